@@ -1,0 +1,55 @@
+# Every target sets up .venv by itself when needed, and costs nothing when it is there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# GPU tests are deselected by marker where there is no GPU; tests/conftest.py says so in its header.
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup demo test test-slow soak lint format browser clean
+
+help:
+	@echo "make demo       train a translator in about two minutes and look inside it"
+	@echo "make test       units, properties, small oracles (under 4 minutes)"
+	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
+	@echo "make soak       long fuzz and fault runs, by hand"
+	@echo "make lint       ruff and mypy;  make format  lets ruff mend what it can"
+	@echo "make clean      remove .venv and caches (runs/ stays)"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Cutaway needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
+	@echo "Setting up $(VENV) (once; a few minutes with a slow connection) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/cutaway demo
+
+test: $(READY)
+	$(PYTEST) -n 2 -m "not slow and not soak"
+
+test-slow: $(READY) browser
+	$(PYTEST) -m "slow and not soak" --durations=10
+
+soak: $(READY)
+	$(PYTEST) -m soak
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The browser tests drive the system's Chromium. On Debian and Ubuntu this installs it; elsewhere it says how.
+browser:
+	@bash .ci/install-browser
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,211 @@
+"""One Tokenizer over Hugging Face's `tokenizers`, with four schemes. No torch here.
+
+    scheme   "L'arbre est grand."           vocabulary
+    word     ▁L' arbre ▁est ▁grand .        the most frequent words; the rest is <unk>
+    char     L ' a r b r e …                the characters seen in training
+    byte     L ' a r b r e …                the 256 bytes; never <unk>
+    bpe      L 'arbre Ġest Ġgrand .         bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
+
+The result is an ordinary `tokenizer.json`, and any other one can be opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from cutaway.config import DataConfig
+from cutaway.errors import ConfigError, DataError, did_you_mean
+
+# The four roles, under the names that we give them and the names that others do.
+ROLES: dict[str, tuple[str, ...]] = {
+    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|endoftext|>"),
+    "bos": ("<s>", "<bos>", "[CLS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>", "<pad>"),
+    "eos": ("</s>", "<eos>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
+    "unk": ("<unk>", "[UNK]", "<|unk|>"),
+}
+SPECIALS = [names[0] for names in ROLES.values()]
+
+
+class Tokenizer:
+    """Text to ids and back. `encode` adds no special tokens; who builds a batch puts them where they belong."""
+
+    pad: int
+    bos: int
+    eos: int
+    unk: int | None
+
+    def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str] | None = None):
+        self.backend = backend
+        # A user's text that happens to contain "</s>" is text, not the end of a sentence.
+        backend.encode_special_tokens = True
+        backend.no_padding()
+        backend.no_truncation()
+        self.roles = {role: name for role in ROLES if (name := self._find_role(role, roles or {})) is not None}
+        for role in ROLES:
+            setattr(self, role, backend.token_to_id(self.roles[role]) if role in self.roles else None)
+        self.special_ids = {backend.token_to_id(name) for name in self.roles.values()}
+
+    def _find_role(self, role: str, given: dict[str, str]) -> str | None:
+        candidates = (given[role],) if role in given else ROLES[role]
+        for name in candidates:
+            if self.backend.token_to_id(name) is not None:
+                return name
+        if role == "unk" and role not in given:
+            return None
+        raise DataError(
+            f"the tokenizer has no token for {role!r}: none of {', '.join(candidates)} is in its vocabulary. "
+            f'Name it: Tokenizer.open(path, roles={{"{role}": "..."}}).'
+        )
+
+    @classmethod
+    def train(cls, texts: Iterable[str], scheme: str = "bpe", vocab_size: int = 8_000) -> Tokenizer:
+        """Learn a vocabulary of at most `vocab_size` tokens, the four special ones included."""
+        if scheme not in SCHEMES:
+            raise ConfigError(f"there is no tokenizer scheme {scheme!r}. {did_you_mean(scheme, SCHEMES)}")
+        if vocab_size < (smallest := SMALLEST_VOCABULARY[scheme]):
+            raise ConfigError(
+                f"a vocabulary of {vocab_size} is too small: {scheme!r} needs at least {smallest} tokens."
+            )
+        return cls(SCHEMES[scheme](texts, vocab_size))
+
+    @classmethod
+    def open(cls, path: str | Path, roles: dict[str, str] | None = None) -> Tokenizer:
+        """Read any `tokenizer.json`. Roles it does not make plain come from `roles` or a tokenizer_config.json."""
+        path = Path(path)
+        try:
+            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"there is no tokenizer file {str(path)!r}.") from None
+        except Exception as error:  # the library raises bare Exceptions
+            raise DataError(f"{path} is not a tokenizer.json that can be read: {error}") from None
+        return cls(backend, {**_roles_beside(path), **(roles or {})})
+
+    def to_json(self) -> str:
+        return str(self.backend.to_str(pretty=True))
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.backend.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        return self._without_specials(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        # "fast": without the offsets that only `spans` needs
+        encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._without_specials(encoding.ids) for encoding in encoded]
+
+    def _without_specials(self, ids: list[int]) -> list[int]:
+        """A word vocabulary holds the special names as words: written in a text, they are unknown words."""
+        if self.special_ids.isdisjoint(ids):
+            return ids
+        unknown = [] if self.unk is None else [self.unk]
+        return [i for id in ids for i in (unknown if id in self.special_ids else [id])]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Ids to text; padding, begin and end are left out, an unknown word is shown as ⁇."""
+        shown = [id for id in ids if id not in self.special_ids or id == self.unk]
+        text = str(self.backend.decode(shown, skip_special_tokens=False))
+        return text if self.unk is None else text.replace(self.roles["unk"], "⁇")
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Each id as people would like to read it: "chat" for "▁chat", "␣" for a lone space."""
+        return [self._readable(id) for id in ids]
+
+    def _readable(self, id: int) -> str:
+        name = self.backend.id_to_token(id)
+        if name is None:
+            return f"#{id}"
+        if id in self.special_ids:
+            return str(name)
+        text = str(self.backend.decode([id], skip_special_tokens=False))
+        return (text.strip() or "␣") if "\ufffd" not in text else str(name)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in `text` each token of `encode(text)` stands, white space around it not counted."""
+        offsets = self.backend.encode(text, add_special_tokens=False).offsets
+        return [_strip(text, start, end) for start, end in offsets]
+
+
+def make_tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
+    """The tokenizer that the configuration asks for, trained on `texts` unless it is read from a file."""
+    if config.tokenizer == "file":
+        return Tokenizer.open(Path(config.root) / config.tokenizer_file)
+    return Tokenizer.train(texts, config.tokenizer, config.vocab_size)
+
+
+def _word(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="always"),
+            pre_tokenizers.Split(Regex("['’]"), "merged_with_previous"),  # l'arbre -> l' arbre
+            pre_tokenizers.Split(Regex(r"[.,;:!?…\"«»()\[\]]"), "isolated"),
+        ]
+    )
+    backend.decoder = decoders.Metaspace(prepend_scheme="always")
+    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+
+
+def _char(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"(?s:.)"), "isolated")
+    backend.decoder = decoders.Fuse()
+    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+
+
+def _bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return _trained(backend, texts, trainers.BpeTrainer(**_training(vocab_size), initial_alphabet=alphabet))
+
+
+def _byte(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    vocabulary = {name: id for id, name in enumerate(SPECIALS + sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.add_special_tokens(SPECIALS)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+SCHEMES = {"bpe": _bpe, "word": _word, "char": _char, "byte": _byte}
+SMALLEST_VOCABULARY = {"bpe": len(SPECIALS) + 256, "word": len(SPECIALS) + 1, "char": len(SPECIALS) + 1, "byte": 0}
+
+
+def _training(vocab_size: int) -> dict[str, Any]:
+    return {"vocab_size": vocab_size, "special_tokens": SPECIALS, "show_progress": False}
+
+
+def _trained(backend: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def _roles_beside(path: Path) -> dict[str, str]:
+    """The roles in a Hugging Face tokenizer_config.json next to the file, if there is one."""
+    beside = path.with_name("tokenizer_config.json")
+    if not beside.is_file():
+        return {}
+    settings = json.loads(beside.read_text(encoding="utf-8"))
+    found = {role: settings.get(f"{role}_token") for role in ROLES}
+    return {role: name["content"] if isinstance(name, dict) else name for role, name in found.items() if name}
+
+
+def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end

@@ -1,0 +1,46 @@
+"""Everything that can go wrong because of what a user gave us.
+
+    CutawayError                 caught once, by the command line, and printed without a traceback
+    ├── ConfigError              a setting that is unknown, impossible, or at odds with another
+    ├── DataError                a file or a text that cannot be used
+    ├── RunError                 a run folder that is missing, incomplete or damaged
+    └── MissingExtra             an optional dependency that is not installed
+
+A message says what was given, what was expected, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CutawayError(Exception):
+    """The root: something a user can mend."""
+
+
+class ConfigError(CutawayError, ValueError):
+    """A setting that is unknown, impossible, or at odds with another."""
+
+
+class DataError(CutawayError, ValueError):
+    """A file or a text that cannot be used."""
+
+
+class RunError(CutawayError, OSError):
+    """A run folder that is missing, incomplete or damaged."""
+
+
+class MissingExtra(CutawayError, ImportError):
+    """An optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str):
+        super().__init__(f"this needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'")
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """The tail of a message about a misspelt name: the nearest allowed one, then all of them."""
+    allowed = list(allowed)
+    near = difflib.get_close_matches(given, allowed, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Allowed: {', '.join(map(str, allowed))}."

@@ -1,0 +1,26 @@
+"""The position-wise feed-forward network: where each token, alone, thinks about what it has gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from cutaway.nn.probe import Probe
+
+Activation = Callable[[Tensor], Tensor]
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = activation(x W₁ + b₁) W₂ + b₂; in the paper the activation is max(0, ·).   [B,T,D] -> [B,T,F] -> [B,T,D]"""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation):
+        super().__init__()
+        self.expand = nn.Linear(d_model, d_ff)
+        self.contract = nn.Linear(d_ff, d_model)
+        self.activation = activation
+        self.hidden = Probe()
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden_BTF = self.hidden(self.activation(self.expand(x)))
+        return self.contract(hidden_BTF)

@@ -1,0 +1,236 @@
+"""The run folder: everything about one trained model, in plain files. No torch here.
+
+    runs/NAME/
+      config.json  tokenizer.json  model.safetensors   enough to load: the best weights
+      checkpoints/step_001000/                         model, optimizer, state: enough to go on
+      snapshots/step_000100.safetensors                weights only, to look at how it learned
+      data.json                                        a fingerprint of the training data, checked on resume
+      metrics.jsonl  report.html  scores.json          what happened
+      latest  best                                     text files with the name of a checkpoint
+
+Whatever is written is first written beside its place and then renamed into it, so a reader (or a killed
+process) finds the old file or the new one, never half of one. Weights carry a checksum of themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cutaway.config import Config
+from cutaway.errors import RunError
+
+CHECKSUM = "sha256"  # the key in a safetensors file's metadata
+
+
+class RunFolder:
+    """The paths of a run, and how its small files are read and written."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.tokenizer = self.path / "tokenizer.json"
+        self.weights = self.path / "model.safetensors"
+        self.data = self.path / "data.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.scores = self.path / "scores.json"
+        self.report = self.path / "report.html"
+        self.figures = self.path / "figures"
+        self.checkpoints = self.path / "checkpoints"
+        self.snapshots = self.path / "snapshots"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def require(self) -> RunFolder:
+        """This run, or an error that says what is missing from it."""
+        if not self.path.is_dir():
+            raise RunError(f"there is no run folder {str(self.path)!r}.{self._neighbours()}")
+        missing = [p.name for p in (self.config, self.tokenizer, self.weights) if not p.is_file()]
+        if missing:
+            started = "It was started but has no weights yet: go on with --resume. " if self.config.is_file() else ""
+            raise RunError(
+                f"the run folder {str(self.path)!r} has no {' and no '.join(missing)}. {started}"
+                "A run that can be loaded has config.json, tokenizer.json and model.safetensors."
+            )
+        return self
+
+    def _neighbours(self) -> str:
+        parent = self.path.parent
+        runs = sorted(p.parent.name for p in parent.glob("*/config.json")) if parent.is_dir() else []
+        if runs:
+            return f" In {str(parent)!r} there are: {', '.join(runs)}."
+        return " Train one with `cutaway demo` or `cutaway train RECIPE.toml`."
+
+    def read_config(self) -> Config:
+        try:
+            return Config.from_json(self.config.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise RunError(f"{self.config} is damaged (not JSON: {error}). Restore it or train again.") from None
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step_{step:06d}"
+
+    def snapshot(self, step: int) -> Path:
+        return self.snapshots / f"step_{step:06d}.safetensors"
+
+    def pointer(self, name: str) -> Path | None:
+        """The checkpoint that `latest` or `best` names, if there is one."""
+        file = self.path / name
+        if not file.is_file():
+            return None
+        target = self.checkpoints / file.read_text(encoding="utf-8").strip()
+        return target if target.is_dir() else None
+
+    def set_pointer(self, name: str, checkpoint: Path) -> None:
+        write_text(self.path / name, checkpoint.name + "\n")
+
+    def prune_checkpoints(self, keep: int) -> None:
+        """Keep the last `keep` checkpoints, and the best one."""
+        everything = sorted(self.checkpoints.glob("step_*[0-9]"), key=lambda p: int(p.name.split("_")[1]))
+        spared = {*everything[-keep:], self.pointer("best"), self.pointer("latest")}
+        for folder in everything:
+            if folder not in spared:
+                shutil.rmtree(folder)
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        if not self.metrics.is_file():
+            return []
+        rows = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:  # the last line of a killed run
+                continue
+        return rows
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop the rows of steps that a resumed run is going to do again."""
+        rows = [row for row in self.read_metrics() if row.get("step", 0) <= step]
+        write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def clear(self) -> None:
+        """Remove what an earlier training left here, and only that: other files of the user's stay."""
+        for path in (self.checkpoints, self.snapshots, self.figures, self.path / "tensorboard"):
+            shutil.rmtree(path, ignore_errors=True)
+        files = (self.config, self.tokenizer, self.weights, self.data, self.metrics, self.scores, self.report)
+        for file in (*files, self.path / "latest", self.path / "best"):
+            file.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, renamed to it when the block ends well and removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush_to_disk(temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """As `replacing`, for a whole folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            _flush_to_disk(file)
+        os.chmod(temporary, 0o777 & ~_umask())
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def sealed(safetensors: bytes) -> bytes:
+    """A serialised safetensors file with a checksum of its tensors added to its own header.
+
+    One file that checks itself can be replaced in one rename; a file and its checksum cannot.
+    """
+    header, data = _split(safetensors)
+    header["__metadata__"] = {**header.get("__metadata__", {}), CHECKSUM: _checksum(header, data)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def read_sealed(path: Path) -> bytes:
+    """The bytes of a weights file, after checking that they are those that were written."""
+    damaged = f"{path} is damaged"
+    remedy = "Restore it from a copy, or take the weights of a checkpoint in the run's checkpoints/ folder."
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise RunError(f"there is no weights file {path}.") from None
+    try:
+        header, data = _split(content)
+    except (struct.error, ValueError):
+        raise RunError(f"{damaged}: its header is cut off or not readable ({len(content)} bytes). {remedy}") from None
+    expected_size = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
+    if len(data) != expected_size:
+        raise RunError(f"{damaged}: it holds {len(data)} bytes of weights, {expected_size} were written. {remedy}")
+    expected = header.get("__metadata__", {}).get(CHECKSUM)
+    if expected and _checksum(header, data) != expected:
+        raise RunError(f"{damaged}: its checksum differs from the one it was written with. {remedy}")
+    return content
+
+
+def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """A safetensors file is: length of the header (8 bytes), header (JSON), tensors."""
+    (length,) = struct.unpack_from("<Q", content)
+    return json.loads(content[8 : 8 + length].decode()), memoryview(content)[8 + length :]
+
+
+def _checksum(header: dict[str, Any], data: memoryview) -> str:
+    tensors = {key: entry for key, entry in header.items() if key != "__metadata__"}
+    digest = hashlib.sha256(json.dumps(tensors, sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def _flush_to_disk(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+

@@ -1,0 +1,145 @@
+"""From a configuration to a Trainer that is ready to run, in a new run folder or an old one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cutaway.config import Config
+from cutaway.data.batching import Batch, BatchStream, encode_pairs, plain_batches, without_misfits
+from cutaway.data.builtin import SentencePair
+from cutaway.data.corpus import has_split, load_pairs
+from cutaway.data.tokenizer import Tokenizer, make_tokenizer
+from cutaway.errors import ConfigError, RunError
+from cutaway.models.build import build_model
+from cutaway.runs import RunFolder, write_json, write_text
+from cutaway.train.objectives import OBJECTIVES
+from cutaway.train.schedules import make_schedule
+from cutaway.train.trainer import Observer, Trainer
+
+# What may differ between a run and its resumption without changing what has been computed so far.
+MAY_CHANGE = {"train.steps", "train.device", "train.log_every", "train.valid_every", "train.save_every"}
+MAY_CHANGE |= {"train.keep", "train.snapshots", "data.root"}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trainer, and what one may want to print before it starts."""
+
+    trainer: Trainer
+    config: Config
+    tokenizer: Tokenizer
+    pairs: int
+    left_out: dict[str, int]
+
+
+def begin(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -> Training:
+    """Start a new run: train the tokenizer, write config.json and tokenizer.json, build the model."""
+    pairs = load_pairs(config.data, "train")
+    tokenizer = make_tokenizer(config.data, (text for pair in pairs for text in (pair.source, pair.target)))
+    config = with_vocabulary(config, tokenizer)
+    run.clear()
+    write_text(run.tokenizer, tokenizer.to_json())
+    write_text(run.config, config.to_json())
+    write_json(run.data, {"fingerprint": fingerprint(pairs), "pairs": len(pairs)})
+    return assemble(config, run, tokenizer, pairs, observers)
+
+
+def resume(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -> Training:
+    """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
+    if not run.config.is_file():
+        raise RunError(f"there is no run in {str(run)!r} to resume. Train without --resume to begin one.")
+    tokenizer = Tokenizer.open(run.tokenizer)
+    config = with_vocabulary(config, tokenizer)
+    refuse_differences(run.read_config(), config, run)
+    pairs = load_pairs(config.data, "train")
+    refuse_other_data(run, pairs)
+    training = assemble(config, run, tokenizer, pairs, observers)
+    training.trainer.resume()
+    write_text(run.config, config.to_json())
+    return training
+
+
+def assemble(
+    config: Config, run: RunFolder, tokenizer: Tokenizer, pairs: Sequence[SentencePair], observers: Iterable[Observer]
+) -> Training:
+    encoded, left_out = without_misfits(encode_pairs(tokenizer, pairs), config.data.max_tokens)
+    torch.manual_seed(config.train.seed)
+    model = build_model(config.model).to(choose_device(config.train.device))
+    trainer = Trainer(
+        model=model,
+        objective=OBJECTIVES[config.model.family],
+        batches=BatchStream(encoded, tokenizer, config.data.batch_tokens, config.train.seed),
+        valid_batches=validation_batches(config, tokenizer),
+        schedule=make_schedule(config.train, config.model.d_model),
+        config=config.train,
+        run=run,
+        observers=observers,
+    )
+    return Training(trainer, config, tokenizer, len(encoded), left_out)
+
+
+def validation_batches(config: Config, tokenizer: Tokenizer) -> list[Batch]:
+    if not has_split(config.data, "valid"):
+        return []
+    encoded = encode_pairs(tokenizer, load_pairs(config.data, "valid"))
+    return plain_batches(encoded, tokenizer, config.data.batch_tokens)
+
+
+def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
+    given, size = config.model.vocab_size, tokenizer.vocab_size
+    if given not in (0, size):
+        raise ConfigError(
+            f"model.vocab_size = {given}, but the tokenizer has {size} tokens. "
+            "Leave it out of the recipe: it is taken from the tokenizer."
+        )
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"train.device = {name!r} cannot be used here: {str(error).splitlines()[0]} Use 'auto' or 'cpu'."
+        ) from None
+
+
+def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
+    before, now = flat(saved), flat(given)
+    differing = [key for key in before if before[key] != now.get(key) and key not in MAY_CHANGE]
+    differing = [key for key in differing if not key.startswith("decode.")]
+    if differing:
+        shown = "; ".join(f"{key} was {before[key]!r}, now {now[key]!r}" for key in differing)
+        raise ConfigError(
+            f"the recipe is not the one that {str(run)!r} was started with: {shown}. "
+            "Set it back to resume, or train into another folder with --run."
+        )
+
+
+def refuse_other_data(run: RunFolder, pairs: Sequence[SentencePair]) -> None:
+    record = json.loads(run.data.read_text(encoding="utf-8"))
+    if record["fingerprint"] != fingerprint(pairs):
+        raise RunError(
+            f"the training data is not what {str(run)!r} was started with ({record['pairs']} pairs then, {len(pairs)} "
+            "now). Restore it to resume, or train into another folder with --run."
+        )
+
+
+def fingerprint(pairs: Sequence[SentencePair]) -> str:
+    """Changes whenever a training text does."""
+    value = 0
+    for pair in pairs:
+        value = zlib.crc32(f"{pair.source}\t{pair.target}\n".encode(), value)
+    return f"{value:08x}"
+
+
+def flat(config: Config) -> dict[str, object]:
+    return {f"{table}.{key}": v for table, values in dataclasses.asdict(config).items() for key, v in values.items()}
