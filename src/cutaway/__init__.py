@@ -1,1 +1,63 @@
+"""Cutaway: the Transformer with part of its casing removed. Read it, run it, look inside it.
+
+The public names are resolved when they are first used, so that `import cutaway` is instant, needs no torch, and
+tells which extra to install when something is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# name -> the module that defines it. The same list stands in docs/api.md, and a test holds the two together.
+_HOMES = {
+    "Config": "cutaway.config",
+    "ModelConfig": "cutaway.config",
+    "DataConfig": "cutaway.config",
+    "TrainConfig": "cutaway.config",
+    "DecodeConfig": "cutaway.config",
+    "read_recipe": "cutaway.config",
+    "CutawayError": "cutaway.errors",
+    "RunFolder": "cutaway.runs",
+    "Tokenizer": "cutaway.data.tokenizer",
+    "read_pairs": "cutaway.data.corpus",
+    "load_builtin": "cutaway.data.builtin",
+    "Batch": "cutaway.data.batching",
+    "build_model": "cutaway.models.build",
+    "preset": "cutaway.models.presets",
+    "MultiHeadAttention": "cutaway.nn.attention",
+    "recording": "cutaway.nn.probe",
+    "editing": "cutaway.nn.probe",
+    "begin": "cutaway.train.begin",
+    "resume": "cutaway.train.begin",
+    "Trainer": "cutaway.train.trainer",
+    "Translator": "cutaway.pipeline",
+    "trace_translation": "cutaway.show.trace",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+# What a missing import is called by those who can install it: module -> extra.
+_EXTRAS = {"torch": "torch", "sacrebleu": "torch", "matplotlib": "show", "fastapi": "serve", "uvicorn": "serve"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cutaway' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+def missing_extra(error: ModuleNotFoundError) -> Exception:
+    """The install hint for a missing optional dependency; any other missing module stays what it is."""
+    from cutaway.errors import MissingExtra
+
+    package = (error.name or "").partition(".")[0]
+    return MissingExtra(package, _EXTRAS[package]) if package in _EXTRAS else error

@@ -228,7 +228,7 @@ def config_from_tables(tables: Mapping[str, Any]) -> Config:
             raise ConfigError(f"unknown table [{name}]. {did_you_mean(name, parts)}")
         if not isinstance(table, Mapping):
             raise ConfigError(f"{name} = {table!r} stands outside a table. Put it under one of: {', '.join(parts)}.")
-    return Config(**{name: from_table(make, name, tables.get(name, {})) for name, make in parts.items()})  # type: ignore[arg-type]
+    return Config(**{name: from_table(make, name, tables.get(name, {})) for name, make in parts.items()})
 
 
 def from_table(cls: Any, table_name: str, table: Mapping[str, Any]) -> Any:

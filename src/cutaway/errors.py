@@ -35,7 +35,9 @@ class MissingExtra(CutawayError, ImportError):
     """An optional dependency that is not installed."""
 
     def __init__(self, package: str, extra: str):
-        super().__init__(f"this needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'")
+        super().__init__(
+            f"this needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'"
+        )
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:

@@ -1,13 +1,13 @@
 """From encoded pairs to batches: padded, masked, of about equal size, in an order that can be resumed.
 
-    pairs ──encode_pairs──▶ ids ──batches_by_tokens──▶ which pairs go together ──collate──▶ Batch
+pairs ──encode_pairs──▶ ids ──batches_by_tokens──▶ which pairs go together ──collate──▶ Batch
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ class EncodedPair(NamedTuple):
 class Batch:
     """What one training step sees. Masks are True at tokens and False at padding.
 
-        target       le   chat  dort
-        target_in    <s>  le    chat  dort      what the decoder has read when it must say ...
-        target_out   le   chat  dort  </s>      ... this
+    target       le   chat  dort
+    target_in    <s>  le    chat  dort      what the decoder has read when it must say ...
+    target_out   le   chat  dort  </s>      ... this
     """
 
     source: Tensor  # [B, S], ended by </s>
@@ -42,8 +42,11 @@ class Batch:
     tokens: int  # target tokens, padding not counted: what the loss is divided by
 
     def to(self, device: torch.device | str) -> Batch:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in values.items()})
+        moved: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        return Batch(**moved)
 
 
 def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[SentencePair]) -> list[EncodedPair]:

@@ -22,9 +22,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or .gz, without their ends."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}). Check data.root and the file's name.")
+        raise DataError(
+            f"there is no file {str(path)!r} (looked in {Path.cwd()}). Check data.root and the file's name."
+        )
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:  # type: ignore[operator]
+    with opener(path, "rb") as file:
         # Lines end with \n or \r\n and with nothing else: other marks that Unicode calls line ends may stand
         # inside a sentence, and splitting there would shift one side of a parallel text against the other.
         for number, line in enumerate(file, 1):

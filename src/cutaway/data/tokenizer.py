@@ -181,7 +181,12 @@ def _byte(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
 
 
 SCHEMES = {"bpe": _bpe, "word": _word, "char": _char, "byte": _byte}
-SMALLEST_VOCABULARY = {"bpe": len(SPECIALS) + 256, "word": len(SPECIALS) + 1, "char": len(SPECIALS) + 1, "byte": 0}
+SMALLEST_VOCABULARY = {
+    "bpe": len(SPECIALS) + 256,
+    "word": len(SPECIALS) + 1,
+    "char": len(SPECIALS) + 1,
+    "byte": 0,
+}
 
 
 def _training(vocab_size: int) -> dict[str, Any]:

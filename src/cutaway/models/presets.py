@@ -11,13 +11,26 @@ PRESETS: dict[str, ModelConfig] = {
         vocab_size=37_000, d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, dropout=0.1
     ),
     "paper-big": ModelConfig(
-        vocab_size=37_000, d_model=1024, d_ff=4096, n_heads=16, encoder_layers=6, decoder_layers=6, dropout=0.3
+        vocab_size=37_000,
+        d_model=1024,
+        d_ff=4096,
+        n_heads=16,
+        encoder_layers=6,
+        decoder_layers=6,
+        dropout=0.3,
     ),
     # Ours: what `cutaway demo` trains in two minutes on two cores.
     "demo": ModelConfig(d_model=128, d_ff=512, n_heads=4, encoder_layers=2, decoder_layers=2, max_length=256),
     # Ours: as small as a Transformer can be, for tests and for looking at every number.
     "tiny": ModelConfig(
-        vocab_size=11, d_model=8, d_ff=16, n_heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0, max_length=32
+        vocab_size=11,
+        d_model=8,
+        d_ff=16,
+        n_heads=2,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        max_length=32,
     ),
 }
 

@@ -33,7 +33,11 @@ class MultiHeadAttention(nn.Module):
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, cache: AttentionCache | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: AttentionCache | None = None,
     ) -> Tensor:
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask broadcastable to [B,H,Q,K] -> [B,Q,D]."""
         q_BHQE = self.split(self.query(x))

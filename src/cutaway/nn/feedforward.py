@@ -12,7 +12,10 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = activation(x W₁ + b₁) W₂ + b₂; in the paper the activation is max(0, ·).   [B,T,D] -> [B,T,F] -> [B,T,D]"""
+    """FFN(x) = activation(x W₁ + b₁) W₂ + b₂    (the paper, equation 2, where the activation is max(0, ·))
+
+    [B,T,D] -> [B,T,F] -> [B,T,D]
+    """
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation):
         super().__init__()

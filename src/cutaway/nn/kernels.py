@@ -29,7 +29,13 @@ class AttentionKernel(Protocol):
     """q [B,H,Q,E], k and v [B,H,K,E], mask broadcastable to [B,H,Q,K] with True = may attend -> [B,H,Q,E]."""
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, see: See = unseen
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        see: See = unseen,
     ) -> Tensor: ...
 
 

@@ -43,11 +43,12 @@ def begin(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) ->
     pairs = load_pairs(config.data, "train")
     tokenizer = make_tokenizer(config.data, (text for pair in pairs for text in (pair.source, pair.target)))
     config = with_vocabulary(config, tokenizer)
-    run.clear()
+    training = assemble(config, run, tokenizer, pairs, observers)
+    run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
     write_text(run.tokenizer, tokenizer.to_json())
     write_text(run.config, config.to_json())
     write_json(run.data, {"fingerprint": fingerprint(pairs), "pairs": len(pairs)})
-    return assemble(config, run, tokenizer, pairs, observers)
+    return training
 
 
 def resume(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -> Training:
@@ -66,7 +67,11 @@ def resume(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -
 
 
 def assemble(
-    config: Config, run: RunFolder, tokenizer: Tokenizer, pairs: Sequence[SentencePair], observers: Iterable[Observer]
+    config: Config,
+    run: RunFolder,
+    tokenizer: Tokenizer,
+    pairs: Sequence[SentencePair],
+    observers: Iterable[Observer],
 ) -> Training:
     encoded, left_out = without_misfits(encode_pairs(tokenizer, pairs), config.data.max_tokens)
     torch.manual_seed(config.train.seed)

@@ -18,7 +18,12 @@ MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.j
 
 
 def save(
-    run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], is_best: bool, keep: int
+    run: RunFolder,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    is_best: bool,
+    keep: int,
 ) -> None:
     """Write checkpoints/step_N whole or not at all; then let `latest` (and `best`) name it."""
     folder = run.checkpoint(state["step"])

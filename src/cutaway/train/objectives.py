@@ -7,20 +7,29 @@ averages of averages would weigh a token by the batch it happens to be in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from cutaway.data.batching import Batch
 from cutaway.train.losses import smoothed_cross_entropy
 
-Objective = Callable[[nn.Module, Batch, float], tuple[Tensor, int]]
+
+class LossSum(NamedTuple):
+    loss: Tensor  # what training makes small
+    nll: Tensor  # the plain negative log-likelihood: exp(nll / tokens) is the perplexity
+    tokens: int
 
 
-def translation(model: nn.Module, batch: Batch, label_smoothing: float) -> tuple[Tensor, int]:
+Objective = Callable[[nn.Module, Batch, float], LossSum]
+
+
+def translation(model: nn.Module, batch: Batch, label_smoothing: float) -> LossSum:
     """Teacher forcing: given the source and the *right* target so far, say the next token, at every place at once."""
     logits_BTV = model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
     is_token = batch.target_mask
-    return smoothed_cross_entropy(logits_BTV[is_token], batch.target_out[is_token], label_smoothing), batch.tokens
+    loss, nll = smoothed_cross_entropy(logits_BTV[is_token], batch.target_out[is_token], label_smoothing)
+    return LossSum(loss, nll.detach(), batch.tokens)
 
 
 OBJECTIVES: dict[str, Objective] = {"encoder_decoder": translation}

@@ -17,6 +17,7 @@ from torch import nn
 from cutaway.config import TrainConfig
 from cutaway.data.batching import Batch, BatchStream
 from cutaway.errors import CutawayError
+from cutaway.evaluate.scores import perplexity
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
 from cutaway.train.objectives import Objective
@@ -45,10 +46,11 @@ class TrainState:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did. The loss is the training loss a token, label smoothing included."""
+    """What one step did. Losses are a token's mean: `loss` with label smoothing, `nll` without it."""
 
     step: int
     loss: float
+    nll: float
     lr: float
     gradient_norm: float
     tokens: int
@@ -106,11 +108,11 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         tokens = sum(batch.tokens for batch in micro_batches)
-        loss_sum = 0.0
+        loss_sum, nll_sum = 0.0, 0.0
         for batch in micro_batches:
-            loss, _ = self.objective(self.model, batch.to(self.device), self.config.label_smoothing)
-            (loss / tokens).backward()
-            loss_sum += loss.item()
+            result = self.objective(self.model, batch.to(self.device), self.config.label_smoothing)
+            (result.loss / tokens).backward()
+            loss_sum, nll_sum = loss_sum + result.loss.item(), nll_sum + result.nll.item()
         gradient_norm = self.clip_gradients()
         self.state.step += 1
         self.state.tokens += tokens
@@ -123,7 +125,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
-        return StepReport(self.state.step, loss_sum / tokens, lr, gradient_norm, tokens)
+        return StepReport(self.state.step, loss_sum / tokens, nll_sum / tokens, lr, gradient_norm, tokens)
 
     def clip_gradients(self) -> float:
         """Scale all gradients down together if their joint norm is above `clip_norm`."""
@@ -148,11 +150,11 @@ class Trainer:
     def validate(self) -> float:
         """Cross-entropy a token on the validation set, without label smoothing: its exp is the perplexity."""
         self.model.eval()
-        loss_sum, tokens = 0.0, 0
+        nll_sum, tokens = 0.0, 0
         for batch in self.valid_batches:
-            loss, count = self.objective(self.model, batch.to(self.device), 0.0)
-            loss_sum, tokens = loss_sum + loss.item(), tokens + count
-        return loss_sum / tokens
+            result = self.objective(self.model, batch.to(self.device), 0.0)
+            nll_sum, tokens = nll_sum + result.nll.item(), tokens + result.tokens
+        return nll_sum / tokens
 
     def save(self) -> None:
         is_best = self.state.best_step == self.state.step or not self.valid_batches
@@ -181,21 +183,26 @@ class MetricsLog(Observer):
     def on_step(self, trainer: Trainer, report: StepReport) -> None:
         self.reports.append(report)
         if report.step % self.every == 0 or report.step == trainer.config.steps:
-            tokens = sum(r.tokens for r in self.reports)
-            mean_loss = sum(r.loss * r.tokens for r in self.reports) / tokens
-            row = {"step": report.step, "loss": mean_loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
             self.run_folder.append_metrics(
-                {**row, "tokens": trainer.state.tokens, "seconds": round(trainer.state.seconds, 3)}
+                {
+                    "step": report.step,
+                    "loss": mean_over_tokens([(r.loss, r.tokens) for r in self.reports]),
+                    "nll": mean_over_tokens([(r.nll, r.tokens) for r in self.reports]),
+                    "lr": report.lr,
+                    "gradient_norm": report.gradient_norm,
+                    "tokens": trainer.state.tokens,
+                    "seconds": round(trainer.state.seconds, 3),
+                }
             )
             self.reports.clear()
 
     def on_validation(self, trainer: Trainer, loss: float) -> None:
-        row = {"step": trainer.state.step, "valid_loss": loss, "valid_perplexity": perplexity(loss)}
+        row = {"step": trainer.state.step, "valid_loss": loss, "valid_perplexity": perplexity(loss, 1)}
         self.run_folder.append_metrics({**row, "seconds": round(trainer.state.seconds, 3)})
 
 
-def perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))  # beyond that a float overflows, and nobody compares
+def mean_over_tokens(values: Sequence[tuple[float, int]]) -> float:
+    return sum(value * tokens for value, tokens in values) / sum(tokens for _, tokens in values)
 
 
 def snapshot_steps(steps: int, count: int) -> set[int]:

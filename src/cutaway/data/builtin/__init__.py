@@ -1,7 +1,7 @@
 """Corpora that need no download: generated, seeded, with held-out splits that are disjoint by construction.
 
-    load_builtin("tinyworld:en-fr", "train", size=40_000)
-    load_builtin("reverse", "test", size=500)
+load_builtin("tinyworld:en-fr", "train", size=40_000)
+load_builtin("reverse", "test", size=500)
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cutaway.data.builtin.algorithmic import TASKS, algorithmic
-from cutaway.data.builtin.tinyworld import DIRECTIONS, tinyworld
 from cutaway.errors import DataError, did_you_mean
 
 
@@ -23,16 +22,25 @@ class SentencePair(Protocol):
     def target(self) -> str: ...
 
 
-def _tinyworld(direction: str) -> Callable[..., Sequence[SentencePair]]:
-    return lambda split, size, seed: tinyworld(direction, split, size, seed)
+Load = Callable[[str, int, int], Sequence[SentencePair]]  # split, size, seed
 
 
-def _algorithmic(task: str) -> Callable[..., Sequence[SentencePair]]:
+def _tinyworld(direction: str) -> Load:
+    def load(split: str, size: int, seed: int) -> Sequence[SentencePair]:
+        from cutaway.data.builtin.tinyworld import tinyworld  # its tables are built when first asked for
+
+        return tinyworld(direction, split, size, seed)
+
+    return load
+
+
+def _algorithmic(task: str) -> Load:
     return lambda split, size, seed: algorithmic(task, split, size, seed)
 
 
-BUILTIN: dict[str, Callable[..., Sequence[SentencePair]]] = {
-    **{f"tinyworld:{direction}": _tinyworld(direction) for direction in DIRECTIONS},
+BUILTIN: dict[str, Load] = {
+    "tinyworld:en-fr": _tinyworld("en-fr"),
+    "tinyworld:en-de": _tinyworld("en-de"),
     **{task: _algorithmic(task) for task in TASKS},
 }
 

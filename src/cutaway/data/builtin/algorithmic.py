@@ -1,6 +1,6 @@
 """The classic tasks that show what attention can do: copy, reverse and sort a row of letters.
 
-    reverse    source "d a c b"    target "b c a d"
+reverse    source "d a c b"    target "b c a d"
 """
 
 from __future__ import annotations

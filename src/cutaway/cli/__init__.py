@@ -1,0 +1,60 @@
+"""The command line: one command, one function, thin. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cutaway import __version__, missing_extra
+from cutaway.cli.demo import demo
+from cutaway.cli.evaluate import evaluate
+from cutaway.cli.train import train
+from cutaway.cli.translate import translate
+from cutaway.errors import CutawayError
+
+app = typer.Typer(
+    name="cutaway",
+    help="The Transformer with part of its casing removed: read it, run it, look inside it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, train, translate, evaluate):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cutaway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command. A user's mistake is told in a sentence, with no traceback; the exit code is then 1."""
+    from cutaway.cli.console import fail
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8")  # whatever the console's code page, as on Windows
+    try:
+        app()
+    except CutawayError as error:
+        fail(str(error), code=130 if type(error).__name__ == "Interrupted" else 1)
+    except ModuleNotFoundError as error:
+        hint = missing_extra(error)
+        if hint is error:
+            raise
+        fail(str(hint))
+    except BrokenPipeError:  # cutaway ... | head
+        sys.stderr.close()
+        sys.exit(0)

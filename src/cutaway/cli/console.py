@@ -1,0 +1,35 @@
+"""How commands speak: results on standard output, everything else on standard error, colour only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """Tell the user something that is not a result."""
+    err.print(text)
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    kind = "stopped" if code == 130 else "error"
+    err.print(f"[bold red]{kind}:[/] {escape(message)}")
+    sys.exit(code)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def clock(seconds: float) -> str:
+    """75 -> 1:15"""
+    whole = max(0, round(seconds))
+    hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

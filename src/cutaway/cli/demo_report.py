@@ -1,0 +1,130 @@
+"""The page that the demo leaves behind: what it learned, and what is inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.models.build import count_parameters
+from cutaway.pipeline import Translator
+from cutaway.runs import RunFolder
+from cutaway.show import figures
+from cutaway.show.alignment import Words, words_of
+from cutaway.show.report import Report
+from cutaway.show.trace import trace_translation
+from cutaway.train.schedules import Schedule
+
+if TYPE_CHECKING:
+    from cutaway.cli.demo import DemoResults
+    from cutaway.data.builtin.tinyworld import AlignedPair
+
+
+def write_demo_report(
+    translator: Translator, results: DemoResults, run: RunFolder, schedule: Schedule, scores: dict[str, Any]
+) -> Path:
+    drawn = draw_figures(translator, results, run, schedule)
+    example = telling_example(results)
+    layer, head = results.best_head
+    report = Report(
+        "A Transformer that learned some French",
+        f"It began with random numbers and read {translator.config.data.size:,} sentence pairs from a small world. "
+        "Everything on this page was measured on sentences that it had never seen.",
+    )
+    report.numbers(number_cards(translator, scores))
+
+    report.heading("What it translates")
+    shown = list(zip(results.test, results.on_test.translations, strict=True))[:12]
+    report.translations([(pair.source, translation, pair.target) for pair, translation in shown])
+    report.heading("New combinations")
+    report.text(
+        "In these sentences, every word is known, but some pair of words that belong together (an adjective with its "
+        "noun, a verb with its object) never occurred together in training. Whether a model gets them right shows "
+        "whether it learned rules or learned phrases by heart."
+    )
+    shown = list(zip(results.unseen, results.on_unseen.translations, strict=True))[:8]
+    report.translations([(pair.source, translation, pair.target) for pair, translation in shown])
+
+    report.heading("Where it looks while it writes")
+    report.figure(
+        drawn["alignment"],
+        f"“{example.source}” Each row is a French word while it is being written, each column an English one; bright "
+        f"means attended to. Orange frames mark the word that it really translates: the grammar that made the sentence "
+        f"knows. Of all heads, this one (layer {layer}, head {head}) agrees best: its alignment error rate is "
+        f"{results.alignment_error_rate:.1%}. Nobody told it about alignments.",
+    )
+    report.figure(drawn["cross"], "All heads of the cross-attention, for the same sentence. They divide the work.")
+    report.figure(drawn["encoder"], "The encoder's self-attention: English words gathering what they need to know.")
+    report.figure(
+        drawn["decoder"],
+        "The decoder's self-attention. The upper right is empty: a word cannot look at what is not yet written.",
+    )
+
+    report.heading("How it learned")
+    report.figure(drawn["loss"], "Cross-entropy over the training. Logarithmic: each grid line is a step of its own.")
+    report.figure(drawn["schedule"], "The learning rate of the paper's equation 3.")
+    report.figure(
+        drawn["positions"],
+        "The sinusoids that tell the model where a word stands: each position has its own pattern, and near ones are "
+        "alike.",
+    )
+
+    report.heading("Go on")
+    report.code(
+        f'cutaway translate {run} "{example.source}"\ncutaway evaluate {run} --split unseen\n'
+        "cutaway train tinyworld-en-de"
+    )
+    report.heading("The recipe")
+    report.code(run.config.read_text(encoding="utf-8"))
+    return report.write(run.report)
+
+
+def number_cards(translator: Translator, scores: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (f"{scores['bleu']:.1f}", f"BLEU on {scores['sentences']:,} held-out sentences"),
+        (f"{scores['exact_match']:.1%}", "translated exactly right"),
+        (f"{scores['unseen_exact_match']:.1%}", "exactly right where words are combined in a new way"),
+        (f"{scores['alignment_error_rate']:.1%}", "alignment error rate of the best attention head"),
+        (f"{count_parameters(translator.model) / 1e6:.2f} M", "parameters"),
+    ]
+
+
+def draw_figures(translator: Translator, results: DemoResults, run: RunFolder, schedule: Schedule) -> dict[str, Path]:
+    example = telling_example(results)
+    trace = trace_translation(translator, example.source, example.target)
+    gold = gold_cells(words_of(translator, example), example.alignment)
+    table = translator.model.source_embedding.position.table.detach().cpu().numpy()
+    layer, head = results.best_head
+    drawn = {
+        "alignment": figures.attention_heatmap(trace, "cross", layer, head, gold),
+        "cross": figures.attention_grid(trace, "cross"),
+        "encoder": figures.attention_grid(trace, "encoder"),
+        "decoder": figures.attention_grid(trace, "decoder"),
+        "loss": figures.loss_curve(run.read_metrics()),
+        "schedule": figures.schedule_curve(schedule, translator.config.train.steps),
+        "positions": figures.positional_encodings(table),
+    }
+    return {name: figures.save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()}
+
+
+def telling_example(results: DemoResults) -> AlignedPair:
+    """A sentence of good length, rightly translated, in which the most words change places."""
+    right = [p for p, t in zip(results.test, results.on_test.translations, strict=True) if t == p.target]
+    short = [p for p in right if 6 <= len(p.source_words) <= 11] or right or list(results.test)
+    return max(short, key=lambda pair: crossings(pair.alignment))
+
+
+def crossings(alignment: Sequence[tuple[int, int]]) -> int:
+    """How many pairs of links cross: 0 if the words keep their order."""
+    return sum((s1 - s2) * (t1 - t2) < 0 for i, (s1, t1) in enumerate(alignment) for s2, t2 in alignment[:i])
+
+
+def gold_cells(words: Words, alignment: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The cells (target token, source token) whose words are aligned."""
+    links = set(alignment)
+    return [
+        (t, s)
+        for t, target in enumerate(words.target)
+        for s, source in enumerate(words.source)
+        if (source, target) in links
+    ]

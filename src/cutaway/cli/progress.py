@@ -1,0 +1,67 @@
+"""Progress of a training: a live bar on a terminal, a plain line now and then when piped."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from cutaway.cli.console import clock, err
+from cutaway.evaluate.scores import perplexity
+from cutaway.train.trainer import Observer, StepReport, Trainer
+
+WINDOW = 50  # steps that the shown loss and speed are a mean of
+
+
+class TrainingProgress(Observer):
+    """step, loss, perplexity, tokens a second, time left."""
+
+    def __init__(self) -> None:
+        self.recent: deque[StepReport] = deque(maxlen=WINDOW)
+        self.times: deque[float] = deque(maxlen=WINDOW + 1)
+        self.bar: Progress | None = None
+        self.last_line = 0.0
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.times.append(time.monotonic())
+        if err.is_terminal:
+            columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+            self.bar = Progress(*columns, console=err)
+            self.task = self.bar.add_task("", total=trainer.config.steps, completed=trainer.state.step)
+            self.bar.start()
+
+    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+        self.recent.append(report)
+        self.times.append(time.monotonic())
+        is_last = report.step == trainer.config.steps
+        if self.bar:
+            self.bar.update(self.task, completed=report.step, description=self.describe(trainer))
+        elif report.step == 1 or is_last or time.monotonic() - self.last_line > 10:
+            self.last_line = time.monotonic()
+            err.print(f"step {report.step:,}/{trainer.config.steps:,}  {self.describe(trainer)}")
+
+    def on_validation(self, trainer: Trainer, loss: float) -> None:
+        best = "  (best so far)" if trainer.state.best_step == trainer.state.step else ""
+        err.print(
+            f"step {trainer.state.step:,}: validation loss {loss:.4f}, perplexity {perplexity(loss, 1):.3f}{best}"
+        )
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.bar:
+            self.bar.stop()
+            self.bar = None
+
+    def describe(self, trainer: Trainer) -> str:
+        tokens = sum(report.tokens for report in self.recent)
+        elapsed = self.times[-1] - self.times[0]
+        loss = sum(report.loss * report.tokens for report in self.recent) / tokens
+        nll = sum(report.nll * report.tokens for report in self.recent)
+        left = elapsed / len(self.recent) * (trainer.config.steps - trainer.state.step)
+        return (
+            f"loss {loss:.3f}  perplexity {perplexity(nll, tokens):.2f}  "
+            f"{tokens / elapsed:,.0f} tokens/s  {clock(left)} left"
+        )

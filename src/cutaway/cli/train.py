@@ -1,0 +1,83 @@
+"""cutaway train RECIPE"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutaway.cli.console import clock, say
+from cutaway.cli.recipes import find_recipe
+from cutaway.config import read_recipe
+from cutaway.errors import RunError
+from cutaway.runs import RunFolder
+
+if TYPE_CHECKING:
+    from cutaway.train.begin import Training
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file, or the name of a built-in one.")],
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, as in --set train.steps=500.", metavar="T.F=V")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/ and the recipe's name.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in this folder stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in this folder.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write tensorboard/ into the run as well.")
+    ] = False,
+) -> None:
+    """Train a model from a recipe.
+
+    Example:  cutaway train reverse --set train.steps=1000
+
+    Ctrl-C saves and stops; the same command with --resume goes on.
+    """
+    path = find_recipe(recipe)
+    config = read_recipe(path, set or ())
+    folder = RunFolder(run or Path("runs") / path.stem)
+    if folder.config.is_file() and not (resume or overwrite):
+        raise RunError(
+            f"there is a run in {str(folder)!r} already. Go on with --resume, replace it with --overwrite, "
+            "or choose another folder with --run."
+        )
+
+    from cutaway.cli.progress import TrainingProgress
+    from cutaway.train.begin import begin
+    from cutaway.train.begin import resume as go_on
+    from cutaway.train.trainer import Interrupted, Observer
+
+    progress = TrainingProgress()
+    observers: list[Observer] = [progress]
+    if tensorboard:
+        from cutaway.cli.tensorboard import TensorBoard
+
+        observers.append(TensorBoard(folder))
+    training = (go_on if resume else begin)(config, folder, observers)
+    describe(training)
+    try:
+        state = training.trainer.run()
+    except Interrupted as interrupted:
+        again = f"cutaway train {recipe} --resume" + (f" --run {run}" if run else "")
+        again += "".join(f" --set {setting}" for setting in set or ())
+        raise Interrupted(f"{interrupted} Go on with: {again}") from None
+    finally:
+        progress.close()
+    say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
+    if state.best_step:
+        say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
+    say(f"Next:  cutaway evaluate {folder}   or   cutaway translate {folder} TEXT")
+
+
+def describe(training: Training) -> None:
+    """Say what is going to be trained, before it takes time."""
+    from cutaway.models.build import count_parameters
+
+    trainer, model = training.trainer, training.config.model
+    left_out = ", ".join(f"{n:,} {why}" for why, n in training.left_out.items())
+    say(f"Data:  {training.pairs:,} pairs" + (f" (left out: {left_out})" if left_out else ""))
+    say(f"Model: {count_parameters(trainer.model):,} parameters, vocabulary {model.vocab_size:,}, on {trainer.device}")
+    if trainer.state.step:
+        say(f"Resuming at step {trainer.state.step:,}.")

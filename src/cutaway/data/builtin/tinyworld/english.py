@@ -1,0 +1,251 @@
+"""English: little agreement, but auxiliaries ("does not sleep", "does the cat sleep?")."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative
+from .phrases import (
+    ADJECTIVE,
+    ASKING,
+    DEGREE,
+    DETERMINER,
+    MODAL,
+    MORE,
+    NEGATION,
+    NOUN,
+    PREPOSITION,
+    TENSE,
+    VERB,
+    Phrase,
+    in_front,
+    joined,
+    phrase,
+    rootless,
+)
+
+if TYPE_CHECKING:
+    from .lexicon import Verb
+
+VOWELS = "aeiou"
+# These say "not" and ask questions by themselves; all others need "do".
+AUXILIARIES = {"be", "will", "can", "must"}
+Chain = list[tuple[str, int]]  # words with their meanings
+DETERMINERS_WITHOUT_WORDS = {"name", "mass", "bare"}
+
+
+class EnglishNoun(NamedTuple):
+    singular: str
+    plural: str
+
+
+class EnglishAdjective(NamedTuple):
+    plain: str
+    comparative: tuple[str, ...]
+    superlative: tuple[str, ...]
+
+
+class EnglishVerb(NamedTuple):
+    base: tuple[str, ...]  # ("look", "for")
+    present: tuple[tuple[str, ...], ...]  # I, you, he, we, they
+    past: tuple[tuple[str, ...], ...]
+
+
+# ---- Reading a column of the word tables -----------------------------------------------------------------
+
+
+def read_noun(column: str) -> EnglishNoun:
+    singular, *plural = column.split()
+    return EnglishNoun(singular, plural[0] if plural else with_s(singular))
+
+
+def read_adjective(column: str) -> EnglishAdjective:
+    plain, *degrees = column.split()
+    if degrees == ["more"]:
+        return EnglishAdjective(plain, ("more", plain), ("most", plain))
+    if degrees:
+        return EnglishAdjective(plain, (degrees[0],), (degrees[1],))
+    return EnglishAdjective(plain, (), ())
+
+
+def read_verb(column: str) -> EnglishVerb:
+    base, *irregular = column.split()
+    base, *particle = base.split("+")
+    third, past = irregular or (with_s(base), with_ed(base))
+    present = [(form, *particle) for form in (base, base, third, base, base)]
+    return EnglishVerb((base, *particle), tuple(present), ((past, *particle),) * 5)
+
+
+def read_helper(column: str) -> EnglishVerb:
+    base, forms = column.split(":")
+    present, past = (part.split() for part in forms.split(","))
+    present_words = tuple(tuple(form.split("+")) for form in present)
+    past_words = tuple(tuple(form.split("+")) for form in past)
+    plain = (base,) if base in AUXILIARIES else present_words[0]
+    return EnglishVerb(plain, present_words, past_words if len(past) == 5 else past_words * 5)
+
+
+def with_s(word: str) -> str:
+    if word.endswith("y") and word[-2] not in VOWELS:
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh", "o")) and word != "piano" else "s")
+
+
+def with_ed(word: str) -> str:
+    if word.endswith("y") and word[-2] not in VOWELS:
+        return word[:-1] + "ied"
+    return word + ("d" if word.endswith("e") else "ed")
+
+
+# ---- Noun phrases ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 15, typed=True)
+def phrase_of(value: Any, feature: str = "object") -> Phrase:
+    """A noun phrase or a pronoun; the feature is "subject", "object" or a preposition ("with", "in_front_of")."""
+    if isinstance(value, Placed):
+        return phrase_of(value.np, value.preposition.english)
+    if isinstance(value, NP):
+        return noun_phrase(value, feature)
+    if isinstance(value, Both):
+        return joined(phrase_of(value.first, feature), "and", phrase_of(value.second, feature))
+    return phrase([pronoun(value, feature)], [NOUN], 0)
+
+
+def noun_phrase(np: NP, feature: str) -> Phrase:
+    words: list[str] = []
+    meanings: list[int] = []
+    adjective = adjective_words(np)
+    noun = np.noun.english.plural if np.plural else np.noun.english.singular
+    for word in determiner_words(np, adjective[0] if adjective else noun):
+        words.append(word)
+        meanings.append(DETERMINER)
+    for word in adjective:
+        words.append(word)
+        meanings.append(degree_meaning(word, len(adjective), np.most))
+    result = phrase([*words, noun], [*meanings, NOUN], len(words))
+    if feature in ("subject", "object"):
+        return result
+    prepositions = feature.split("_")
+    return in_front(prepositions, [PREPOSITION] * len(prepositions), result)
+
+
+def determiner_words(np: NP, next_word: str) -> list[str]:
+    if np.determiner in DETERMINERS_WITHOUT_WORDS:
+        return []
+    if np.determiner == "a":
+        return ["an" if next_word[0] in VOWELS else "a"]
+    if np.determiner == "this":
+        return ["these" if np.plural else "this"]
+    return np.determiner.split("_")
+
+
+def adjective_words(np: NP) -> tuple[str, ...]:
+    if np.adjective is None:
+        return ()
+    return np.adjective.english.superlative if np.most else (np.adjective.english.plain,)
+
+
+def degree_meaning(word: str, count: int, compared: bool) -> int:
+    """ "smaller" says both *small* and *more*; in "more dangerous" each has its own word."""
+    if count == 1:
+        return ADJECTIVE | MORE if compared else ADJECTIVE
+    return MORE if word in ("more", "most") else ADJECTIVE
+
+
+def pronoun(value: Any, feature: str) -> str:
+    if isinstance(value, Relative):
+        return "who" if feature == "subject" and value.antecedent.noun.is_human else "that"
+    if isinstance(value, It):
+        return "them" if value.antecedent.plural else "it"
+    subject, other = value.english
+    return str(subject if feature == "subject" else other)
+
+
+@lru_cache(maxsize=1 << 12)
+def quality(value: Quality, subject: Agreement) -> Phrase:
+    adjective = value.adjective.english
+    words = adjective.comparative if value.more else (adjective.plain,)
+    meanings = [degree_meaning(word, len(words), value.more) for word in words]
+    result = phrase(words, meanings, len(words) - 1)
+    return in_front([value.degree], [DEGREE], result) if value.degree else result
+
+
+# ---- Verbs -----------------------------------------------------------------------------------------------
+
+
+@cache
+def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, asking: bool) -> dict[str, Phrase]:
+    """The pieces of a verb: in a question its ``front`` goes before the subject, the ``verb`` itself stays."""
+    chain = verb_chain(row, modal, mood, subject.person, asking)
+    words = [word for word, _ in chain]
+    meanings = [meaning for _, meaning in chain]
+    if not asking:
+        return {"verb": phrase(words, meanings, head_place(meanings)), "front": rootless([], [])}
+    front, rest = split_at(words, meanings, 1)
+    return {"front": front, "verb": rest}
+
+
+def verb_chain(row: Verb, modal: Verb | None, mood: Mood, person: int, asking: bool) -> Chain:
+    """All words of the verb with their meanings, auxiliary first: did + not + want + to + sleep."""
+    base = [(word, VERB) for word in row.english.base]
+    if mood.tense == "command":
+        return [*([("do", NEGATION), ("not", NEGATION)] if mood.polarity else []), *base]
+    if mood.tense == "future":
+        return negated([("will", TENSE)], mood, base)
+    past = TENSE if mood.tense == "past" else 0
+    leader, meaning, rest = (modal, MODAL, base) if modal else (row, VERB, [])
+    forms = leader.english.past if past else leader.english.present
+    finite = [(word, meaning | past) for word in forms[person]]
+    if leader.english.base[0] in AUXILIARIES:
+        return negated(finite, mood, rest)
+    if mood.polarity == "not" or asking:
+        do = "did" if past else "does" if person == 2 else "do"
+        asked = ASKING if asking else 0
+        unmarked = [(word, meaning) for word in leader.english.base]
+        denied = NEGATION if mood.polarity == "not" else 0
+        return negated([(do, past | asked | denied)], mood, unmarked + rest)
+    return [*([("never", NEGATION)] if mood.polarity else []), *finite, *rest]
+
+
+def negated(auxiliary: Chain, mood: Mood, rest: Chain) -> Chain:
+    if mood.polarity == "not" and auxiliary[0][0] == "can":
+        return [("cannot", auxiliary[0][1] | NEGATION), *rest]
+    return [*auxiliary, *([(mood.polarity, NEGATION)] if mood.polarity else []), *rest]
+
+
+def head_place(meanings: list[int]) -> int:
+    return next((place for place, meaning in enumerate(meanings) if meaning & VERB), -1)
+
+
+def split_at(words: list[str], meanings: list[int], place: int) -> tuple[Phrase, Phrase]:
+    """Cut a verb in two; the part without the main verb leans on the part that has it."""
+    parts = []
+    for some_words, some_meanings in ((words[:place], meanings[:place]), (words[place:], meanings[place:])):
+        head = head_place(some_meanings)
+        parts.append(rootless(some_words, some_meanings) if head < 0 else phrase(some_words, some_meanings, head))
+    return parts[0], parts[1]
+
+
+def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
+    return verb(row, modal, clause.mood, subject, "question" in order)
+
+
+# ---- Word order ------------------------------------------------------------------------------------------
+
+
+def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
+    """ "question" puts the auxiliary first, "fronted" the object; "tail" drops the subject."""
+    if "tail" in order:
+        return parts[1:]
+    if "question" in order:
+        parts = [front, *parts]
+    if "fronted" in order:
+        parts = [p for p in parts if p.name == "object"] + [p for p in parts if p.name != "object"]
+    return parts
+
+
+def finish(words: list[str]) -> list[str]:
+    return words
+

@@ -1,0 +1,39 @@
+"""The step function that every search drives, and the model behind it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from cutaway.models.encoder_decoder import EncoderDecoder
+
+
+class Stepper(Protocol):
+    """A model in the middle of writing several texts, a row each. What it remembers is its own business."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The token just written in each row [N] -> logits [N, V] for the one to come."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Row i goes on from what row rows[i] has written: rows are dropped, repeated, reordered."""
+        ...
+
+
+class TranslationStepper:
+    """An EncoderDecoder writing translations of `source` [B, S]: encodes once, then a cached step a token."""
+
+    def __init__(self, model: EncoderDecoder, source: Tensor, source_mask: Tensor | None = None):
+        self.model = model
+        self.memory, self.source_mask = model.encode(source, source_mask), source_mask
+        self.cache = model.new_cache()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        x_N1D = self.model.decode(tokens[:, None], self.memory, self.source_mask, cache=self.cache)
+        return self.model.head(x_N1D)[:, 0]
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.reorder(rows)
+        self.memory = self.memory[rows]
+        self.source_mask = None if self.source_mask is None else self.source_mask[rows]

@@ -1,0 +1,1 @@
+"""How good is it? Pure functions over texts, probabilities and alignments."""

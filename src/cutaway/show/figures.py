@@ -1,0 +1,160 @@
+"""Figures: one function each, a matplotlib Figure in return. Colours that colour-blind people can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import MissingExtra
+from cutaway.show.trace import Trace
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito
+WEIGHTS, SIGNED = "cividis", "RdBu_r"
+
+TITLES = {
+    "encoder": "Encoder self-attention: each source token looks at the source",
+    "decoder": "Decoder self-attention: each target token looks back at what is written",
+    "cross": "Cross-attention: each target token, while it is written, looks at the source",
+}
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure without a window, with our style."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "show") from None
+    matplotlib.rcParams.update(
+        {
+            "font.size": 10,
+            "axes.titlesize": 11,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": False,
+            "figure.dpi": 110,
+            "savefig.dpi": 140,
+            "font.family": ["DejaVu Sans"],
+        }
+    )
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def attention_heatmap(
+    trace: Trace, kind: str = "cross", layer: int = 0, head: int = 0, gold: Sequence[tuple[int, int]] = ()
+) -> Any:
+    """One head, large: rows look at columns. `gold` cells (row, column) get a frame: where a link should be."""
+    rows, columns = trace.axes(kind)
+    figure = new_figure(1.8 + 0.46 * len(columns), 1.5 + 0.36 * len(rows))
+    axes = figure.add_subplot()
+    image = _draw_weights(axes, trace.weights(kind, layer)[head], rows, columns)
+    for row, column in gold:
+        _frame(axes, row, column)
+    axes.set_title(f"{TITLES[kind].split(':')[0]}, layer {layer}, head {head}", loc="left")
+    figure.colorbar(image, ax=axes, label="weight", fraction=0.04, pad=0.02)
+    return figure
+
+
+def attention_grid(trace: Trace, kind: str = "cross") -> Any:
+    """Every head of every layer: a row a layer, a column a head."""
+    rows, columns = trace.axes(kind)
+    layers, heads = trace.n_layers(kind), trace.weights(kind, 0).shape[0]
+    cell = max(2.2, 0.21 * len(columns)), max(1.9, 0.2 * len(rows))
+    figure = new_figure(1.2 + cell[0] * heads, 1.0 + cell[1] * layers)
+    grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for layer in range(layers):
+        for head in range(heads):
+            image = _draw_weights(grid[layer][head], trace.weights(kind, layer)[head], rows, columns, size=7)
+            grid[layer][head].set_title(f"layer {layer}, head {head}", loc="left", fontsize=8)
+    figure.suptitle(TITLES[kind], x=0.01, ha="left", fontsize=11)
+    figure.colorbar(image, ax=grid, label="weight", fraction=0.015, pad=0.01)
+    return figure
+
+
+def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
+    """Training and validation loss over the steps of a run, from its metrics.jsonl."""
+    figure = new_figure(7, 3.6)
+    axes = figure.add_subplot()
+    train = [(row["step"], row["nll"]) for row in metrics if "nll" in row]
+    valid = [(row["step"], row["valid_loss"]) for row in metrics if "valid_loss" in row]
+    if train:
+        axes.plot(*zip(*train, strict=True), color=BLUE, label="training (with dropout)")
+    if valid:
+        axes.plot(*zip(*valid, strict=True), color=ORANGE, marker="o", label="validation")
+    axes.set(xlabel="step", ylabel="cross-entropy, nats a token", yscale="log")
+    axes.grid(alpha=0.25, which="both")
+    axes.set_title("Loss", loc="left")
+    if train or valid:
+        axes.legend(frameon=False)
+    return figure
+
+
+def schedule_curve(schedule: Callable[[int], float], steps: int) -> Any:
+    """The learning rate over the steps of a run."""
+    figure = new_figure(7, 2.8)
+    axes = figure.add_subplot()
+    at = np.unique(np.linspace(1, steps, 500).astype(int))
+    rates = [schedule(int(step)) for step in at]
+    axes.plot(at, rates, color=GREEN)
+    peak = int(np.argmax(rates))
+    axes.annotate(
+        f"peak {rates[peak]:.2g} at step {at[peak]:,}",
+        (at[peak], rates[peak]),
+        xytext=(8, -4),
+        textcoords="offset points",
+        color=GREY,
+    )
+    axes.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
+    axes.grid(alpha=0.25)
+    axes.set_title("Learning rate: warm up, then fall", loc="left")
+    return figure
+
+
+def positional_encodings(table: NDArray[np.floating], shown: int = 64) -> Any:
+    """The table of positions [T, D], and how alike the vectors of any two positions are."""
+    table = table[:shown]
+    figure = new_figure(10, 3.8)
+    left, right = figure.subplots(1, 2, width_ratios=(1.45, 1))
+    limit = float(np.abs(table).max()) or 1.0
+    image = left.imshow(table, cmap=SIGNED, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    left.set(xlabel="dimension", ylabel="position")
+    left.set_title("Positional encodings", loc="left")
+    figure.colorbar(image, ax=left, fraction=0.04, pad=0.02)
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
+    unit = table / np.where(norms == 0, 1, norms)
+    image = right.imshow(unit @ unit.T, cmap=WEIGHTS, interpolation="nearest")
+    right.set(xlabel="position", ylabel="position")
+    right.set_title("Cosine similarity of two positions", loc="left")
+    figure.colorbar(image, ax=right, fraction=0.046, pad=0.02)
+    return figure
+
+
+def _draw_weights(
+    axes: Any, weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], size: int = 9
+) -> Any:
+    image = axes.imshow(weights_QK, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    # a token may hold a dollar sign, which matplotlib would take for mathematics
+    names = {"fontsize": size, "parse_math": False}
+    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor", **names)
+    axes.set_yticks(range(len(rows)), rows, **names)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return image
+
+
+def _frame(axes: Any, row: int, column: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.8))
