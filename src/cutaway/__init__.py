@@ -36,7 +36,7 @@ _HOMES = {
     "Translator": "cutaway.pipeline",
     "trace_translation": "cutaway.show.trace",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 # What a missing import is called by those who can install it: module -> extra.
 _EXTRAS = {"torch": "torch", "sacrebleu": "torch", "matplotlib": "show", "fastapi": "serve", "uvicorn": "serve"}

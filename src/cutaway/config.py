@@ -221,6 +221,11 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Iterable[str]) -> dict
     return result
 
 
+def with_given(config: Any, **settings: Any) -> Any:
+    """`config` with those settings changed that are not None: what a command line was given."""
+    return dataclasses.replace(config, **{name: value for name, value in settings.items() if value is not None})
+
+
 def config_from_tables(tables: Mapping[str, Any]) -> Config:
     parts = {f.name: f.default_factory for f in dataclasses.fields(Config)}
     for name, table in tables.items():

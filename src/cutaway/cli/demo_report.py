@@ -93,7 +93,7 @@ def draw_figures(translator: Translator, results: DemoResults, run: RunFolder, s
     example = telling_example(results)
     trace = trace_translation(translator, example.source, example.target)
     gold = gold_cells(words_of(translator, example), example.alignment)
-    table = translator.model.source_embedding.position.table.detach().cpu().numpy()
+    position: Any = translator.model.source_embedding.position
     layer, head = results.best_head
     drawn = {
         "alignment": figures.attention_heatmap(trace, "cross", layer, head, gold),
@@ -102,7 +102,7 @@ def draw_figures(translator: Translator, results: DemoResults, run: RunFolder, s
         "decoder": figures.attention_grid(trace, "decoder"),
         "loss": figures.loss_curve(run.read_metrics()),
         "schedule": figures.schedule_curve(schedule, translator.config.train.steps),
-        "positions": figures.positional_encodings(table),
+        "positions": figures.positional_encodings(position.table.detach().cpu().numpy()),
     }
     return {name: figures.save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()}
 

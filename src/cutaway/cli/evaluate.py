@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutaway.cli.console import err, out, print_json
-from cutaway.config import DecodeConfig
+from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def evaluate(
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit {limit} leaves nothing to score. Give at least 1.")
     pairs = (read_pairs(*data) if data else load_pairs(translator.config.data, split))[:limit]
-    decode = translator.config.decode
-    if strategy:
-        decode = dataclasses.replace(decode, strategy=strategy)
+    decode = with_given(translator.config.decode, strategy=strategy)
     with err.status(f"translating {len(pairs):,} sentences ..."):
         result = evaluate_pairs(translator, pairs, decode)
         heads: dict[Head, float] = alignment_by_head(translator, pairs) if has_alignments(pairs) else {}  # type: ignore[arg-type]
@@ -119,6 +117,5 @@ def print_numbers(numbers: dict[str, Any]) -> None:
     out.print(f"perplexity   {numbers['perplexity']:6.3f}   a token, references forced")
     if "alignment_error_rate" in numbers:
         layer, head = numbers["alignment_head"]
-        out.print(
-            f"alignment    {numbers['alignment_error_rate']:6.1%}   error rate of the best head: layer {layer}, head {head}"
-        )
+        rate = numbers["alignment_error_rate"]
+        out.print(f"alignment    {rate:6.1%}   error rate of the best head: layer {layer}, head {head}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutaway.cli.console import say
-from cutaway.config import DecodeConfig
+from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import DataError
 
 if TYPE_CHECKING:
@@ -50,11 +49,16 @@ def translate(
     from cutaway.pipeline import Translator
 
     translator = Translator.load(run, device)
-    given: dict[str, Any] = {
-        "strategy": strategy, "beam_size": beam_size, "length_penalty": length_penalty, "temperature": temperature,
-        "top_k": top_k, "top_p": top_p, "seed": seed,
-    }  # fmt: skip
-    decode = dataclasses.replace(translator.config.decode, **{k: v for k, v in given.items() if v is not None})
+    decode = with_given(
+        translator.config.decode,
+        strategy=strategy,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     if text:
         write(translator.translate(text, decode), out)
     elif file:

@@ -76,7 +76,7 @@ def without_misfits(pairs: Sequence[EncodedPair], max_tokens: int) -> tuple[list
 
 def collate(pairs: Sequence[EncodedPair], tokenizer: Tokenizer) -> Batch:
     """Pad encoded pairs to one rectangle a side, with the target shifted right for teacher forcing."""
-    source = pad([pair.source + [tokenizer.eos] for pair in pairs], tokenizer.pad)
+    source = pad([[*pair.source, tokenizer.eos] for pair in pairs], tokenizer.pad)
     target_in = pad([[tokenizer.bos, *pair.target] for pair in pairs], tokenizer.pad)
     target_out = pad([[*pair.target, tokenizer.eos] for pair in pairs], tokenizer.pad)
     # Masks come from the lengths, not from the ids: some vocabularies use one id for padding and for the end.

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 class Position(nn.Module):
     """The interface, with neutral defaults. A scheme overrides the seam at which it acts."""
 
+    max_length: int
+
     def __init__(self, max_length: int):
         super().__init__()
         self.max_length = max_length

@@ -108,7 +108,7 @@ def read_adjective(column: str) -> GermanAdjective:
 
 def read_verb(column: str) -> GermanVerb:
     infinitive, third, *rest = column.split()
-    prefix, _, base = infinitive.rpartition("|")
+    prefix, _, base = infinitive.rpartition("+")
     case = "dat" if "dat" in rest else "acc"
     participle = [part for part in rest if part not in ("ist", "dat")][0]
     present = present_forms(base, third)
@@ -129,12 +129,12 @@ def first_person(infinitive: str) -> str:
 
 
 def command(infinitive: str, third: str) -> str:
-    """Iss! Nimm! follow er isst, er nimmt; the others follow ich: Kauf! Warte! (kept e after t, d, fn, er)."""
+    """Iss! Nimm! follow er isst, er nimmt; the others follow ich: Kauf! Warte! (kept e after t, d, fn, er, s)."""
     stem = third.removesuffix("t")
     if "e" in infinitive[:-2] and "i" in stem and "i" not in infinitive[:-2]:
         return stem
     first = first_person(infinitive)
-    return first if third.endswith("et") or infinitive.endswith("ern") else first[:-1]
+    return first if third.endswith("et") or infinitive.endswith(("ern", "sen")) else first[:-1]
 
 
 def read_helper(column: str) -> GermanVerb:
@@ -219,7 +219,7 @@ def adjective_words(np: NP, case: str) -> list[str]:
     stem = adjective.superlative if np.most else adjective.plain
     if stem.endswith("el"):  # dunkel: der dunkle Wald
         stem = stem[:-2] + "l"
-    return [stem + endings[CASES.index(case)][column(np)]]
+    return [stem.removesuffix("e") + endings[CASES.index(case)][column(np)]]
 
 
 @cache

@@ -155,8 +155,7 @@ def read_adjectives(table: str) -> dict[str, Adjective]:
 
 def read_verbs(table: str) -> dict[str, Verb]:
     result = {}
-    for in_english, in_french, bars_and_german in (split_verb_row(line) for line in lines_of(table)):
-        *in_german, frames, kinds = bars_and_german
+    for in_english, in_french, in_german, frames, kinds in rows(table):
         subjects, _, objects = kinds.partition(">")
         forms = english.read_verb(in_english)
         name = " ".join(forms.base)
@@ -164,22 +163,12 @@ def read_verbs(table: str) -> dict[str, Verb]:
             name,
             forms,
             french.read_verb(in_french),
-            german.read_verb("|".join(in_german)),
+            german.read_verb(in_german),
             frozenset(frames.split()),
             kinds_of(subjects),
             kinds_of(objects),
         )
     return result
-
-
-def lines_of(table: str) -> list[str]:
-    return [line for line in table.strip().splitlines() if line.strip()]
-
-
-def split_verb_row(line: str) -> tuple[str, str, list[str]]:
-    """A bar with no space around it belongs to the German verb (an|kommen), so there may be one more."""
-    in_english, in_french, *rest = [column.strip() for column in line.split("|")]
-    return in_english, in_french, rest
 
 
 def read_helpers(table: str) -> dict[str, Verb]:

@@ -28,8 +28,8 @@ baker            | boulanger m       | Bäcker m Bäcker            | person job
 doctor           | médecin m         | Arzt m Ärzte               | person job
 teacher          | professeur m      | Lehrer m Lehrer            | person job
 painter          | peintre m         | Maler m Maler              | person job
-mother           | mère f            | Mutter f Mütter            | family
-father           | père m            | Vater m Väter              | family male
+mother           | mère f            | Mutter f Mütter            | family one
+father           | père m            | Vater m Väter              | family male one
 brother          | frère m           | Bruder m Brüder            | family male
 sister           | sœur f            | Schwester f Schwestern     | family
 aunt             | tante f           | Tante f Tanten             | family
@@ -101,7 +101,6 @@ ball             | ballon m          | Ball m Bälle               | thing gift 
 doll             | poupée f          | Puppe f Puppen             | thing gift small
 flower           | fleur f           | Blume f Blumen             | plant gift
 tree             | arbre m           | Baum m Bäume               | plant beside
-star             | étoile f          | Stern m Sterne             | sight
 picture          | image f           | Bild n Bilder              | thing gift
 table            | table f           | Tisch m Tische             | furniture surface
 chair            | chaise f          | Stuhl m Stühle             | furniture surface repair
@@ -135,8 +134,8 @@ station          | gare f            | Bahnhof m Bahnhöfe         | place      
 farm             | ferme f           | Bauernhof m Bauernhöfe     | place own      | on à auf    | à zu
 beach            | plage f           | Strand m Strände           | place          | on sur an   | à zu
 bridge           | pont m            | Brücke f Brücken           | place          | on sur auf  |
-river            | rivière f         | Fluss m Flüsse             | water          | in dans in  | à zu
-lake             | lac m             | See m Seen                 | water          | in dans in  | à zu
+river            | rivière f         | Fluss m Flüsse             | waters          | in dans in  | à zu
+lake             | lac m             | See m Seen                 | waters          | in dans in  | à zu
 """
 
 # Names are the same word everywhere; their gender matters to what agrees with them.
@@ -147,32 +146,32 @@ Anna f | Emma f | Nina f | Clara f | Tom m | Paul m | Leo m | Max m
 # English [-er -est, or "more"] | French [feminine] [before vowels] [before] | German [comparative superlative] | kinds
 # "before" adjectives stand before their noun in French (un petit chat); the others follow it (un chat noir).
 ADJECTIVES = """
-small smaller smallest    | petit before                 | klein                      | animal thing clothes furniture plant place water vehicle part instrument
-big bigger biggest        | grand before                 | groß größer größt          | animal thing furniture plant place water vehicle opening roof
+small smaller smallest    | petit before                 | klein                      | animal thing clothes furniture plant place waters vehicle part instrument
+big bigger biggest        | grand before                 | groß größer größt          | animal thing furniture plant place waters vehicle opening roof
 old older oldest          | vieux vieille vieil before   | alt älter ältest           | living thing furniture plant place vehicle part instrument
 young younger youngest    | jeune before                 | jung jünger jüngst         | living
 new                       | nouveau nouvelle nouvel before | neu                      | thing text furniture vehicle part instrument own
-beautiful                 | beau belle bel before        | schön                      | plant place water sight clothes instrument flyer princess queen text
+beautiful                 | beau belle bel before        | schön                      | plant place waters clothes instrument flyer princess queen text
 pretty                    | joli before                  | hübsch                     | gift clothes instrument plant pet
 good                      | bon bonne before             | gut                        | food drink text job
-long longer longest       | long longue before           | lang länger längst         | text clothes water
-red                       | rouge                        | rot                        | clothes fruit plant vehicle opening fragile small
-blue                      | bleu                         | blau                       | clothes flyer vehicle opening fragile small water
-green                     | vert                         | grün                       | clothes fruit vehicle opening fragile part small
-yellow                    | jaune                        | gelb                       | clothes fruit plant vehicle flyer
-black                     | noir                         | schwarz                    | clothes animal vehicle furniture
-white                     | blanc blanche                | weiß                       | clothes animal furniture opening fragile
-brown                     | brun                         | braun                      | animal clothes furniture inside
-cold colder coldest       | froid                        | kalt kälter kältest        | drink water weather soup
+long longer longest       | long longue before           | lang länger längst         | text clothes river
+red                       | rouge                        | rot                        | clothes fruit plant vehicle opening fragile small absolute
+blue                      | bleu                         | blau                       | clothes bird dragon vehicle opening fragile small waters absolute
+green                     | vert                         | grün                       | clothes fruit vehicle opening fragile part small absolute
+yellow                    | jaune                        | gelb                       | clothes fruit plant vehicle bird bee absolute
+black                     | noir                         | schwarz                    | clothes animal vehicle furniture absolute
+white                     | blanc blanche                | weiß                       | clothes animal furniture opening fragile absolute
+brown                     | brun                         | braun                      | animal clothes furniture inside absolute
+cold colder coldest       | froid                        | kalt kälter kältest        | drink waters weather soup
 hot                       | chaud                        | heiß                       | drink dish weather
 fresh                     | frais fraîche                | frisch                     | food drink
-ripe                      | mûr                          | reif                       | fruit
+ripe                      | mûr                          | reif                       | fruit absolute
 heavy heavier heaviest    | lourd                        | schwer                     | furniture inside instrument repair
 light                     | léger                        | leicht                     | clothes small inside
-empty                     | vide                         | leer                       | inside fragile place
+empty                     | vide                         | leer                       | inside fragile place absolute
 dark                      | sombre                       | dunkel dunkler dunkelst    | place weather
 dirty                     | sale                         | schmutzig                  | clothes vehicle part fragile
-strong stronger strongest | fort                         | stark stärker stärkst      | animal man person
+strong stronger strongest | fort                         | stark stärker stärkst      | animal giant job male king
 fast faster fastest       | rapide                       | schnell                    | animal vehicle
 slow slower slowest       | lent                         | langsam                    | animal vehicle
 happy happier happiest    | heureux                      | glücklich                  | people
@@ -186,8 +185,8 @@ rich richer richest       | riche                        | reich                
 shy                       | timide                       | schüchtern                 | living
 kind                      | gentil gentille              | freundlich                 | people
 funny funnier funniest    | drôle                        | lustig                     | people animal text
-dangerous more            | dangereux                    | gefährlich                 | animal water bridge vehicle
-famous more               | célèbre                      | berühmt                    | people place text
+dangerous more            | dangereux                    | gefährlich                 | animal waters bridge vehicle
+famous more               | célèbre                      | berühmt                    | people place book story
 interesting more          | intéressant                  | interessant                | text place people
 """
 
@@ -195,37 +194,37 @@ interesting more          | intéressant                  | interessant         
 #   French: infinitive, then for irregular verbs je, il, nous, ils, participle [il-future]; "est" before the
 #           participle means that être forms the past (il est allé).
 #   German: infinitive, er, participle; "ist" before the participle means that sein forms the past; a bar
-#           marks a prefix that leaves its verb (an|kommen: er kommt an); "dat" asks for a dative object.
+#           marks a prefix that leaves its verb (an+kommen: er kommt an); "dat" asks for a dative object.
 VERBS = """
-sleep sleeps slept    | dormir dors dort dormons dorment dormi | schlafen schläft geschlafen | activity | living
-sing sings sang       | chanter          | singen singt gesungen         | activity company | people
-dance                 | danser           | tanzen tanzt getanzt          | activity company | people
-play                  | jouer            | spielen spielt gespielt       | activity company music | living
-work                  | travailler       | arbeiten arbeitet gearbeitet  | activity company | people
+sleep sleeps slept    | dormir dors dort dormons dorment dormi | schlafen schläft geschlafen | activity skill | living
+sing sings sang       | chanter          | singen singt gesungen         | activity company skill | people
+dance                 | danser           | tanzen tanzt getanzt          | activity company skill | people
+play                  | jouer            | spielen spielt gespielt       | activity company music skill | living
+work                  | travailler       | arbeiten arbeitet gearbeitet  | activity company skill | people
 wait                  | attendre attends attend attendons attendent attendu | warten wartet gewartet | activity | living
 laugh                 | rire ris rit rions rient ri | lachen lacht gelacht | activity company | people
 cry                   | pleurer          | weinen weint geweint          | activity | people
-swim swims swam       | nager            | schwimmen schwimmt ist geschwommen | swimming | living
+swim swims swam       | nager            | schwimmen schwimmt ist geschwommen | swimming skill | living
 fly flies flew        | voler            | fliegen fliegt ist geflogen   | intransitive | flyer
 run runs ran          | courir cours court courons courent couru courra | rennen rennt ist gerannt | intransitive motion | living
 travel travels travelled | voyager       | reisen reist ist gereist      | intransitive company | people
-arrive                | arriver - est    | an|kommen kommt ist angekommen | intransitive | people vehicle
-fall falls fell       | tomber - est     | fallen fällt ist gefallen     | intransitive | living
+arrive                | arriver - est    | an+kommen kommt ist angekommen | activity | people
+fall falls fell       | tomber - est     | fallen fällt ist gefallen     | activity | living
 go goes went          | aller vais va allons vont est allé ira | gehen geht ist gegangen | motion | living
 come comes came       | venir viens vient venons viennent est venu viendra | kommen kommt ist gekommen | motion | living
-return                | retourner - est  | zurück|kehren kehrt ist zurückgekehrt | motion | living
+return                | retourner - est  | zurück+kehren kehrt ist zurückgekehrt | motion | living
 
 eat eats ate          | manger           | essen isst gegessen           | transitive food | living > food
 drink drinks drank    | boire bois boit buvons boivent bu | trinken trinkt getrunken | transitive food | living > drink
-prepare               | préparer         | zu|bereiten bereitet zubereitet | transitive food | people > dish
-see sees saw          | voir vois voit voyons voient vu verra | sehen sieht gesehen | transitive personal | living > living place plant sight
+prepare               | préparer         | zu+bereiten bereitet zubereitet | transitive food | people > dish
+see sees saw          | voir vois voit voyons voient vu verra | sehen sieht gesehen | transitive personal | living > living place plant
 find finds found      | trouver          | finden findet gefunden        | transitive personal | living > thing plant animal
 look+for              | chercher         | suchen sucht gesucht          | transitive personal | living > thing living
 buy buys bought       | acheter          | kaufen kauft gekauft          | transitive benefit | people > clothes gift vehicle furniture instrument fruit dish
 write writes wrote    | écrire écris écrit écrivons écrivent écrit | schreiben schreibt geschrieben | transitive | people > text
 carry                 | porter           | tragen trägt getragen         | transitive | people > inside furniture small
 wear wears wore       | porter           | tragen trägt getragen         | transitive | people > clothes
-draw draws drew       | dessiner         | zeichnen zeichnet gezeichnet  | transitive benefit | people > animal plant place sight
+draw draws drew       | dessiner         | zeichnen zeichnet gezeichnet  | transitive benefit | people > animal plant place
 clean                 | nettoyer nettoie nettoie nettoyons nettoient nettoyé nettoiera | putzen putzt geputzt | transitive | people > furniture opening vehicle mirror
 open                  | ouvrir ouvre ouvre ouvrons ouvrent ouvert | öffnen öffnet geöffnet | transitive | people > opening
 close                 | fermer           | schließen schließt geschlossen | transitive | people > opening

@@ -1,0 +1,124 @@
+"""Pairs of sentences: one derivation said in two languages, with what belongs to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from zlib import crc32
+
+from .choices import Chooser, combinations
+from .lexicon import Lexicon, read_lexicon
+from .meaning import Clause
+from .phrases import Phrase
+from .rules import CLAUSES, SENTENCES, Rule
+from .templates import LANGUAGES, realise
+
+# One combination of words in this many is kept out of training.
+WITHHELD = 20
+# Of a hundred sentences without such a combination, this many are for training, for validation and for the test.
+SHARES = {"train": 90, "valid": 5, "test": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPair:
+    """A sentence in two languages.
+
+    ``alignment`` holds (source word, target word), sorted; ``heads`` the place of each word's head, -1 for the root.
+    """
+
+    source: str
+    target: str
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    alignment: tuple[tuple[int, int], ...]
+    source_heads: tuple[int, ...]
+    target_heads: tuple[int, ...]
+    construction: str
+
+
+@dataclass(frozen=True)
+class World:
+    """A lexicon and its rules."""
+
+    lexicon: Lexicon
+    clauses: tuple[Rule, ...]
+    sentences: tuple[Rule, ...]
+
+    def extended(
+        self, nouns: str = "", adjectives: str = "", verbs: str = "", clauses: Iterable[Rule] = (),
+        sentences: Iterable[Rule] = (),
+    ) -> World:  # fmt: skip
+        """This world with more words and rules, written as in ``words.py`` and ``rules.py``."""
+        lexicon = self.lexicon.extended(nouns, adjectives, verbs)
+        return World(lexicon, (*self.clauses, *clauses), (*self.sentences, *sentences))
+
+    def chooser(self, seed: int) -> Chooser:
+        return Chooser(self.lexicon, self.clauses, self.sentences, Random(seed))
+
+    def say(self, sentence: Clause, language: str) -> Phrase:
+        """A whole sentence in one language: "en", "fr" or "de"."""
+        said = realise(self.lexicon, sentence, language)
+        words = LANGUAGES[language].finish(list(said.words))
+        words[0] = words[0][0].upper() + words[0][1:]
+        return said._replace(words=tuple(words))
+
+    def pair(self, sentence: Clause, target: str) -> AlignedPair:
+        return aligned(self.say(sentence, "en"), self.say(sentence, target), construction(sentence))
+
+
+@cache
+def small_world() -> World:
+    return World(read_lexicon(), tuple(CLAUSES), tuple(SENTENCES))
+
+
+def aligned(source: Phrase, target: Phrase, name: str) -> AlignedPair:
+    return AlignedPair(
+        text(source.words),
+        text(target.words),
+        source.words,
+        target.words,
+        alignment(source, target),
+        heads(source),
+        heads(target),
+        name,
+    )
+
+
+def alignment(source: Phrase, target: Phrase) -> tuple[tuple[int, int], ...]:
+    """Words are aligned when they share a meaning."""
+    wanted = [(j, meaning) for j, meaning in enumerate(target.meanings) if meaning]
+    return tuple([(i, j) for i, said in enumerate(source.meanings) if said for j, meaning in wanted if said & meaning])
+
+
+def heads(said: Phrase) -> tuple[int, ...]:
+    return tuple([place + lean if lean else -1 for place, lean in enumerate(said.leans)])
+
+
+def text(words: tuple[str, ...]) -> str:
+    """Words are joined by spaces, but nothing follows an apostrophe and nothing precedes a punctuation mark."""
+    line = " ".join(words[:-1]).replace("' ", "'").replace(" ,", ",")
+    return line + words[-1]
+
+
+def construction(sentence: Clause) -> str:
+    """The name of the rule; a plain statement goes by the name of its clause."""
+    return sentence.slots["clause"].rule.name if sentence.rule.name == "statement" else sentence.rule.name
+
+
+def split_of(sentence: Clause, english: str) -> str:
+    """Where a sentence belongs: settled by what it says, never by when it was drawn."""
+    if any(is_withheld(*pair) for pair in combinations(sentence)):
+        return "unseen"
+    place = crc32(english.encode()) % sum(SHARES.values())
+    for name, share in SHARES.items():
+        if place < share:
+            return name
+        place -= share
+    raise AssertionError("the shares cover every remainder")
+
+
+@cache
+def is_withheld(one: str, other: str) -> bool:
+    return crc32(f"{one} {other}".encode()) % WITHHELD == 0

@@ -1,0 +1,48 @@
+"""Shared set-up: quiet threads, and no test that is skipped in silence."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two pytest workers on two cores
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("cutaway", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("cutaway")
+
+HAS_GPU = torch.cuda.is_available()
+
+
+def pytest_report_header(config):
+    return None if HAS_GPU else "no GPU here: tests marked `gpu` are deselected"
+
+
+def pytest_collection_modifyitems(config, items):
+    """A GPU cannot be installed by a script, so its tests are deselected, not skipped."""
+    if HAS_GPU:
+        return
+    wanted = [item for item in items if "gpu" not in item.keywords]
+    config.hook.pytest_deselected(items=[item for item in items if "gpu" in item.keywords])
+    items[:] = wanted
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Whatever a test lacks, a script can install: a skipped test is a failed one."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped; install what it lacks (make setup, make browser): {report.longrepr}"
+
+
+@pytest.fixture
+def double():
+    """Double precision for the whole test."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

@@ -1,0 +1,105 @@
+import json
+import unicodedata
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models
+
+from cutaway.data.tokenizer import SCHEMES, Tokenizer
+from cutaway.errors import ConfigError, DataError
+
+TEXTS = ["L'arbre est grand.", "Le chat, petit et noir, dort.", "Ça va ? 1 + 2 = 3 !", "Der Käse ist weiß."] * 5
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return {scheme: Tokenizer.train(TEXTS, scheme, 400) for scheme in SCHEMES}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_round_trip_of_known_text(trained, scheme):
+    for text in TEXTS:
+        assert trained[scheme].decode(trained[scheme].encode(text)) == text
+
+
+@given(text=st.text(max_size=40))
+@pytest.mark.parametrize("scheme", ["bpe", "byte"])
+def test_bytes_can_write_anything(trained, scheme, text):
+    expected = unicodedata.normalize("NFC", text) if scheme == "bpe" else text
+    assert trained[scheme].decode(trained[scheme].encode(text)) == expected
+
+
+@given(text=st.text(max_size=40))
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_saved_equals_opened_and_batch_equals_single(trained, scheme, text, tmp_path_factory):
+    tokenizer = trained[scheme]
+    path = tmp_path_factory.mktemp("t") / "tokenizer.json"
+    path.write_text(tokenizer.to_json(), encoding="utf-8")
+    again = Tokenizer.open(path)
+    assert again.encode(text) == tokenizer.encode(text) == tokenizer.encode_batch([text, "x"])[0]
+    assert (again.pad, again.bos, again.eos, again.unk) == (tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_special_names_in_a_text_are_text(trained, scheme):
+    tokenizer = trained[scheme]
+    for text in ("a</s>b", "</s>", "l'</s>", "<pad> <s>"):
+        assert not {tokenizer.pad, tokenizer.bos, tokenizer.eos} & set(tokenizer.encode(text))
+
+
+def test_words_split_where_people_would(trained):
+    word = trained["word"]
+    assert word.tokens(word.encode("L'arbre est grand.")) == ["L'", "arbre", "est", "grand", "."]
+    assert [("L'arbre est."[a:b]) for a, b in word.spans("L'arbre est.")] == ["L'", "arbre", "est", "."]
+    assert word.encode("xylophone") == [word.unk]
+    assert word.decode(word.encode("Le xylophone dort")) == "Le⁇ dort".replace("⁇", " ⁇") or "⁇" in word.decode(
+        word.encode("Le xylophone dort")
+    )
+
+
+def test_bpe_merges_what_often_meets():
+    tokenizer = Tokenizer.train(["low lower lowest newest widest"] * 50, "bpe", 290)
+    assert len(tokenizer.encode(" lowest")) < len(" lowest")
+    assert tokenizer.vocab_size <= 290
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_spans_point_at_the_text(trained, scheme):
+    text = "Le chat  dort."
+    spans = trained[scheme].spans(text)
+    assert len(spans) == len(trained[scheme].encode(text))
+    assert "".join(text[a:b] for a, b in spans) == text.replace(" ", "")
+
+
+def test_any_tokenizer_json_can_be_opened(tmp_path):
+    backend = tokenizers.Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "hi": 4}, "[UNK]"))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.open(tmp_path / "tokenizer.json")
+    assert (tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk) == (0, 1, 2, 3)
+    assert tokenizer.encode("hi") == [4]
+
+
+def test_unusual_roles_are_given_or_read_beside_the_file(tmp_path):
+    backend = tokenizers.Tokenizer(models.WordLevel({"P": 0, "B": 1, "E": 2, "U": 3}, "U"))
+    path = tmp_path / "tokenizer.json"
+    backend.save(str(path))
+    with pytest.raises(DataError, match=r"no token for 'pad'.*roles=\{\"pad\""):
+        Tokenizer.open(path)
+    assert Tokenizer.open(path, {"pad": "P", "bos": "B", "eos": "E", "unk": "U"}).eos == 2
+    settings = {"pad_token": "P", "bos_token": {"content": "B"}, "eos_token": "E", "unk_token": "U"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert Tokenizer.open(path).bos == 1
+
+
+def test_errors(tmp_path):
+    with pytest.raises(ConfigError, match="no tokenizer scheme 'bpr'. Did you mean 'bpe'"):
+        Tokenizer.train(TEXTS, "bpr")
+    with pytest.raises(ConfigError, match="a vocabulary of 100 is too small: 'bpe' needs at least 260"):
+        Tokenizer.train(TEXTS, "bpe", 100)
+    with pytest.raises(DataError, match="there is no tokenizer file"):
+        Tokenizer.open(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(DataError, match=r"bad\.json is not a tokenizer\.json"):
+        Tokenizer.open(tmp_path / "bad.json")

@@ -1,0 +1,147 @@
+"""Searches over a fake model of 20 lines, against exhaustive search and exact distributions."""
+
+import collections
+
+import pytest
+import torch
+from helpers import TableModel, exhaustive_search, is_close, random_ids, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.decode.beam import beam_search
+from cutaway.decode.filters import temperature, top_k, top_p
+from cutaway.decode.search import greedy, sample
+from cutaway.decode.stepper import TranslationStepper
+
+BOS, EOS = 0, 1
+alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
+seeds = st.integers(0, 10**6)
+
+
+@given(seeds, alphas, st.integers(1, 5))
+def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha, max_length):
+    vocab = 4
+    width = (vocab - 1) ** max_length  # every prefix that does not end, at its most
+    found = beam_search(TableModel(vocab, seed), [max_length], BOS, EOS, width, alpha, n_best=3)[0]
+    expected = exhaustive_search(TableModel(vocab, seed), 0, BOS, EOS, max_length, alpha)
+    for hypothesis, (score, tokens, log_p) in zip(found, expected, strict=False):
+        assert hypothesis.tokens == tokens
+        assert is_close(hypothesis.score, score)
+        assert is_close(hypothesis.log_probability, log_p)
+
+
+@given(seeds, alphas, st.integers(1, 6), st.integers(1, 4))
+def test_beam_of_one_is_greedy(seed, alpha, max_length, rows):
+    limits = [max_length + i for i in range(rows)]
+    beams = beam_search(TableModel(5, seed, rows), limits, BOS, EOS, 1, alpha)
+    for [beam], one in zip(beams, greedy(TableModel(5, seed, rows), limits, BOS, EOS), strict=True):
+        assert beam.tokens == one.tokens
+        assert beam.finished == one.finished
+        assert is_close(beam.log_probability, one.log_probability)
+
+
+@given(seeds, alphas, st.integers(1, 5), st.lists(st.integers(1, 6), min_size=2, max_size=4))
+def test_batch_equals_one_by_one(seed, alpha, width, limits):
+    class Alone(TableModel):
+        def __init__(self, sentence):
+            super().__init__(5, seed)
+            self.sentence = [sentence]
+
+    together = beam_search(TableModel(5, seed, len(limits)), limits, BOS, EOS, width, alpha, n_best=2)
+    greedily = greedy(TableModel(5, seed, len(limits)), limits, BOS, EOS)
+    for i, limit in enumerate(limits):
+        assert beam_search(Alone(i), [limit], BOS, EOS, width, alpha, n_best=2)[0] == together[i]
+        assert greedy(Alone(i), [limit], BOS, EOS)[0] == greedily[i]
+
+
+@given(seeds, alphas)
+def test_the_score_is_the_definition(seed, alpha):
+    for hypothesis in beam_search(TableModel(5, seed), [6], BOS, EOS, 3, alpha, n_best=3)[0]:
+        length = len(hypothesis.tokens) + hypothesis.finished
+        assert is_close(hypothesis.score, hypothesis.log_probability / ((5 + length) / 6) ** alpha)
+        assert hypothesis.finished or length == 6
+        model, total = TableModel(5, seed), 0.0
+        for t, token in enumerate([*hypothesis.tokens, EOS][:length]):
+            total += model.logits(0, (BOS, *hypothesis.tokens[:t])).log_softmax(-1)[token].item()
+        assert is_close(total, hypothesis.log_probability)
+
+
+def test_a_wider_beam_is_seldom_worse_and_the_stopping_rule_loses_nothing():
+    """The search may stop early; running on to the greatest length must never find a better text."""
+    for seed in range(60):
+        stopped = beam_search(TableModel(5, seed), [8], BOS, EOS, 4, 0.6)[0][0]
+        patient = beam_search(TableModel(5, seed), [8], BOS, EOS, 4, 0.6, n_best=10**6)[0]
+        assert stopped.score >= patient[0].score - 1e-12
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [(), (temperature(0.5),), (temperature(2.0),), (top_k(2),), (top_p(0.7),), (temperature(0.7), top_k(3), top_p(0.8))],
+    ids=["plain", "cold", "hot", "top-k", "top-p", "all"],
+)
+def test_sampling_draws_from_the_exact_distribution(filters):
+    """A chi-squared test of the first token against softmax(filters(logits))."""
+    n, model = 4000, TableModel(6, seed=3, sharpness=1.0)
+    logits = model.logits(0, (BOS,))[None]
+    for apply in filters:
+        logits = apply(logits)
+    expected = logits.softmax(-1)[0]
+    rows = TableModel(6, seed=3, rows=n, sharpness=1.0)
+    rows.sentence = [0] * n
+    drawn = sample(rows, [1] * n, BOS, EOS, filters, torch.Generator().manual_seed(0))
+    counts = collections.Counter(h.tokens[0] if h.tokens else EOS for h in drawn)
+    possible = [t for t in range(6) if expected[t] > 0]
+    assert set(counts) <= set(possible)
+    chi2 = sum((counts[t] - n * expected[t].item()) ** 2 / (n * expected[t].item()) for t in possible)
+    assert chi2 < 20.5  # the 0.999 quantile of chi-squared with 5 degrees of freedom
+
+
+def test_sampling_is_reproducible():
+    def draw(seed):
+        return sample(TableModel(9, 1, rows=5), [6] * 5, BOS, EOS, (), torch.Generator().manual_seed(seed))
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_filters():
+    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]])
+    inf = float("inf")
+    assert temperature(0.5)(logits).tolist() == [[2, 6, 4, 0]]
+    assert top_k(2)(logits).tolist() == [[-inf, 3, 2, -inf]]
+    assert top_k(99)(logits).tolist() == logits.tolist()
+    p = logits.softmax(-1)[0]  # 0.087 0.644 0.237 0.032
+    assert top_p(p[1].item() - 0.01)(logits).tolist() == [[-inf, 3, -inf, -inf]]
+    assert top_p(p[1].item() + 0.01)(logits).tolist() == [[-inf, 3, 2, -inf]]
+    assert top_p(1e-9)(logits).tolist() == [[-inf, 3, -inf, -inf]]
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
+    """With a real model: the stepper against the naive way that teaching code uses."""
+    model = tiny_model(seed=4)
+    source = random_ids(3, 6)
+    mask = torch.arange(6)[None] < torch.tensor([6, 4, 2])[:, None]
+
+    class Naive:
+        def __init__(self):
+            self.source, self.mask = source, mask
+            self.prefix = torch.empty(3, 0, dtype=torch.long)
+
+        def step(self, tokens):
+            self.prefix = torch.cat([self.prefix, tokens[:, None]], 1)
+            return model(self.source, self.prefix, self.mask)[:, -1]
+
+        def keep(self, rows):
+            self.prefix, self.source, self.mask = self.prefix[rows], self.source[rows], self.mask[rows]
+
+    def run(stepper):
+        if strategy == "greedy":
+            return [[h] for h in greedy(stepper, [9, 12, 5], 4, 5)]
+        return beam_search(stepper, [9, 12, 5], 4, 5, beam_size=3, n_best=2)
+
+    with torch.inference_mode():
+        for ours, naive in zip(run(TranslationStepper(model, source, mask)), run(Naive()), strict=True):
+            assert [h.tokens for h in ours] == [h.tokens for h in naive]
+            assert all(is_close(a.score, b.score) for a, b in zip(ours, naive, strict=True))

@@ -1,0 +1,141 @@
+"""Building: parameter counts to the unit, sharing, initialisation, saved = loaded."""
+
+import math
+
+import pytest
+import safetensors.torch
+import torch
+from helpers import ALL_CHOICES, random_ids, tiny_config, tiny_model
+
+from cutaway.config import ModelConfig, choices
+from cutaway.errors import ConfigError, DataError, RunError
+from cutaway.models import build
+from cutaway.models.build import build_model, count_parameters
+from cutaway.models.presets import PRESETS, preset
+from cutaway.models.weights import load_weights, weights_to_bytes
+
+
+@pytest.mark.parametrize(
+    ("axis", "table"),
+    [
+        ("position", build.POSITIONS),
+        ("norm", build.NORMS),
+        ("norm_placement", build.NORM_PLACEMENTS),
+        ("feed_forward", build.FEED_FORWARDS),
+        ("attention_kernel", build.KERNELS),
+        ("family", build.FAMILIES),
+    ],
+)
+def test_the_config_and_the_tables_name_the_same_choices(axis, table):
+    assert set(choices(ModelConfig, axis)) == set(table)
+
+
+def parameters_by_hand(c: ModelConfig) -> int:
+    """Counted from the paper's description, not from our modules."""
+    attention = 4 * (c.d_model * c.d_model + c.d_model)
+    feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
+    norm = 2 * c.d_model
+    encoder = c.encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = c.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    return c.vocab_size * c.d_model + encoder + decoder
+
+
+@pytest.mark.parametrize(("name", "count"), [("paper-base", 63_082_496), ("paper-big", 214_245_376)])
+def test_the_papers_models_have_the_papers_size(name, count):
+    with torch.device("meta"):
+        model = build.encoder_decoder(preset(name))
+    assert count_parameters(model) == count == parameters_by_hand(preset(name))
+
+
+def test_presets_have_the_papers_settings():
+    base, big = preset("paper-base"), preset("paper-big")
+    assert (base.d_model, base.d_ff, base.n_heads, base.encoder_layers, base.dropout) == (512, 2048, 8, 6, 0.1)
+    assert (big.d_model, big.d_ff, big.n_heads, big.encoder_layers, big.dropout) == (1024, 4096, 16, 6, 0.3)
+    assert all(isinstance(config, ModelConfig) for config in PRESETS.values())
+    with pytest.raises(ConfigError, match="no preset 'paper-bas'. Did you mean 'paper-base'"):
+        preset("paper-bas")
+
+
+def test_embeddings_are_one_two_or_three_matrices():
+    for choice, count in (("shared", 1), ("tied", 2), ("separate", 3)):
+        model = tiny_model(embeddings=choice)
+        matrices = (model.source_embedding.tokens.weight, model.target_embedding.tokens.weight, model.head.weight)
+        assert len({id(m) for m in matrices}) == count
+        without = count_parameters(tiny_model(embeddings="shared")) - 11 * 8
+        assert count_parameters(model) == without + count * 11 * 8
+
+
+@pytest.mark.usefixtures("double")
+def test_embeddings_are_scaled_by_the_root_of_the_width():
+    model = tiny_model()
+    ids = random_ids(1, 3)
+    embedded = model.source_embedding(ids, torch.arange(3))
+    expected = model.source_embedding.tokens.weight[ids] * math.sqrt(8) + model.source_embedding.position.table[:3]
+    assert torch.allclose(embedded, expected, atol=1e-12)
+
+
+def test_xavier():
+    torch.manual_seed(0)
+    model = build_model(ModelConfig(vocab_size=500, d_model=256, d_ff=1024, encoder_layers=1, decoder_layers=1))
+    weight = model.encoder.layers[0].feed_forward.expand.weight
+    bound = math.sqrt(6 / (256 + 1024))
+    assert weight.abs().max() <= bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)  # uniform in ±bound
+    assert all((p == 0).all() for name, p in model.named_parameters() if name.endswith("bias"))
+
+
+def test_dropout_stands_where_the_paper_puts_it():
+    """After each sub-layer and after the embeddings: 2 · 2 encoder + 2 · 3 decoder sub-layers + 2 embeddings."""
+    model = tiny_model(dropout=0.25)
+    places = [name for name, m in model.named_modules() if isinstance(m, torch.nn.Dropout) and m.p == 0.25]
+    assert len(places) == 12
+    assert all(name.endswith("residual.dropout") or name.endswith("embedding.dropout") for name in places)
+    model.train()
+    assert not torch.equal(model(random_ids(1, 4), random_ids(1, 4)), model(random_ids(1, 4), random_ids(1, 4)))
+
+
+@pytest.mark.parametrize("choice", ALL_CHOICES, ids=lambda c: "-".join(c.values()))
+@pytest.mark.parametrize("embeddings", choices(ModelConfig, "embeddings"))
+def test_saved_equals_loaded(choice, embeddings):
+    model = tiny_model(seed=1, embeddings=embeddings, **choice)
+    other = tiny_model(seed=2, embeddings=embeddings, **choice)
+    load_weights(other, weights_to_bytes(model))
+    source, target = random_ids(2, 5), random_ids(2, 4)
+    assert torch.equal(model(source, target), other(source, target))
+
+
+def test_weights_that_do_not_fit_are_refused_by_name():
+    data = weights_to_bytes(tiny_model())
+    with pytest.raises(RunError, match=r"source_embedding.tokens.weight is \(11, 8\) there and \(12, 8\) here"):
+        load_weights(tiny_model(vocab_size=12), data)
+    with pytest.raises(RunError, match=r"missing head.weight, target_embedding.tokens.weight, unknown nothing"):
+        load_weights(tiny_model(embeddings="separate"), data)
+    before = tiny_model()
+    with pytest.raises(RunError, match="unknown x"):
+        load_weights(before, safetensors.torch.save({**safetensors.torch.load(data), "x": torch.zeros(1)}))
+
+
+def test_a_text_longer_than_the_positions_is_refused_with_both_numbers():
+    model = tiny_model(max_length=6)
+    with pytest.raises(DataError, match="the source has 7 tokens; this model has positions for 6"):
+        model.encode(random_ids(1, 7))
+    cache = model.new_cache()
+    memory = model.encode(random_ids(1, 6))
+    model.decode(random_ids(1, 6), memory, cache=cache)
+    with pytest.raises(DataError, match="the target has 7 tokens"):
+        model.decode(random_ids(1, 1), memory, cache=cache)
+
+
+def test_a_model_needs_a_vocabulary():
+    with pytest.raises(ConfigError, match="vocab_size is not set"):
+        build_model(tiny_config(vocab_size=0))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_same_numbers():
+    model = tiny_model()
+    source, target = random_ids(2, 5), random_ids(2, 4)
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    expected = model(source, target, mask)
+    on_gpu = model.cuda()(source.cuda(), target.cuda(), mask.cuda()).cpu()
+    assert torch.allclose(on_gpu, expected, atol=1e-4)

@@ -1,0 +1,100 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from cutaway.cli.recipes import built_in_recipes, find_recipe
+from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig, TrainConfig, apply_overrides, choices, read_recipe
+from cutaway.errors import ConfigError
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "r.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_toml_in_json_out(tmp_path):
+    path = recipe(tmp_path, '[model]\nd_model = 64\n[data]\ntrain = ["a", "b"]\n[train]\nlr = 2\n')
+    config = read_recipe(path, ["train.steps=7", "data.corpus=", "model.norm_placement=pre"])
+    assert config.model.d_model == 64
+    assert config.data.train == ("a", "b")
+    assert config.train.lr == 2.0
+    assert config.train.steps == 7
+    assert config.model.norm_placement == "pre"
+    assert Config.from_json(config.to_json()) == config
+
+
+def test_configuration_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ModelConfig().d_model = 3
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "message"),
+    [
+        (ModelConfig, {"d_model": 10, "n_heads": 4}, r"d_model = 10 is not divisible by model.n_heads = 4.*\[1, 2, 5, 10\]"),
+        (ModelConfig, {"d_model": 9, "n_heads": 3}, "'sinusoidal' pairs a sine with a cosine.*Choose 10"),
+        (ModelConfig, {"norm_placement": "per"}, "norm_placement = 'per' is not a choice. Did you mean 'pre'"),
+        (ModelConfig, {"n_heads": 8.0}, "n_heads = 8.0 is of type float; expected int"),
+        (ModelConfig, {"encoder_layers": True}, "of type bool; expected int"),
+        (ModelConfig, {"decoder_layers": 0}, "model.decoder_layers = 0 must be at least 1"),
+        (ModelConfig, {"dropout": 1.0}, "model.dropout = 1.0 must be at least 0 and below 1"),
+        (DataConfig, {"train": ("a",)}, "data.train = .* must name two files"),
+        (DataConfig, {"corpus": "reverse", "train": ("a", "b")}, "both given"),
+        (DataConfig, {"tokenizer_file": "x"}, "do not go together"),
+        (DataConfig, {"corpus": "copy", "max_tokens": 300, "batch_tokens": 200}, "300 is more than data.batch_tokens = 200"),
+        (DataConfig, {"train": ("a", "b"), "size": 5}, "data.size = 5 would have no effect, because no built-in"),
+        (DataConfig, {"tokenizer": "byte", "vocab_size": 5}, "data.vocab_size = 5 would have no effect"),
+        (TrainConfig, {"schedule": "constant", "lr": 1e-3, "warmup": 5}, "warmup = 5 would have no effect"),
+        (TrainConfig, {"schedule": "constant"}, "lr = 1.0 as the learning rate itself"),
+        (TrainConfig, {"warmup": 0}, "'noam' divides by train.warmup"),
+        (TrainConfig, {"lr": 0.0}, "train.lr = 0.0 must be positive"),
+        (DecodeConfig, {"temperature": 0.0}, "must be positive; for no randomness use greedy"),
+        (DecodeConfig, {"top_p": 0.0}, "decode.top_p = 0.0 must be above 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(table, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        table(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("[model]\nd_modle = 3", [], "unknown setting model.d_modle. Did you mean 'd_model'"),
+        ("[modle]\nx = 3", [], r"unknown table \[modle\]. Did you mean 'model'"),
+        ("steps = 3", [], "steps = 3 stands outside a table|unknown table"),
+        ("model = 3", [], "model = 3 stands outside a table"),
+        ("[model", [], "is not valid TOML"),
+        ("", ["train.step=3"], "unknown setting train.step. Did you mean 'steps'"),
+        ("", ["steps=3"], "not of the form table.field=value"),
+        ("", ["train.steps"], "not of the form table.field=value"),
+        ("", ["train.steps=many"], "train.steps = 'many' is of type str; expected int"),
+    ],
+)
+def test_bad_recipes(tmp_path, text, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        read_recipe(recipe(tmp_path, text), overrides)
+
+
+def test_missing_recipe():
+    with pytest.raises(ConfigError, match=r"there is no recipe 'none\.toml'"):
+        read_recipe("none.toml")
+    with pytest.raises(ConfigError, match="Did you mean 'reverse'"):
+        find_recipe("revers")
+
+
+@pytest.mark.parametrize("name", built_in_recipes())
+def test_built_in_recipes_are_valid(name):
+    assert isinstance(read_recipe(find_recipe(name)), Config)
+
+
+def test_overrides_do_not_touch_what_they_are_put_on():
+    tables = {"train": {"steps": 1}}
+    assert apply_overrides(tables, ["train.steps=2"])["train"]["steps"] == 2
+    assert tables == {"train": {"steps": 1}}
+
+
+def test_choices():
+    assert choices(ModelConfig, "norm_placement") == ("post", "pre")

@@ -1,0 +1,68 @@
+"""The loss and the schedule against torch and against their formulas."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.config import TrainConfig, choices
+from cutaway.data.batching import EncodedPair, collate
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.train.losses import smoothed_cross_entropy
+from cutaway.train.objectives import translation
+from cutaway.train.optimizers import OPTIMIZERS
+from cutaway.train.schedules import SCHEDULES, make_schedule
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 30), st.sampled_from([0.0, 0.1, 0.5, 0.9]))
+def test_loss_equals_torch_and_the_definition(seed, N, vocab, epsilon):
+    g = torch.Generator().manual_seed(seed)
+    logits = torch.randn(N, vocab, generator=g, dtype=torch.float64) * 5
+    target = torch.randint(vocab, (N,), generator=g)
+    ours, plain = smoothed_cross_entropy(logits, target, epsilon)
+    assert abs(ours - F.cross_entropy(logits, target, reduction="sum", label_smoothing=epsilon)) < 1e-10
+    assert abs(plain - F.cross_entropy(logits, target, reduction="sum")) < 1e-10
+    q = (1 - epsilon) * F.one_hot(target, vocab).double() + epsilon / vocab
+    assert abs(ours - -(q * logits.log_softmax(-1)).sum()) < 1e-10
+
+
+@pytest.mark.usefixtures("double")
+def test_padding_is_no_part_of_the_loss():
+    tokenizer = Tokenizer.train(["a b c d e f g"], "word", 11)
+    model = tiny_model(vocab_size=tokenizer.vocab_size)
+    pairs = [EncodedPair([4, 5, 6, 7], [5, 6]), EncodedPair([8], [9, 8, 7, 6, 5])]
+    together = translation(model, collate(pairs, tokenizer), 0.1)
+    apart = [translation(model, collate([pair], tokenizer), 0.1) for pair in pairs]
+    assert abs(together.loss - sum(a.loss for a in apart)) < 1e-10
+    assert together.tokens == sum(a.tokens for a in apart) == 9
+
+
+@given(st.integers(1, 200_000), st.sampled_from([128, 512, 1024]), st.sampled_from([1, 100, 4000]))
+def test_noam_equals_its_formula(step, d_model, warmup):
+    rate = make_schedule(TrainConfig(lr=2.0, warmup=warmup), d_model)(step)
+    expected = 2.0 / math.sqrt(d_model) * min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
+    assert rate == pytest.approx(expected, abs=1e-10, rel=1e-12)
+
+
+def test_noam_peaks_at_the_end_of_the_warmup():
+    schedule = make_schedule(TrainConfig(warmup=40), 64)
+    assert max(range(1, 500), key=schedule) == 40
+
+
+def test_constant():
+    assert make_schedule(TrainConfig(schedule="constant", lr=0.002), 64)(77) == 0.002
+
+
+def test_the_config_and_the_tables_name_the_same_choices():
+    assert set(choices(TrainConfig, "schedule")) == set(SCHEDULES)
+    assert set(choices(TrainConfig, "optimizer")) == set(OPTIMIZERS)
+
+
+def test_adam_has_the_papers_settings():
+    optimizer = OPTIMIZERS["adam"](tiny_model(), TrainConfig())
+    assert optimizer.defaults["betas"] == (0.9, 0.98)
+    assert optimizer.defaults["eps"] == 1e-9

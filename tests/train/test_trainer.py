@@ -1,0 +1,217 @@
+"""The loop: one batch or several, stopped or not, the same numbers come out."""
+
+import dataclasses
+import json
+import math
+import signal
+
+import pytest
+import torch
+from helpers import max_difference, small_recipe
+
+from cutaway.data.batching import EncodedPair, collate
+from cutaway.errors import ConfigError, RunError
+from cutaway.pipeline import Translator
+from cutaway.runs import RunFolder
+from cutaway.train.begin import begin, resume
+from cutaway.train.trainer import Diverged, Interrupted, Observer, snapshot_steps
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_it_learns(tmp_path):
+    """A handful of pairs can be learned by heart."""
+    recipe = small_recipe(schedule="constant", lr=5e-3, warmup=4000, label_smoothing=0.0)
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
+    training = begin(recipe, RunFolder(tmp_path / "run"))
+    batch = collate(training.trainer.batches.pairs[:8], training.tokenizer)
+    losses = [training.trainer.step(batch).nll for _ in range(150)]
+    assert losses[0] > 3
+    assert losses[-1] < 0.1
+
+
+def test_the_run_folder_is_complete_and_loads(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    training = begin(small_recipe(snapshots=3), run)
+    training.trainer.run()
+    files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
+    assert {"config.json", "tokenizer.json", "model.safetensors", "data.json", "metrics.jsonl", "latest"} <= files
+    assert {f"snapshots/step_{step:06d}.safetensors" for step in (4, 8, 12)} <= files
+    assert {f"checkpoints/step_000012/{f}" for f in ("model.safetensors", "optimizer.safetensors", "state.json")} <= files
+    assert not [name for name in files if name.endswith((".pt", ".pth", ".pkl", ".bin"))]
+    assert not [name for name in files if "/." in name or name.startswith(".")]  # no temporary file stays behind
+    assert len(list(run.checkpoints.iterdir())) <= 3  # the last two, and the best
+    steps = [row["step"] for row in run.read_metrics() if "loss" in row]
+    assert steps == [2, 4, 6, 8, 10, 12]
+    translator = Translator.load(run.path)
+    best = run.pointer("best")
+    assert best is not None
+    assert Translator.load(run.path, weights=best / "model.safetensors").translate(["a b c"]) == translator.translate(["a b c"])
+
+
+def test_loaded_equals_trained(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    training = begin(small_recipe(valid_every=12), run)
+    training.trainer.run()
+    assert same(weights(training.trainer), dict(Translator.load(run.path).model.named_parameters()))
+
+
+@pytest.mark.parametrize("stop", [3, 4, 7])
+def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, stop):
+    """Dropout, shuffling, optimizer, schedule, metrics: all go on as if nothing had happened."""
+    whole = begin(small_recipe(), RunFolder(tmp_path / "whole"))
+    whole.trainer.run()
+
+    run = RunFolder(tmp_path / "stopped")
+    stopped = begin(small_recipe(), run, [StopAt(stop)])
+    with pytest.raises(Interrupted, match=f"stopped at step {stop} of 12; everything is saved"):
+        stopped.trainer.run()
+    torch.manual_seed(12345)  # a new process begins with other random numbers
+    going_on = resume(small_recipe(), run)
+    assert going_on.trainer.state.step == stop
+    going_on.trainer.run()
+
+    assert same(weights(whole.trainer), weights(going_on.trainer))
+    timeless = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in RunFolder(tmp_path / name).read_metrics()]
+        for name in ("whole", "stopped")
+    ]
+    validations = [[row for row in rows if "valid_loss" in row] for rows in timeless]
+    assert validations[0] == validations[1]
+    if stop % 2 == 0:  # otherwise a line's mean is over the steps after the stop alone
+        assert timeless[0] == timeless[1]
+    assert whole.trainer.state.tokens == going_on.trainer.state.tokens
+
+
+class StopAt(Observer):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, trainer, report):
+        if report.step == self.step:
+            signal.raise_signal(signal.SIGINT)  # what Ctrl-C does
+
+
+def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
+    """Killed between checkpoints: what came after the last one is done again, and the metrics are not doubled."""
+    whole = begin(small_recipe(), RunFolder(tmp_path / "whole"))
+    whole.trainer.run()
+    run = RunFolder(tmp_path / "killed")
+    with pytest.raises(KeyError):
+        begin(small_recipe(), run, [KillAt(7)]).trainer.run()
+    going_on = resume(small_recipe(), run)
+    assert going_on.trainer.state.step == 4
+    going_on.trainer.run()
+    assert same(weights(whole.trainer), weights(going_on.trainer))
+    steps = [row["step"] for row in run.read_metrics() if "loss" in row]
+    assert steps == [2, 4, 6, 8, 10, 12]
+
+
+class KillAt(StopAt):
+    def on_step(self, trainer, report):
+        if report.step == self.step:
+            raise KeyError("power cut")
+
+
+def test_more_steps_may_be_asked_for(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    begin(small_recipe(steps=8), run).trainer.run()
+    longer = resume(small_recipe(steps=12), run)
+    longer.trainer.run()
+    whole = begin(small_recipe(steps=12), RunFolder(tmp_path / "whole"))
+    whole.trainer.run()
+    assert same(weights(whole.trainer), weights(longer.trainer))
+
+
+def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    recipe = small_recipe()
+    begin(recipe, run).trainer.run()
+    other = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, lr=0.5))
+    with pytest.raises(ConfigError, match=r"train.lr was 1.0, now 0.5"):
+        resume(other, run)
+    (run.path / "data.json").write_text(json.dumps({"fingerprint": "0", "pairs": 200}))
+    with pytest.raises(RunError, match="the training data is not what"):
+        resume(recipe, run)
+    with pytest.raises(RunError, match="there is no run in"):
+        resume(recipe, RunFolder(tmp_path / "nowhere"))
+
+
+@pytest.mark.usefixtures("double")
+def test_micro_batches_are_a_larger_batch(tmp_path):
+    """Sums divided once by all target tokens: unequal pieces give the gradient of the whole."""
+    results = []
+    pairs = [EncodedPair([5] * n, [6 + n % 3] * (2 * n)) for n in range(1, 9)]
+    for cut in ([pairs], [pairs[:1], pairs[1:3], pairs[3:]]):
+        recipe = small_recipe()
+        recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
+        training = begin(recipe, RunFolder(tmp_path / str(len(cut))))
+        report = training.trainer.step(*(collate(piece, training.tokenizer) for piece in cut))
+        gradients = {name: p.grad for name, p in training.trainer.model.named_parameters()}
+        results.append((report.loss, gradients, weights(training.trainer)))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-12)
+    for name in results[0][1]:
+        assert max_difference(results[0][1][name], results[1][1][name]) < 1e-12
+        assert max_difference(results[0][2][name], results[1][2][name]) < 1e-9
+
+
+def test_gradients_are_clipped_together(tmp_path):
+    training = begin(small_recipe(clip_norm=0.01), RunFolder(tmp_path / "run"))
+    report = training.trainer.step(next(training.trainer.batches))
+    after = math.sqrt(sum(p.grad.pow(2).sum().item() for p in training.trainer.model.parameters()))
+    assert report.gradient_norm > 0.1
+    assert after == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_loss_that_is_no_number_stops_before_it_spoils_the_weights(tmp_path):
+    training = begin(small_recipe(), RunFolder(tmp_path / "run"))
+    with torch.no_grad():
+        training.trainer.model.head.weight[5] = math.nan
+    before = weights(training.trainer)
+    with pytest.raises(Diverged, match="the loss became nan at step 1. Lower train.lr"):
+        training.trainer.run()
+    after = weights(training.trainer)
+    assert all(torch.equal(before[n].nan_to_num(), after[n].nan_to_num()) for n in before)
+
+
+def test_a_run_is_not_lost_to_a_bad_recipe(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    begin(small_recipe(), run).trainer.run()
+    recipe = small_recipe()
+    with pytest.raises(ConfigError, match="vocab_size = 7, but the tokenizer has"):
+        begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=7)), run)
+    with pytest.raises(ConfigError, match=r"train.device = 'gpu9' cannot be used here"):
+        begin(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, device="gpu9")), run)
+    assert Translator.load(run.path).translate([""]) == [""]
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path):
+    results = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        training = begin(small_recipe(steps=3, seed=seed), RunFolder(tmp_path / name))
+        training.trainer.run()
+        results.append(weights(training.trainer))
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+
+
+def test_snapshots_are_spread_over_the_run():
+    assert snapshot_steps(100, 4) == {25, 50, 75, 100}
+    assert snapshot_steps(100, 0) == set()
+
+
+def test_without_validation_data_the_last_weights_are_kept(tmp_path):
+    (tmp_path / "a").write_text("a b c\nb c a\n" * 20)
+    (tmp_path / "b").write_text("c b a\na c b\n" * 20)
+    recipe = small_recipe(steps=4, save_every=2)
+    data = {"root": str(tmp_path), "train": ("a", "b"), "tokenizer": "word", "max_tokens": 64, "batch_tokens": 64}
+    recipe = dataclasses.replace(recipe, data=type(recipe.data)(**data))
+    training = begin(recipe, RunFolder(tmp_path / "run"))
+    training.trainer.run()
+    assert same(weights(training.trainer), dict(Translator.load(tmp_path / "run").model.named_parameters()))
