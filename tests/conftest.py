@@ -36,7 +36,9 @@ def pytest_runtest_makereport(item, call):
     report = outcome.get_result()
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped; install what it lacks (make setup, make browser): {report.longrepr}"
+        report.longrepr = (
+            f"{item.nodeid} was skipped; install what it lacks (make setup, make browser): {report.longrepr}"
+        )
 
 
 @pytest.fixture

@@ -60,7 +60,9 @@ class TableModel:
 
     def logits(self, sentence: int, prefix: tuple[int, ...]) -> torch.Tensor:
         key = hash((self.seed, sentence, prefix)) % (2**31)
-        return self.sharpness * torch.randn(self.vocab, generator=torch.Generator().manual_seed(key), dtype=torch.float64)
+        return self.sharpness * torch.randn(
+            self.vocab, generator=torch.Generator().manual_seed(key), dtype=torch.float64
+        )
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         self.prefixes = [(*p, t) for p, t in zip(self.prefixes, tokens.tolist(), strict=True)]

@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 
 from cutaway.cli.recipes import built_in_recipes, find_recipe
-from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig, TrainConfig, apply_overrides, choices, read_recipe
+from cutaway.config import (
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    apply_overrides,
+    choices,
+    read_recipe,
+)
 from cutaway.errors import ConfigError
 
 
@@ -33,7 +42,11 @@ def test_configuration_is_frozen():
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        (ModelConfig, {"d_model": 10, "n_heads": 4}, r"d_model = 10 is not divisible by model.n_heads = 4.*\[1, 2, 5, 10\]"),
+        (
+            ModelConfig,
+            {"d_model": 10, "n_heads": 4},
+            r"d_model = 10 is not divisible by model.n_heads = 4.*\[1, 2, 5, 10\]",
+        ),
         (ModelConfig, {"d_model": 9, "n_heads": 3}, "'sinusoidal' pairs a sine with a cosine.*Choose 10"),
         (ModelConfig, {"norm_placement": "per"}, "norm_placement = 'per' is not a choice. Did you mean 'pre'"),
         (ModelConfig, {"n_heads": 8.0}, "n_heads = 8.0 is of type float; expected int"),
@@ -43,7 +56,11 @@ def test_configuration_is_frozen():
         (DataConfig, {"train": ("a",)}, "data.train = .* must name two files"),
         (DataConfig, {"corpus": "reverse", "train": ("a", "b")}, "both given"),
         (DataConfig, {"tokenizer_file": "x"}, "do not go together"),
-        (DataConfig, {"corpus": "copy", "max_tokens": 300, "batch_tokens": 200}, "300 is more than data.batch_tokens = 200"),
+        (
+            DataConfig,
+            {"corpus": "copy", "max_tokens": 300, "batch_tokens": 200},
+            "300 is more than data.batch_tokens = 200",
+        ),
         (DataConfig, {"train": ("a", "b"), "size": 5}, "data.size = 5 would have no effect, because no built-in"),
         (DataConfig, {"tokenizer": "byte", "vocab_size": 5}, "data.vocab_size = 5 would have no effect"),
         (TrainConfig, {"schedule": "constant", "lr": 1e-3, "warmup": 5}, "warmup = 5 would have no effect"),

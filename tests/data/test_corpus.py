@@ -83,4 +83,4 @@ def test_unknown_corpus_gets_a_suggestion():
 def test_the_algorithmic_tasks(task, expected):
     from cutaway.data.builtin.algorithmic import TASKS
 
-    assert " ".join(TASKS[task]("c a b".split())) == expected
+    assert " ".join(TASKS[task](["c", "a", "b"])) == expected

@@ -76,7 +76,14 @@ def test_a_wider_beam_is_seldom_worse_and_the_stopping_rule_loses_nothing():
 
 @pytest.mark.parametrize(
     "filters",
-    [(), (temperature(0.5),), (temperature(2.0),), (top_k(2),), (top_p(0.7),), (temperature(0.7), top_k(3), top_p(0.8))],
+    [
+        (),
+        (temperature(0.5),),
+        (temperature(2.0),),
+        (top_k(2),),
+        (top_p(0.7),),
+        (temperature(0.7), top_k(3), top_p(0.8)),
+    ],
     ids=["plain", "cold", "hot", "top-k", "top-p", "all"],
 )
 def test_sampling_draws_from_the_exact_distribution(filters):

@@ -43,7 +43,9 @@ def test_the_run_folder_is_complete_and_loads(tmp_path):
     files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
     assert {"config.json", "tokenizer.json", "model.safetensors", "data.json", "metrics.jsonl", "latest"} <= files
     assert {f"snapshots/step_{step:06d}.safetensors" for step in (4, 8, 12)} <= files
-    assert {f"checkpoints/step_000012/{f}" for f in ("model.safetensors", "optimizer.safetensors", "state.json")} <= files
+    assert {
+        f"checkpoints/step_000012/{f}" for f in ("model.safetensors", "optimizer.safetensors", "state.json")
+    } <= files
     assert not [name for name in files if name.endswith((".pt", ".pth", ".pkl", ".bin"))]
     assert not [name for name in files if "/." in name or name.startswith(".")]  # no temporary file stays behind
     assert len(list(run.checkpoints.iterdir())) <= 3  # the last two, and the best
@@ -52,7 +54,9 @@ def test_the_run_folder_is_complete_and_loads(tmp_path):
     translator = Translator.load(run.path)
     best = run.pointer("best")
     assert best is not None
-    assert Translator.load(run.path, weights=best / "model.safetensors").translate(["a b c"]) == translator.translate(["a b c"])
+    assert Translator.load(run.path, weights=best / "model.safetensors").translate(["a b c"]) == translator.translate(
+        ["a b c"]
+    )
 
 
 def test_loaded_equals_trained(tmp_path):

@@ -5,13 +5,18 @@ Every pair of sentences comes with its gold word alignment and the syntactic hea
 
 from __future__ import annotations
 
-from .grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of, text
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of
 from .rules import CLAUSES, SENTENCES
 
 __all__ = ["CONSTRUCTIONS", "DIRECTIONS", "SPLITS", "AlignedPair", "tinyworld"]
 
 DIRECTIONS = ("en-fr", "en-de")
 SPLITS = (*SHARES, "unseen")
+LONGEST = 18  # English words, with punctuation; hardly one sentence in a hundred is longer
 CONSTRUCTIONS = tuple(rule.name for rule in (*CLAUSES, *SENTENCES) if rule.name != "statement")
 
 
@@ -23,17 +28,35 @@ def tinyworld(direction: str = "en-fr", split: str = "train", size: int = 1000, 
     """
     check("direction", direction, DIRECTIONS)
     check("split", split, SPLITS)
+    with without_collector():
+        return list(draw(direction.removeprefix("en-"), split, size, seed).values())
+
+
+def draw(target: str, split: str, size: int, seed: int) -> dict[str, AlignedPair]:
+    """Draw sentences, and keep those that are new and belong to the split."""
     world = small_world()
-    target = direction.removeprefix("en-")
     chooser = world.chooser(seed)
     pairs: dict[str, AlignedPair] = {}
     while len(pairs) < size:
         sentence = chooser.sentence()
         source = world.say(sentence, "en")
-        english = text(source.words)
-        if english not in pairs and split_of(sentence, english) == split:
-            pairs[english] = aligned(source, world.say(sentence, target), construction(sentence))
-    return list(pairs.values())
+        if len(source.words) > LONGEST:
+            continue
+        if source.text not in pairs and split_of(sentence, source.text) == split:
+            pairs[source.text] = aligned(source, world.say(sentence, target), construction(sentence))
+    return pairs
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Nothing here makes cycles, so the cyclic garbage collector would only walk the growing list again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def check(what: str, given: str, allowed: tuple[str, ...]) -> None:

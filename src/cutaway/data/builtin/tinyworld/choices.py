@@ -7,13 +7,13 @@ asks for. Slots such as ``place`` and ``quality`` have a method of their own bel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from random import Random
 from typing import Any, TypeVar
 
 from .lexicon import Adjective, Lexicon, Noun, Verb, kinds_of
-from .meaning import NP, Both, Clause, It, Mood, Placed, Quality, Relative
+from .meaning import NP, PLAIN, Both, Clause, It, Mood, Placed, Quality, Relative
 from .rules import Rule
 from .templates import FIXED_SLOTS
 
@@ -39,10 +39,9 @@ DETERMINERS: dict[str, list[tuple[str, bool]]] = {
     "the": [THE],
     "a": [A],
 }
-DETERMINERS["third"], DETERMINERS["known"] = DETERMINERS["subject"], DETERMINERS["definite"]
+DETERMINERS["third"] = DETERMINERS["subject"]
 # What may be owned takes possessives as well, and family is hardly mentioned without them.
 OWNED = {
-    "known": OWN + OWN_PLURAL,
     "subject": OWN * 3 + OWN_PLURAL * 2,
     "third": OWN * 3 + OWN_PLURAL * 2,
     "object": OWN * 3 + OWN_PLURAL,
@@ -56,10 +55,9 @@ NOT_OWNED = frozenset(("person", "mass"))
 PRONOUNS = {
     "subject": ("I", "I", "you", "you", "we", "we", "he", "she", "they"),  # nouns already practise he and they
     "third": ("he", "she", "they"),
-    "known": ("he", "she", "they"),
     "singular": ("he", "she"),
 }
-NAMED = frozenset(("subject", "third", "known", "definite", "object", "singular"))
+NAMED = frozenset(("subject", "third", "definite", "object", "singular"))
 # Things that happen to one; nobody is told to do them, or wants to, or likes to.
 INVOLUNTARY = frozenset(("see", "hear", "find", "meet", "lose", "break", "fall", "arrive"))
 # One buys an apple and then eats it, not the other way round.
@@ -68,13 +66,28 @@ LATER_DEEDS = frozenset(("eat", "drink", "hide", "sell", "clean", "repair", "ope
                          "break", "follow", "watch", "feed", "draw", "help"))  # fmt: skip
 
 
+@cache
+def moods_for(wish: str) -> list[Mood]:
+    """The moods that a wish such as "past not" or "modal question" leaves open."""
+    asked = wish.split()
+    tense = next((t for t in ("past", "future", "command") if t in asked), "present")
+    polarity = next((p for p in ("not", "never") if p in asked), "")
+    modals = ["like"] if "like" in asked else [""]
+    if "modal" in asked:  # "must not" is not the opposite of "must", so it stays out
+        modals = ["can", "want"] if polarity else ["can", "must", "want"]
+    return [Mood(tense, polarity, modal) for modal in modals]
+
+
 class Chooser:
     """Draws derivations from a lexicon and two tables of rules, with one source of randomness."""
 
-    def __init__(self, lexicon: Lexicon, clauses: Sequence[Rule], sentences: Sequence[Rule], random: Random) -> None:
+    def __init__(
+        self, lexicon: Lexicon, clauses: Sequence[Rule], sentences: Sequence[Rule], random: Random,
+        pools: dict[Any, list[Any]],
+    ) -> None:  # fmt: skip
         self.lexicon, self.clauses, self.sentences = lexicon, clauses, sentences
         self.random = random.random
-        self.pools: dict[Any, list[Any]] = {}
+        self.pools = pools  # the options for each choice, collected when first needed and shared between choosers
 
     # ---- the smallest choices --------------------------------------------------------------------------
 
@@ -94,10 +107,7 @@ class Chooser:
         return self.pool(kinds, lambda: [n for n in self.lexicon.nouns.values() if fits(n, kinds)])
 
     def verbs(self, frames: str) -> list[Verb]:
-        wanted = frozenset(frames.split())
-        return self.pool(
-            ("verbs", frames), lambda: list({v.name: v for v in self.lexicon.verbs.values() if v.frames & wanted}.values())
-        )
+        return self.pool(("verbs", frames), lambda: self.lexicon.verbs_in(frozenset(frames.split())))
 
     def adjectives(self, noun: Noun) -> list[Adjective]:
         """May be empty: not every noun has a quality."""
@@ -106,6 +116,10 @@ class Chooser:
             self.pools[key] = [a for a in self.lexicon.adjectives.values() if not a.kinds.isdisjoint(noun.kinds)]
         return self.pools[key]
 
+    def predicates(self, noun: Noun) -> list[Adjective]:
+        """Adjectives that may be said of a noun after "is"; French would not say "la voiture est nouvelle"."""
+        return self.pool(("is", noun), lambda: [a for a in self.adjectives(noun) if "attributive" not in a.kinds])
+
     @cached_property
     def names(self) -> dict[str, list[Noun]]:
         names = [noun for noun in self.lexicon.nouns.values() if "name" in noun.kinds]
@@ -113,46 +127,37 @@ class Chooser:
 
     # ---- noun phrases ----------------------------------------------------------------------------------
 
-    def someone(self, style: str, kinds: frozenset[str]) -> Any:
+    def someone(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> Any:
         """A noun phrase, a name or a pronoun."""
-        manner, *plain = style.split()
-        if manner == "both":
+        if style == "both":
             return Both(self.noun_phrase("definite", kinds), self.noun_phrase("definite", kinds))
         if "person" in kinds:
             dice = self.random()
-            if dice < 0.3 and manner in PRONOUNS:
-                return self.lexicon.pronouns[self.pick(PRONOUNS[manner])]
-            if dice > 0.9 and manner in NAMED:
+            if dice < 0.3 and style in PRONOUNS:
+                return self.lexicon.pronouns[self.pick(PRONOUNS[style])]
+            if dice > 0.9 and style in NAMED:
                 return NP("name", self.pick(self.names["any"]))
-        return self.noun_phrase(manner, kinds, 0.0 if plain else 0.4)
+        return self.noun_phrase(style, kinds, adjective_rate)
 
     def noun_phrase(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> NP:
-        noun = self.pick(self.nouns(kinds))
+        noun = self.pick(self.pools.get(kinds) or self.nouns(kinds))
         determiner, plural = self.determiner(style, noun)
-        adjectives = self.adjectives(noun) if self.random() < adjective_rate else ()
-        return NP(determiner, noun, self.pick(adjectives) if adjectives else None, plural)
+        return NP(determiner, noun, self.perhaps_adjective(noun, adjective_rate), plural)
+
+    def perhaps_adjective(self, noun: Noun, rate: float) -> Adjective | None:
+        adjectives = self.adjectives(noun) if self.random() < rate else ()
+        return self.pick(adjectives) if adjectives else None
 
     def determiner(self, style: str, noun: Noun) -> tuple[str, bool]:
-        if style == "unmeasured":
-            return ("mass", False) if "mass" in noun.kinds else ("bare", True)
-        if "mass" in noun.kinds:
-            return self.pick(MASS_DETERMINERS[style == "object"])
-        return self.pick(self.pool((style, noun.kinds), lambda: determiners_for(style, noun)))
+        key = (style, noun)
+        return self.pick(self.pools.get(key) or self.pool(key, lambda: determiners_for(style, noun)))
 
     # ---- clauses ---------------------------------------------------------------------------------------
 
     def clause(self, wish: str) -> Clause:
         """A clause in some mood: "present", "past not", "modal", "question", ..."""
         rules = self.pool(("rules", wish), lambda: repeated([r for r in self.clauses if allows(r, wish)]))
-        return self.fill(self.pick(rules), self.mood(wish))
-
-    def mood(self, wish: str) -> Mood:
-        asked = wish.split()
-        tense = next((t for t in ("past", "future", "command") if t in asked), "present")
-        polarity = next((p for p in ("not", "never") if p in asked), "")
-        if "modal" in asked:
-            return Mood(tense, polarity, self.pick(("can", "want") if polarity else ("can", "must", "want")))
-        return Mood(tense, polarity, "like" if "like" in asked else "")
+        return self.fill(self.pick(rules), self.pick(moods_for(wish)))
 
     def fill(self, rule: Rule, mood: Mood, given: dict[str, Any] | None = None, careful: bool = False) -> Clause:
         """Fill every slot of a rule. ``careful`` keeps to definite noun phrases, as negation always does."""
@@ -186,15 +191,13 @@ class Chooser:
         if mood.tense == "command":
             return self.lexicon.pronouns["you"]
         wish = rule.choices.get("subject", "subject: verb")
-        style, kinds = read_wish(wish, verb.subjects if verb else frozenset())
-        if style == "most":
-            return self.superlative()
-        if style == "singular man":
-            return self.singular_man()
+        if wish in SPECIAL_SUBJECTS:
+            return SPECIAL_SUBJECTS[wish](self)
+        style, kinds, rate = read_wish(wish, verb.subjects if verb else None)
         if style == "subject" and (mood.tense == "future" or (mood.tense == "past" and verb and verb.french.with_etre)):
             # "I will" is left out to keep each French future frequent; "je suis allé" would need the speaker's sex.
             style = "third"
-        value = self.someone(style, kinds)
+        value = self.someone(style, kinds, rate)
         if careful and isinstance(value, NP) and value.determiner not in CAREFUL:
             determiner, plural = self.determiner("definite", value.noun)
             value = value._replace(determiner=determiner, plural=plural)
@@ -211,10 +214,10 @@ class Chooser:
             return self.quality(wish, slots)
         if wish == "pronoun":
             return self.object_pronoun(slots["subject"], mood)
-        style, kinds = read_wish(wish, slots["verb"].objects if "verb" in slots else frozenset())
+        style, kinds, rate = read_wish(wish, slots["verb"].objects if "verb" in slots else None)
         if careful and style == "object":
             style = "definite"
-        return self.someone(style, kinds)
+        return self.someone(style, kinds, rate)
 
     # ---- slots with a mind of their own ----------------------------------------------------------------
 
@@ -226,8 +229,7 @@ class Chooser:
         )
         noun = self.pick(options)
         owned = "own" in noun.kinds and self.random() < 0.3
-        adjectives = self.adjectives(noun) if self.random() < 0.2 else ()
-        np = NP(self.pick(POSSESSIVES) if owned else "the", noun, self.pick(adjectives) if adjectives else None)
+        np = NP(self.pick(POSSESSIVES) if owned else "the", noun, self.perhaps_adjective(noun, 0.2))
         preposition = noun.to if toward else noun.at
         assert preposition is not None
         return Placed(preposition, np)
@@ -243,7 +245,7 @@ class Chooser:
         subject = slots["subject"]
         noun = subject.noun if isinstance(subject, NP) else self.lexicon.nouns["child"]
         dice = self.random()
-        adjective = self.pick(self.adjectives(noun))
+        adjective = self.pick(self.predicates(noun))
         if "absolute" in adjective.kinds:  # nothing is too red or very empty
             return Quality(adjective)
         return Quality(adjective, "very" if dice < 0.3 else "too" if dice < 0.5 else "")
@@ -297,14 +299,15 @@ class Chooser:
 
     def sentence(self) -> Clause:
         rule = self.pick(self.pool("sentences", lambda: repeated(self.sentences)))
+        choices = rule.choices
         slots: dict[str, Any] = {}
-        special = self.special.get(rule.choices.get("clause") or rule.choices.get("other", ""))
+        special = self.special.get(choices.get("clause") or choices.get("other", ""))
         if special:
             special(slots)
         for slot in ("clause", "other"):
-            if slot in rule.choices and slot not in slots:
-                slots[slot] = self.clause(rule.choices[slot])
-        return self.fill(rule, Mood(), slots)
+            if slot in choices and slot not in slots:
+                slots[slot] = self.clause(choices[slot])
+        return Clause(rule, slots) if len(choices) == 1 and "clause" in slots else self.fill(rule, PLAIN, slots)
 
     @cached_property
     def special(self) -> dict[str, Callable[[dict[str, Any]], None]]:
@@ -323,38 +326,37 @@ class Chooser:
 
     def ask_subject(self, slots: dict[str, Any]) -> None:
         rule = self.pick(self.named("activity", "motion", "transitive", "giving", "food", "company", "swimming"))
-        slots["clause"] = self.fill(rule, Mood(), {"subject": self.lexicon.pronouns["who"]})
+        slots["clause"] = self.fill(rule, PLAIN, {"subject": self.lexicon.pronouns["who"]})
 
     def ask_object(self, slots: dict[str, Any]) -> None:
         rule = self.pick(self.named("transitive"))
         verb = self.pick(self.verbs("transitive"))
         question = self.pick(("what", "who", "which", "how_many"))
-        nouns = [noun for noun in self.nouns(verb.objects) if not noun.kinds & {"mass", "name"}]
+        nouns = [noun for noun in self.nouns(verb.objects) if not noun.kinds & {"mass", "family"}]
         value: Any = self.lexicon.pronouns["who" if "personal" in verb.frames and question != "what" else "what"]
         if question in ("which", "how_many") and nouns:
             value = NP(question, self.pick(nouns), None, question == "how_many")
         elif value.name == "what" and verb.german.case == "dat":
             value = self.lexicon.pronouns["who"]
-        slots["clause"] = self.fill(rule, Mood(), {"verb": verb, "object": value}, careful=True)
+        slots["clause"] = self.fill(rule, PLAIN, {"verb": verb, "object": value}, careful=True)
 
     def two_verbs(self, slots: dict[str, Any]) -> None:
         verbs = self.verbs("activity")
         verb = self.pick(verbs)
-        first = self.fill(self.pick(self.named("intransitive", "activity")), Mood(), {"verb": verb})
+        first = self.fill(self.pick(self.named("intransitive", "activity")), PLAIN, {"verb": verb})
         options = [v for v in verbs if v is not verb and verb.subjects <= v.subjects]
         given = {"subject": first.slots["subject"], "verb": self.pick(options)}
-        slots.update(clause=first, other=self.fill(self.named("activity")[0], Mood(), given))
+        slots.update(clause=first, other=self.fill(self.named("activity")[0], PLAIN, given))
 
     def and_it(self, slots: dict[str, Any]) -> None:
         pairs = self.pool("and it", self.deeds)
         first, later, nouns = self.pick(pairs)
         noun = self.pick(nouns)
         determiner, plural = ("mass", False) if "mass" in noun.kinds else self.determiner("object", noun)
-        adjectives = self.adjectives(noun) if self.random() < 0.3 else ()
-        np = NP(determiner, noun, self.pick(adjectives) if adjectives else None, plural)
-        clause = self.fill(self.named("transitive")[0], Mood(), {"verb": first, "object": np})
+        np = NP(determiner, noun, self.perhaps_adjective(noun, 0.3), plural)
+        clause = self.fill(self.named("transitive")[0], PLAIN, {"verb": first, "object": np})
         given = {"subject": clause.slots["subject"], "verb": later, "object": It(np)}
-        slots.update(clause=clause, other=self.fill(self.named("pronoun object")[0], Mood(), given))
+        slots.update(clause=clause, other=self.fill(self.named("pronoun object")[0], PLAIN, given))
 
     def deeds(self) -> list[tuple[Verb, Verb, list[Noun]]]:
         verbs = self.verbs("transitive")
@@ -367,17 +369,17 @@ class Chooser:
 
     def about_subject(self, slots: dict[str, Any]) -> None:
         """ "The boy who eats the apple is happy.": the inner clause first, then its subject is taken out."""
-        inner = self.fill(self.pick(self.named("activity", "motion", "transitive", "food")), Mood())
+        inner = self.fill(self.pick(self.named("activity", "motion", "transitive", "food")), PLAIN)
         np = self.plain_noun_phrase("described", inner.slots["verb"].subjects)
         slots.update(subject=np, other=inner._replace(slots={**inner.slots, "subject": Relative(np)}))
 
     def about_object(self, slots: dict[str, Any]) -> None:
-        inner = self.fill(self.named("transitive")[0], Mood(), careful=True)
+        inner = self.fill(self.named("transitive")[0], PLAIN, careful=True)
         np = self.plain_noun_phrase("described", inner.slots["verb"].objects)
         slots.update(subject=np, other=inner._replace(slots={**inner.slots, "object": Relative(np)}))
 
     def describing_object(self, slots: dict[str, Any]) -> None:
-        inner = self.fill(self.pick(self.named("activity", "transitive", "food")), Mood())
+        inner = self.fill(self.pick(self.named("activity", "transitive", "food")), PLAIN)
         np = self.plain_noun_phrase("mentioned", inner.slots["verb"].subjects)
         verbs = self.pool(("about", np.noun), lambda: [v for v in self.verbs("personal") if fits(np.noun, v.objects)])
         slots.update(verb=self.pick(verbs), object=np, other=inner._replace(slots={**inner.slots, "subject": Relative(np)}))
@@ -409,6 +411,10 @@ def alike(one: Noun, other: Noun) -> bool:
 
 
 def determiners_for(style: str, noun: Noun) -> list[tuple[str, bool]]:
+    if style == "unmeasured":
+        return [("mass", False) if "mass" in noun.kinds else ("bare", True)]
+    if "mass" in noun.kinds:
+        return MASS_DETERMINERS[style == "object"]
     options = DETERMINERS.get(style, [])
     if noun.kinds & NOT_OWNED or ("place" in noun.kinds and "own" not in noun.kinds):
         return options
@@ -425,33 +431,45 @@ def repeated(rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule in rules for _ in range(round(rule.weight * 2))]
 
 
+SPECIAL_SUBJECTS: dict[str, Callable[[Chooser], Any]] = {
+    "most": Chooser.superlative,
+    "singular man": Chooser.singular_man,
+}
+
+
 @cache
-def read_wish(wish: str, of_verb: frozenset[str]) -> tuple[str, frozenset[str]]:
-    style, _, kinds = wish.partition(":")
-    return style, of_verb if kinds.strip() == "verb" else kinds_of(kinds)
+def read_wish(wish: str, of_verb: frozenset[str] | None) -> tuple[str, frozenset[str], float]:
+    """ "definite plain: people" -> the style, the kinds, and how often an adjective may appear."""
+    styles, _, kinds = wish.partition(":")
+    style, *plain = styles.split()
+    wanted = of_verb if of_verb is not None and kinds.strip() == "verb" else kinds_of(kinds)
+    return style, wanted, 0.0 if plain else 0.4
 
 
-def combinations(clause: Clause) -> Iterator[tuple[str, str]]:
+def combinations(clause: Clause) -> list[tuple[str, str]]:
     """The pairs of words a sentence puts together: adjective with noun, and verb with the noun of its object."""
+    pairs: list[tuple[str, str]] = []
     slots = clause.slots
-    for value in slots.values():
-        for np in noun_phrases(value):
-            if np.adjective:
-                yield np.adjective.name, np.noun.name
+    for slot, value in slots.items():
         if isinstance(value, Clause):
-            yield from combinations(value)
-        elif isinstance(value, Quality) and isinstance(slots.get("subject"), NP):
-            yield value.adjective.name, slots["subject"].noun.name
-    for np in noun_phrases(slots.get("object")):
-        if "verb" in slots:
-            yield slots["verb"].name, np.noun.name
+            pairs += combinations(value)
+        elif isinstance(value, Quality):
+            if isinstance(slots.get("subject"), NP):
+                pairs.append((value.adjective.name, slots["subject"].noun.name))
+        else:
+            for np in noun_phrases(value):
+                if np.adjective is not None:
+                    pairs.append((np.adjective.name, np.noun.name))
+                if slot == "object" and "verb" in slots:
+                    pairs.append((slots["verb"].name, np.noun.name))
+    return pairs
 
 
 def noun_phrases(value: Any) -> tuple[NP, ...]:
     if isinstance(value, NP):
         return (value,)
-    if isinstance(value, Both):
-        return (value.first, value.second)
     if isinstance(value, Placed):
         return (value.np,)
-    return (value.antecedent,) if isinstance(value, Relative | It) else ()
+    if isinstance(value, Relative | It):
+        return (value.antecedent,)
+    return (value.first, value.second) if isinstance(value, Both) else ()

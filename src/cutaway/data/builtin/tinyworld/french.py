@@ -9,7 +9,6 @@ from .meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Rel
 from .phrases import (
     ADJECTIVE,
     ASKING,
-    BITS_PER_SLOT,
     DEGREE,
     DETERMINER,
     MODAL,
@@ -24,6 +23,7 @@ from .phrases import (
     joined,
     phrase,
     rootless,
+    shape,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ Chain = list[tuple[str, int]]  # words with their meanings
 VOWELS = "aeiouyâàéèêëîïôœùû"
 # An h is silent (l'homme) except in these words, which also refuse elision (le hibou); so does onze.
 NO_ELISION = ("hibou", "hérisson", "huit", "onze")
-ELIDED = {"le": "l'", "la": "l'", "je": "j'", "me": "m'", "te": "t'", "ne": "n'", "de": "d'", "que": "qu'", "ce": "c'"}
+ELIDED = {"le": "l'", "la": "l'", "je": "j'", "me": "m'", "te": "t'", "ne": "n'", "de": "d'", "que": "qu'", "ce": "c'",
+          "si": "s'"}  # fmt: skip
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
 NEGATIVES = {"not": "pas", "never": "jamais"}
 FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ont")
@@ -233,9 +234,10 @@ def lean_on_adjective(result: Phrase, np: NP) -> Phrase:
     """In "le chat le plus rapide", the small words of the superlative lean on their adjective."""
     if not np.most:
         return result
-    target = next(place for place, meaning in enumerate(result.meanings) if meaning == ADJECTIVE)
-    leans = [target - i if m == MORE else result.leans[i] for i, m in enumerate(result.meanings)]
-    return result._replace(leans=tuple(leans))
+    meanings, old_leans, root = result.shape.meanings, result.shape.leans, result.shape.root
+    target = meanings.index(ADJECTIVE)
+    leans = [target - i if m == MORE else old_leans[i] for i, m in enumerate(meanings)]
+    return Phrase(result.words, shape(meanings, tuple(leans), root))
 
 
 def pronoun(value: Any, feature: str) -> str:
@@ -262,31 +264,34 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
     value = clause.slots.get("object")
-    clitic = "" if value is None or isinstance(value, NP | Relative) else pronoun(value, "clitic")
-    ahead = agreement(value) if clitic or (value is not None and "fronted" in order) else None
-    return verb(row, modal, clause.mood, subject, clitic, ahead)
+    is_said = value is not None and ("fronted" in order or not isinstance(value, NP | Relative))
+    return verb(row, modal, clause.mood, subject, agreement(value) if is_said else None)
 
 
 @cache
-def verb(
-    row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, clitic: str, ahead: Agreement | None
-) -> dict[str, Phrase]:
-    """The verb with its ne ... pas and its object pronoun (``clitic``).
+def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, ahead: Agreement | None) -> dict[str, Phrase]:
+    """The verb with its ne ... pas: ``whole``, or in two pieces, ``verb`` and ``rest``, with an object pronoun between.
 
     ``ahead`` is an object that has already been said: the participle of an avoir verb agrees with it.
     """
-    small = [(clitic, NOUN << BITS_PER_SLOT)] if clitic else []
-    finite, rest = verb_chain(row, modal, mood, subject, ahead)
+    finite, others = verb_chain(row, modal, mood, subject, ahead)
     inner = [(NEGATIVES[mood.polarity], NEGATION)] if mood.polarity else []
     outer = [("ne", NEGATION)] if mood.polarity else []
-    if modal:  # il ne veut pas le voir
-        chain = [*outer, *finite, *inner, *small, *rest]
-    else:  # il ne le voit pas, il ne l'a pas vu
-        chain = [*outer, *small, *finite, *inner, *rest]
-    meanings = [meaning for _, meaning in chain]
-    head = next(place for place, meaning in enumerate(meanings) if meaning & VERB)
-    ask = rootless(["est-ce", "que"], [ASKING, ASKING])
-    return {"front": ask, "verb": phrase([word for word, _ in chain], meanings, head)}
+    chain = [*outer, *finite, *inner, *others]
+    # il ne veut pas | le | voir, but il ne | le | voit pas
+    cut = len(outer) + len(finite) + len(inner) if modal else len(outer)
+    return {
+        "front": rootless(["est-ce", "que"], [ASKING, ASKING]),
+        "whole": verb_phrase(chain),
+        "verb": verb_phrase(chain[:cut]),
+        "rest": verb_phrase(chain[cut:]),
+    }
+
+
+def verb_phrase(chain: Chain) -> Phrase:
+    words, meanings = [word for word, _ in chain], [meaning for _, meaning in chain]
+    head = next((place for place, meaning in enumerate(meanings) if meaning & VERB), -1)
+    return phrase(words, meanings, head) if head >= 0 else rootless(words, meanings)
 
 
 def verb_chain(
@@ -344,11 +349,8 @@ def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
 
 def finish(words: list[str]) -> list[str]:
     """Elision: le + arbre = l'arbre, ne + est = n'est, si + il = s'il."""
-    for place in range(len(words) - 1):
-        short = ELIDED.get(words[place])
-        if short and opens_with_vowel(words[place + 1]):
-            words[place] = short
-        elif words[place] == "si" and words[place + 1] in ("il", "ils"):
-            words[place] = "s'"
+    for place, word in enumerate(words):
+        if word in ELIDED and opens_with_vowel(words[place + 1]):
+            if word != "si" or words[place + 1] in ("il", "ils"):
+                words[place] = ELIDED[word]
     return words
-

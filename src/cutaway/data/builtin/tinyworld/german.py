@@ -185,9 +185,8 @@ def with_preposition(preposition: str, rest: Phrase) -> Phrase:
     short = CONTRACTED.get(f"{preposition} {rest.words[0]}")
     if short is None:
         return in_front([preposition], [PREPOSITION], rest)
-    return rest._replace(
-        words=(short, *rest.words[1:]), meanings=(PREPOSITION | DETERMINER, *rest.meanings[1:])
-    )
+    meanings = [PREPOSITION | DETERMINER, *rest.shape.meanings[1:]]
+    return phrase([short, *rest.words[1:]], meanings, rest.shape.root)
 
 
 def column(np: NP) -> int:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from random import Random
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from .choices import Chooser, combinations
 from .lexicon import Lexicon, read_lexicon
 from .meaning import Clause
-from .phrases import Phrase
 from .rules import CLAUSES, SENTENCES, Rule
-from .templates import LANGUAGES, realise
+from .templates import LANGUAGES, Layout, align, realise
 
 # One combination of words in this many is kept out of training.
 WITHHELD = 20
@@ -38,6 +38,14 @@ class AlignedPair:
     construction: str
 
 
+class Said(NamedTuple):
+    """A sentence in one language."""
+
+    text: str
+    words: tuple[str, ...]
+    layout: Layout
+
+
 @dataclass(frozen=True)
 class World:
     """A lexicon and its rules."""
@@ -45,6 +53,7 @@ class World:
     lexicon: Lexicon
     clauses: tuple[Rule, ...]
     sentences: tuple[Rule, ...]
+    pools: dict[Any, list[Any]] = field(default_factory=dict)
 
     def extended(
         self, nouns: str = "", adjectives: str = "", verbs: str = "", clauses: Iterable[Rule] = (),
@@ -55,14 +64,15 @@ class World:
         return World(lexicon, (*self.clauses, *clauses), (*self.sentences, *sentences))
 
     def chooser(self, seed: int) -> Chooser:
-        return Chooser(self.lexicon, self.clauses, self.sentences, Random(seed))
+        return Chooser(self.lexicon, self.clauses, self.sentences, Random(seed), self.pools)
 
-    def say(self, sentence: Clause, language: str) -> Phrase:
+    def say(self, sentence: Clause, language: str) -> Said:
         """A whole sentence in one language: "en", "fr" or "de"."""
-        said = realise(self.lexicon, sentence, language)
-        words = LANGUAGES[language].finish(list(said.words))
+        words: list[str] = []
+        layout = realise(self.lexicon, sentence, language, "", words)
+        words = LANGUAGES[language].finish(words)
         words[0] = words[0][0].upper() + words[0][1:]
-        return said._replace(words=tuple(words))
+        return Said(text(words), tuple(words), layout)
 
     def pair(self, sentence: Clause, target: str) -> AlignedPair:
         return aligned(self.say(sentence, "en"), self.say(sentence, target), construction(sentence))
@@ -73,30 +83,20 @@ def small_world() -> World:
     return World(read_lexicon(), tuple(CLAUSES), tuple(SENTENCES))
 
 
-def aligned(source: Phrase, target: Phrase, name: str) -> AlignedPair:
+def aligned(source: Said, target: Said, name: str) -> AlignedPair:
     return AlignedPair(
-        text(source.words),
-        text(target.words),
+        source.text,
+        target.text,
         source.words,
         target.words,
-        alignment(source, target),
-        heads(source),
-        heads(target),
+        align(source.layout, target.layout),
+        source.layout.heads,
+        target.layout.heads,
         name,
     )
 
 
-def alignment(source: Phrase, target: Phrase) -> tuple[tuple[int, int], ...]:
-    """Words are aligned when they share a meaning."""
-    wanted = [(j, meaning) for j, meaning in enumerate(target.meanings) if meaning]
-    return tuple([(i, j) for i, said in enumerate(source.meanings) if said for j, meaning in wanted if said & meaning])
-
-
-def heads(said: Phrase) -> tuple[int, ...]:
-    return tuple([place + lean if lean else -1 for place, lean in enumerate(said.leans)])
-
-
-def text(words: tuple[str, ...]) -> str:
+def text(words: list[str]) -> str:
     """Words are joined by spaces, but nothing follows an apostrophe and nothing precedes a punctuation mark."""
     line = " ".join(words[:-1]).replace("' ", "'").replace(" ,", ",")
     return line + words[-1]
@@ -109,8 +109,9 @@ def construction(sentence: Clause) -> str:
 
 def split_of(sentence: Clause, english: str) -> str:
     """Where a sentence belongs: settled by what it says, never by when it was drawn."""
-    if any(is_withheld(*pair) for pair in combinations(sentence)):
-        return "unseen"
+    for one, other in combinations(sentence):
+        if is_withheld(one, other):
+            return "unseen"
     place = crc32(english.encode()) % sum(SHARES.values())
     for name, share in SHARES.items():
         if place < share:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import english, french, german, words
-from .meaning import Agreement
+from .meaning import THIRD, THIRD_PLURAL, Agreement
 from .phrases import Phrase, fixed_phrase
 
 
@@ -22,16 +22,14 @@ class Preposition(NamedTuple):
 # Rows are compared by identity: two words are the same word only if they are the same row.
 @dataclass(frozen=True, eq=False, slots=True)
 class Noun:
+    name: str
     english: english.EnglishNoun
     french: french.FrenchNoun
     german: german.GermanNoun
     kinds: frozenset[str]
+    agreements: tuple[Agreement, Agreement]  # singular, plural
     at: Preposition | None = None
     to: Preposition | None = None
-
-    @property
-    def name(self) -> str:
-        return self.english.singular
 
     @property
     def is_human(self) -> bool:
@@ -84,6 +82,9 @@ class Lexicon:
     spots: list[tuple[Preposition, frozenset[str]]]
     fixed: dict[str, dict[str, Fixed]] = field(default_factory=dict)
 
+    def verbs_in(self, frames: frozenset[str]) -> list[Verb]:
+        return [verb for name, verb in self.verbs.items() if verb.name == name and verb.frames & frames]
+
     def extended(self, nouns: str = "", adjectives: str = "", verbs: str = "") -> Lexicon:
         """This lexicon with more rows, written as in ``words.py``."""
         return Lexicon(
@@ -112,16 +113,29 @@ def read_nouns(table: str) -> dict[str, Noun]:
 
 
 def read_noun(columns: list[str]) -> Noun:
-    forms = english.read_noun(columns[0])
     at, to = ([*columns[4:], "", ""])[:2]
-    return Noun(
-        forms,
+    return noun_row(
+        english.read_noun(columns[0]),
         french.read_noun(columns[1]),
         german.read_noun(columns[2]),
-        kinds_of(columns[3]) | {forms.singular},
+        kinds_of(columns[3]),
         read_at(at) if at else None,
         read_to(to) if to else None,
     )
+
+
+def noun_row(
+    in_english: english.EnglishNoun,
+    in_french: french.FrenchNoun,
+    in_german: german.GermanNoun,
+    kinds: frozenset[str],
+    at: Preposition | None = None,
+    to: Preposition | None = None,
+) -> Noun:
+    genders = (in_french.gender, in_german.gender)
+    agreements = (Agreement(THIRD, False, *genders), Agreement(THIRD_PLURAL, True, *genders))
+    name = in_english.singular  # which is also a kind, so that a row may ask for one noun
+    return Noun(name, in_english, in_french, in_german, kinds | {name}, agreements, at, to)
 
 
 def read_at(text: str) -> Preposition:
@@ -139,7 +153,7 @@ def read_names(table: str) -> dict[str, Noun]:
     for column in (column for columns in rows(table) for column in columns):
         name, gender = column.split()
         forms = (english.EnglishNoun(name, ""), french.FrenchNoun(name, "", gender))
-        result[name] = Noun(*forms, german.GermanNoun(name, "", gender, False), frozenset(("name", "person")))
+        result[name] = noun_row(*forms, german.GermanNoun(name, "", gender, False), frozenset(("name", "person")))
     return result
 
 

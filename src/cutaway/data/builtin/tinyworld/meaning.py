@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -91,11 +90,9 @@ class Agreement(NamedTuple):
 NOBODY = Agreement(THIRD, False, "m", "n")  # the "it" of "it rains"
 
 
-@lru_cache(maxsize=1 << 15, typed=True)
 def agreement(value: NP | Pronoun | Both | Relative | It) -> Agreement:
     if isinstance(value, NP):
-        person = THIRD_PLURAL if value.plural else THIRD
-        return Agreement(person, value.plural, value.noun.french.gender, value.noun.german.gender)
+        return value.noun.agreements[value.plural]
     if isinstance(value, Both):
         first, second = agreement(value.first), agreement(value.second)
         french = "f" if first.french == second.french == "f" else "m"  # one masculine makes the group masculine

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import english, french, german
 from .lexicon import Lexicon, Verb
-from .meaning import NOBODY, Clause, agreement
-from .phrases import BITS_PER_CLAUSE, BITS_PER_SLOT, NOTHING, Phrase
+from .meaning import NOBODY, Agreement, Clause, agreement
+from .phrases import Phrase, Shape, shape
 from .rules import Rule
 
 LANGUAGES: dict[str, ModuleType] = {"en": english, "fr": french, "de": german}
 CLAUSE_SLOTS = ("clause", "other")
 FIXED_SLOTS = ("number", "feeling", "habit", "manner", "time")
-PUNCTUATION = {".": 13, "?": 13, "!": 13}  # the closing mark of every language shares one meaning
-# The verb and its object have the same place in every rule, because a French verb may contain its object.
-FIRST_SLOTS = ("verb", "object", "words")
+VERB_PIECES = ("not", "end", "kein", "front")
+CLOSING = {".": 9, "?": 9, "!": 9}  # the closing mark of every language shares one number
 
 
 class Part(NamedTuple):
@@ -27,73 +26,88 @@ class Part(NamedTuple):
     kind: str  # word, phrase, fixed, quality, verb, clause
     name: str
     feature: str
-    shift: int  # where the meanings of this slot begin
-    meaning: int  # of a word
+    key: int  # parts of two languages with the same key are aligned with each other; 0 is never aligned
     leans_on: str
 
 
 @dataclass(frozen=True, eq=False)
+class Order:
+    """The parts of a template, in the order of one kind of clause. Each exists once; compared by identity."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Template:
-    """The parts of one rule in one language, in each order that was asked for."""
+    """One rule in one language, in each order that was asked for."""
 
     language: ModuleType
-    code: str
     parts: list[Part]
     verb: str  # "verb" for the verb slot, or the name of a verb, or ""
     impersonal: bool
-    has_leans: bool
-    orders: dict[str, list[Part]]
+    orders: dict[str, Order]
 
-    def in_order(self, order: str) -> list[Part]:
-        if order not in self.orders:
-            front = Part("verb", "front", "front", 0, 0, "")
-            self.orders[order] = self.language.arrange(list(self.parts), order, front) if order else self.parts
-        return self.orders[order]
+    def in_order(self, order: str) -> Order:
+        found = self.orders.get(order)
+        if found is None:
+            front = Part("verb", "front", "front", VERB_KEY, "")
+            parts = self.language.arrange(list(self.parts), order, front) if order else self.parts
+            found = self.orders[order] = Order(tuple(parts))
+        return found
+
+
+# ---- Reading templates -----------------------------------------------------------------------------------
+
+VERB_KEY, FIRST_KEY, WORD_KEY = 1, 2, 100
 
 
 @cache
 def template(rule: Rule, code: str) -> Template:
-    places = slot_places(rule)
-    parts = [read_part(item, code, places) for item in rule.templates[code].split()]
-    verbs = [part for part in parts if part.kind == "verb" and part.feature == "verb"]
-    verb = verbs[0].name if verbs else ""
+    keys = slot_keys(rule)
+    parts = [part for item in rule.templates[code].split() for part in read_item(item, code, keys)]
+    verbs = [part.name for part in parts if part.kind == "verb" and part.feature in ("verb", "whole")]
+    verb = verbs[0] if verbs else ""
     impersonal = ".it}" in rule.templates[code]
-    return Template(LANGUAGES[code], code, parts, verb, impersonal, any(p.leans_on for p in parts), {})
+    return Template(LANGUAGES[code], parts, verb, impersonal, {})
 
 
-def slot_places(rule: Rule) -> dict[str, int]:
-    """Where the meanings of each slot begin. All three languages share these, which is what aligns them."""
+def slot_keys(rule: Rule) -> dict[str, int]:
+    """A number for each slot. All three languages share them, which is what aligns the languages."""
     names = {slot_name(item) for text in rule.templates.values() for item in text.split() if item[0] == "{"}
-    others = sorted(name for name in names if name not in (*FIRST_SLOTS, *CLAUSE_SLOTS))
-    places = {name: number * BITS_PER_SLOT for number, name in enumerate((*FIRST_SLOTS, *others))}
-    return places | {name: number * BITS_PER_CLAUSE for number, name in enumerate(CLAUSE_SLOTS, start=1)}
+    return {name: key for key, name in enumerate(sorted(names | {"object"}), start=FIRST_KEY)}
 
 
 def slot_name(item: str) -> str:
     return item.strip("{}").split(">")[0].split(".")[0].split("+")[0]
 
 
-def read_part(item: str, code: str, places: dict[str, int]) -> Part:
+def read_item(item: str, code: str, keys: dict[str, int]) -> list[Part]:
     if item[0] != "{":
         text, _, leans_on = item.partition(">")
         word, _, label = text.partition(":")
-        label = str(PUNCTUATION.get(word, label))
-        meaning = 1 << (places["words"] + int(label)) if label else 0
-        return Part("word", word, "", 0, meaning, leans_on)
+        number = CLOSING.get(word, int(label or 0))
+        return [Part("word", word, "", WORD_KEY + number if number else 0, leans_on)]
     text, _, leans_on = item.strip("{}").partition(">")
     name, _, feature = text.partition(".")
-    name = name.removesuffix("+object")
+    if name.endswith("+object"):  # the verb opens, its object pronoun follows, the verb goes on
+        clitic = Part("phrase", "object", "clitic", keys["object"], "")
+        verb = name.removesuffix("+object")
+        return [Part("verb", verb, "verb", VERB_KEY, ""), clitic, Part("verb", verb, "rest", VERB_KEY, "")]
+    return [read_slot(name, feature, code, keys[name], leans_on)]
+
+
+def read_slot(name: str, feature: str, code: str, key: int, leans_on: str) -> Part:
     if name in CLAUSE_SLOTS:
-        return Part("clause", name, feature, places[name], 0, leans_on)
+        return Part("clause", name, feature, key, leans_on)
     if name in FIXED_SLOTS:
-        return Part("fixed", name, code, places[name], 0, leans_on)
+        return Part("fixed", name, code, key, leans_on)
     if name == "quality":
-        return Part("quality", name, "", places[name], 0, leans_on)
-    if name in ("not", "end", "kein"):
-        return Part("verb", name, name, 0, 0, "")
+        return Part("quality", name, "", key, leans_on)
+    if name in VERB_PIECES:
+        return Part("verb", name, name, VERB_KEY, "")
     if name == "verb" or is_verb_name(name):
-        return Part("verb", name, "verb", 0, 0, "")
-    return Part("phrase", name, feature or default_feature(name, code), places[name], 0, leans_on)
+        return Part("verb", name, "whole" if code == "fr" else "verb", VERB_KEY, "")
+    return Part("phrase", name, feature or default_feature(name, code), key, leans_on)
 
 
 def is_verb_name(name: str) -> bool:
@@ -106,55 +120,64 @@ def default_feature(name: str, code: str) -> str:
     return "subject" if name == "subject" else "object"
 
 
-def realise(lexicon: Lexicon, clause: Clause, code: str, order: str = "") -> Phrase:
-    """Put the words of a clause in a row.
+# ---- Saying a clause -------------------------------------------------------------------------------------
+#
+# Alignment and heads do not depend on the words, only on the shapes of the phrases that make up a sentence; and
+# there are far fewer shapes than sentences. So saying a clause collects its words and returns its *layout*: its
+# order, the shapes of its phrases, and the layouts of the clauses inside it. All else is worked out once a layout.
 
-    Each part brings its phrase; the meanings are moved to the stretch that belongs to the slot, and what still
-    leans on nothing (a lean of 0) comes to lean on the head of the clause: its verb, or its main clause.
-    """
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """(Order, then for each part but the plain words its Shape or Layout). Each exists once; compared by identity."""
+
+    items: tuple[Any, ...]
+    alignments: dict[Layout, tuple[tuple[int, int], ...]]
+
+    @cached_property
+    def structure(self) -> Structure:
+        return structure(self)
+
+    @cached_property
+    def heads(self) -> tuple[int, ...]:
+        return tuple(place + lean if lean else -1 for place, lean in enumerate(self.structure.leans))
+
+
+@lru_cache(maxsize=1 << 16)
+def layout_of(items: tuple[Any, ...]) -> Layout:
+    return Layout(items, {})
+
+
+def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list[str]) -> Layout:
+    """Append the words of a clause to ``words`` and return its layout."""
     form = template(clause.rule, code)
-    language, slots = form.language, clause.slots
-    pieces = verb_pieces(lexicon, clause, form, order) if form.verb else {}
-    words: list[str] = []
-    meanings: list[int] = []
-    leans: list[int] = []
-    heads: dict[str, int] = {}
-    root = -1
-    for part in form.in_order(order):
-        kind, name, feature, shift, meaning, _ = part
-        start = len(words)
-        heads[name] = start
-        if kind == "word":
-            words.append(name)
-            meanings.append(meaning)
-            leans.append(0)
-            continue
-        if kind == "verb":
-            found = pieces[feature]
-            if found.root >= 0:
-                root = start + found.root
-        elif kind == "phrase":
+    slots, phrase_of = clause.slots, form.language.phrase_of
+    verb = verb_pieces(lexicon, clause, form, order) if form.verb else NO_PIECES
+    arranged = form.in_order(order)
+    items: list[Any] = [arranged]
+    for kind, name, feature, _, _ in arranged.parts:
+        if kind == "phrase":
             if feature == "governed":
                 feature = verb_row(lexicon, clause, form).german.case
-            found = language.phrase_of(slots[name], feature)
-        elif kind == "quality":
-            found = language.quality(slots[name], subject_agreement(clause))
+            found = phrase_of(slots[name], feature)
+        elif kind == "verb":
+            found = verb[feature]
+        elif kind == "word":
+            words.append(name)
+            continue
+        elif kind == "clause":
+            items.append(realise(lexicon, slots[name], code, feature, words))
+            continue
         elif kind == "fixed":
             found = slots[name].phrases[feature]
         else:
-            found = realise(lexicon, slots[name], code, feature)
-            if name == "clause":
-                root = start + found.root
+            found = form.language.quality(slots[name], subject_agreement(clause))
         words += found.words
-        meanings += [m << shift for m in found.meanings] if shift else found.meanings
-        leans += found.leans
-        heads[name] = start + found.root
-    if form.has_leans:
-        for part in form.in_order(order):
-            if part.leans_on:
-                place = heads[part.name]
-                leans[place] = heads[part.leans_on] - place
-    return Phrase(tuple(words), tuple(meanings), tuple([l or root - i for i, l in enumerate(leans)]), root)
+        items.append(found.shape)
+    return layout_of(tuple(items))
+
+
+NO_PIECES: dict[str, Phrase] = {}
 
 
 def verb_row(lexicon: Lexicon, clause: Clause, form: Template) -> Verb:
@@ -169,9 +192,89 @@ def verb_pieces(lexicon: Lexicon, clause: Clause, form: Template, order: str) ->
     return pieces
 
 
-def subject_agreement(clause: Clause):
+def subject_agreement(clause: Clause) -> Agreement:
     slot = clause.rule.agrees
     return agreement(clause.slots[slot]) if slot else NOBODY
 
 
-__all__ = ["LANGUAGES", "NOTHING", "realise", "template"]
+# ---- Heads and alignment ---------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """A phrase or a clause in its place: what it is aligned with, where it begins, and what it is made of."""
+
+    key: int
+    start: int
+    content: Any  # the meanings of a phrase, or the layout of a clause
+
+
+class Structure(NamedTuple):
+    leans: tuple[int, ...]
+    root: int
+    phrases: tuple[Piece, ...]
+    clauses: tuple[Piece, ...]
+
+
+def structure(layout: Layout) -> Structure:
+    """Where everything stands. The head of a clause is its verb, or else its main clause."""
+    arranged, items = layout.items[0], iter(layout.items[1:])
+    leans: list[int] = []
+    heads: list[int] = []  # of each part
+    phrases: list[Piece] = []
+    clauses: list[Piece] = []
+    root = -1
+    for kind, name, _, key, _ in arranged.parts:
+        start = len(leans)
+        item = ONE_WORD if kind == "word" else next(items)
+        found = item.structure if kind == "clause" else item
+        leans += found.leans
+        heads.append(start + found.root)
+        if kind == "clause":
+            clauses.append(Piece(key, start, item))
+        elif key:
+            phrases.append(Piece(key, start, found.meanings))
+        if name == "clause" or (kind == "verb" and found.root >= 0):
+            root = heads[-1]
+    # What leans on nothing yet leans on the head of the clause, unless the template says otherwise.
+    leans = [lean or root - place for place, lean in enumerate(leans)]
+    lean_on_others(arranged.parts, heads, leans)
+    return Structure(tuple(leans), root, tuple(phrases), tuple(clauses))
+
+
+ONE_WORD = shape((1,), (0,), 0)
+
+
+def lean_on_others(parts: tuple[Part, ...], heads: list[int], leans: list[int]) -> None:
+    """Carry out ``>``: some parts lean not on the verb but on another part."""
+    for part, head in zip(parts, heads, strict=True):
+        if part.leans_on:
+            named = {part.name: head for part, head in zip(parts, heads, strict=True)}
+            leans[head] = named[part.leans_on] - head
+
+
+def align(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
+    found = source.alignments.get(target)
+    if found is None:
+        found = source.alignments[target] = tuple(sorted(aligned_words(source.structure, target.structure)))
+    return found
+
+
+def aligned_words(here: Structure, there: Structure) -> list[tuple[int, int]]:
+    """Words are aligned when they come from the same slot and share a meaning there."""
+    pairs = [
+        (one.start + i, other.start + j)
+        for one in here.phrases
+        for other in there.phrases
+        if one.key == other.key
+        for i, j in shared(one.content, other.content)
+    ]
+    for one in here.clauses:
+        for other in there.clauses:
+            if one.key == other.key:
+                pairs += [(one.start + i, other.start + j) for i, j in align(one.content, other.content)]
+    return pairs
+
+
+@cache
+def shared(meanings: tuple[int, ...], others: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((i, j) for i, one in enumerate(meanings) for j, other in enumerate(others) if one & other)

@@ -107,7 +107,7 @@ chair            | chaise f          | Stuhl m Stühle             | furniture s
 bed              | lit m             | Bett n Betten              | furniture surface
 door             | porte f           | Tür f Türen                | opening part beside
 window           | fenêtre f         | Fenster n Fenster          | opening part
-roof             | toit m            | Dach n Dächer              | part
+roof             | toit m            | Dach n Dächer              | part one
 car              | voiture f         | Auto n Autos               | vehicle whole repair beside
 bicycle          | vélo m            | Fahrrad n Fahrräder        | vehicle repair
 boat             | bateau m          | Boot n Boote               | vehicle repair
@@ -150,7 +150,7 @@ small smaller smallest    | petit before                 | klein                
 big bigger biggest        | grand before                 | groß größer größt          | animal thing furniture plant place waters vehicle opening roof
 old older oldest          | vieux vieille vieil before   | alt älter ältest           | living thing furniture plant place vehicle part instrument
 young younger youngest    | jeune before                 | jung jünger jüngst         | living
-new                       | nouveau nouvelle nouvel before | neu                      | thing text furniture vehicle part instrument own
+new                       | nouveau nouvelle nouvel before | neu                      | thing text furniture vehicle part instrument own attributive
 beautiful                 | beau belle bel before        | schön                      | plant place waters clothes instrument flyer princess queen text
 pretty                    | joli before                  | hübsch                     | gift clothes instrument plant pet
 good                      | bon bonne before             | gut                        | food drink text job
@@ -168,7 +168,7 @@ fresh                     | frais fraîche                | frisch              
 ripe                      | mûr                          | reif                       | fruit absolute
 heavy heavier heaviest    | lourd                        | schwer                     | furniture inside instrument repair
 light                     | léger                        | leicht                     | clothes small inside
-empty                     | vide                         | leer                       | inside fragile place absolute
+empty                     | vide                         | leer                       | inside cup plate bottle place absolute
 dark                      | sombre                       | dunkel dunkler dunkelst    | place weather
 dirty                     | sale                         | schmutzig                  | clothes vehicle part fragile
 strong stronger strongest | fort                         | stark stärker stärkst      | animal giant job male king
@@ -202,7 +202,7 @@ dance                 | danser           | tanzen tanzt getanzt          | activ
 play                  | jouer            | spielen spielt gespielt       | activity company music skill | living
 work                  | travailler       | arbeiten arbeitet gearbeitet  | activity company skill | people
 wait                  | attendre attends attend attendons attendent attendu | warten wartet gewartet | activity | living
-laugh                 | rire ris rit rions rient ri | lachen lacht gelacht | activity company | people
+laugh                 | rire ris rit rions rient ri | lachen lacht gelacht | intransitive company | people
 cry                   | pleurer          | weinen weint geweint          | activity | people
 swim swims swam       | nager            | schwimmen schwimmt ist geschwommen | swimming skill | living
 fly flies flew        | voler            | fliegen fliegt ist geflogen   | intransitive | flyer

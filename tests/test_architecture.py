@@ -1,0 +1,86 @@
+"""Who may import whom: the table of docs/design.md, held against the import statements themselves."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "cutaway"
+
+# room -> what it may import of Cutaway, beside `config`, `errors` and itself
+ROOMS = {
+    "config": set(),
+    "errors": set(),
+    "runs": set(),
+    "data": set(),
+    "nn": set(),
+    "evaluate": set(),
+    "models": {"nn"},
+    "decode": {"nn", "models"},
+    "train": {"models", "data", "decode", "evaluate", "runs"},
+    "pipeline": {"models", "data", "decode", "runs"},
+    "show": {"nn.probe", "data", "evaluate", "pipeline", "runs"},
+    "cli": {"models", "data", "evaluate", "train", "pipeline", "show", "runs", "__init__"},
+    "__init__": set(),  # resolves names when they are used; imports nothing before
+}
+FOR_EVERYONE = {"config", "errors"}
+
+# heavy or optional package -> the rooms that may import it
+PACKAGES = {
+    "torch": {"nn", "models", "decode", "train", "pipeline", "show", "cli", "data.batching"},
+    "matplotlib": {"show"},
+    "sacrebleu": {"evaluate"},
+    "rich": {"cli"},
+    "typer": {"cli"},
+    "tokenizers": {"data.tokenizer"},
+    "tensorboard": {"cli"},
+}
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        yield pytest.param(name.removesuffix(".__init__") or "__init__", path, id=name)
+
+
+def imports(path):
+    """Every module that a file imports, wherever the statement stands."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: import by full name, as everywhere else"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_module(inner):
+    """Whether a dotted path names a file or folder of ours, rather than something inside a file."""
+    path = SOURCE / inner.replace(".", "/")
+    return bool(inner) and (path.is_dir() or path.with_suffix(".py").exists())
+
+
+def is_allowed(name, allowed):
+    """A room allows what is in it; a folder on the way to an allowed module is allowed too."""
+    return any(name == room or name.startswith(room + ".") or room.startswith(name + ".") for room in allowed)
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()))
+def test_a_room_imports_only_what_it_may(name, path):
+    room = name.partition(".")[0]
+    assert room in ROOMS, f"{name} is in no room: add it to this table and to docs/design.md"
+    allowed = ROOMS[room] | FOR_EVERYONE | {room}
+    for imported in imports(path):
+        package, _, inner = imported.partition(".")
+        if package == "cutaway" and is_module(inner):
+            assert is_allowed(inner, allowed), f"{name} imports {imported}"
+        elif package in PACKAGES:
+            assert is_allowed(name, PACKAGES[package]), f"{name} imports {package}"
+
+
+def test_nothing_is_pickled():
+    for path in SOURCE.rglob("*.py"):
+        assert not {"pickle", "torch.save", "torch.load", "joblib", "shelve"} & set(imports(path)), path
+        text = path.read_text(encoding="utf-8")
+        assert "torch.load(" not in text.replace("safetensors.torch.load(", ""), path
+        assert "torch.save(" not in text.replace("safetensors.torch.save(", ""), path

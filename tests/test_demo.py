@@ -1,0 +1,113 @@
+"""The demo as a newcomer runs it: its promises, its files, and its page in a real browser."""
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+SCREENSHOTS = Path(__file__).parent / "output"
+CHROMIUM_FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder in which `cutaway demo` was run, with both cores to itself."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "runs/demo").mkdir(parents=True)
+    (folder / "runs/demo/notes.txt").write_text("mine")
+    environment = {**__import__("os").environ}
+    environment.pop("OMP_NUM_THREADS", None)
+    started = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-c", "from cutaway.cli import main; main()", "demo"],
+        cwd=folder, capture_output=True, text=True, timeout=900, encoding="utf-8", env=environment,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    (folder / "stdout").write_text(result.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(result.stderr, encoding="utf-8")
+    (folder / "seconds").write_text(str(time.monotonic() - started))
+    return folder
+
+
+def test_it_learned_to_translate(home):
+    scores = json.loads((home / "runs/demo/scores.json").read_text())
+    assert scores["bleu"] >= 97
+    assert scores["exact_match"] >= 0.90
+    assert scores["alignment_error_rate"] < 0.5
+    assert {"chrf", "unseen_exact_match", "seconds"} <= scores.keys()
+    assert abs(scores["seconds"] - float((home / "seconds").read_text())) < 15
+
+
+def test_it_says_what_happened_and_what_to_try_next(home):
+    stdout, stderr = (home / "stdout").read_text("utf-8"), (home / "stderr").read_text("utf-8")
+    scores = json.loads((home / "runs/demo/scores.json").read_text())
+    assert f"{scores['bleu']:.2f}" in stdout
+    assert "exact match" in stdout
+    assert "alignment error rate" in stdout
+    assert stdout.count("✓") + stdout.count("✗") == 8
+    assert len(re.findall(r"^  cutaway \w+", stderr, re.MULTILINE)) == 3
+    assert "\x1b" not in stdout + stderr  # plain when piped
+    assert "Traceback" not in stderr
+
+
+def test_the_files_are_there_and_the_users_own_stay(home):
+    run = home / "runs/demo"
+    assert (run / "notes.txt").read_text() == "mine"
+    for name in ("alignment", "cross", "encoder", "decoder", "loss", "schedule", "positions"):
+        data = (run / "figures" / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        width, height = struct.unpack(">II", data[16:24])
+        assert width > 400
+        assert height > 200
+    assert len(list((run / "snapshots").iterdir())) == 8
+
+
+def test_the_suggested_commands_work(home):
+    for arguments in (["translate", "runs/demo", "The small cat sleeps under the table."], ["evaluate", "runs/demo", "--split", "unseen", "--json"]):  # fmt: skip
+        result = subprocess.run(
+            [sys.executable, "-c", "from cutaway.cli import main; main()", *arguments],
+            cwd=home, capture_output=True, text=True, timeout=200, encoding="utf-8",
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        if arguments[0] == "translate":
+            assert result.stdout == "Le petit chat dort sous la table.\n"
+        else:
+            scores = json.loads((home / "runs/demo/scores.json").read_text())
+            assert json.loads(result.stdout)["exact_match"] == pytest.approx(scores["unseen_exact_match"], abs=1e-4)
+
+
+def test_the_report_in_a_browser(home):
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))
+    SCREENSHOTS.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+        for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390)):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            problems, requests = [], []
+            page.on("console", lambda message, seen=problems: seen.append(message.text))
+            page.on("pageerror", lambda error, seen=problems: seen.append(str(error)))
+            page.on("request", lambda request, seen=requests: seen.append(request.url))
+            page.goto((home / "runs/demo/report.html").as_uri())
+            page.screenshot(path=SCREENSHOTS / f"report-{scheme}-{width}.png", full_page=True)
+            assert problems == []
+            assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+            assert page.title() == "A Transformer that learned some French"
+            broken = page.eval_on_selector_all("img", "all => all.filter(i => !i.complete || !i.naturalWidth).length")
+            assert broken == 0
+            assert page.locator("img").count() == 7
+            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert overflow <= 0, f"the page scrolls sideways by {overflow} pixels at a width of {width}"
+            page.close()
+        browser.close()
