@@ -29,10 +29,10 @@ demo: $(READY)
 	@$(BIN)/cutaway demo
 
 test: $(READY)
-	$(PYTEST) -n 2 -m "not slow and not soak"
+	$(PYTEST) -n 2
 
 test-slow: $(READY) browser
-	$(PYTEST) -m "slow and not soak" --durations=10
+	$(PYTEST) -m slow --durations=10
 
 soak: $(READY)
 	$(PYTEST) -m soak

@@ -1,6 +1,7 @@
 """The demo as a newcomer runs it: its promises, its files, and its page in a real browser."""
 
 import json
+import os
 import re
 import shutil
 import struct
@@ -25,8 +26,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     (folder / "runs/demo").mkdir(parents=True)
     (folder / "runs/demo/notes.txt").write_text("mine")
-    environment = {**__import__("os").environ}
-    environment.pop("OMP_NUM_THREADS", None)
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     started = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-c", "from cutaway.cli import main; main()", "demo"],
@@ -72,18 +72,19 @@ def test_the_files_are_there_and_the_users_own_stay(home):
     assert len(list((run / "snapshots").iterdir())) == 8
 
 
+def cutaway(*arguments, cwd):
+    command = [sys.executable, "-c", "from cutaway.cli import main; main()", *arguments]
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, encoding="utf-8")
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def test_the_suggested_commands_work(home):
-    for arguments in (["translate", "runs/demo", "The small cat sleeps under the table."], ["evaluate", "runs/demo", "--split", "unseen", "--json"]):  # fmt: skip
-        result = subprocess.run(
-            [sys.executable, "-c", "from cutaway.cli import main; main()", *arguments],
-            cwd=home, capture_output=True, text=True, timeout=200, encoding="utf-8",
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        if arguments[0] == "translate":
-            assert result.stdout == "Le petit chat dort sous la table.\n"
-        else:
-            scores = json.loads((home / "runs/demo/scores.json").read_text())
-            assert json.loads(result.stdout)["exact_match"] == pytest.approx(scores["unseen_exact_match"], abs=1e-4)
+    translated = cutaway("translate", "runs/demo", "The small cat sleeps under the table.", cwd=home)
+    assert translated == "Le petit chat dort sous la table.\n"
+    evaluated = json.loads(cutaway("evaluate", "runs/demo", "--split", "unseen", "--json", cwd=home))
+    scores = json.loads((home / "runs/demo/scores.json").read_text())
+    assert evaluated["exact_match"] == pytest.approx(scores["unseen_exact_match"], abs=1e-4)
 
 
 def test_the_report_in_a_browser(home):

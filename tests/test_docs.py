@@ -14,25 +14,23 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(language):
-    for page in PAGES:
-        for i, code in enumerate(
-            re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-        ):
-            yield pytest.param(code, id=f"{page.stem}-{i}")
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", list(blocks("python")))
-def test_python_snippets_run(code, tmp_path):
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem)
+def test_python_snippets_run(page, tmp_path):
+    """From top to bottom, as a reader would type them."""
+    code = "\n".join(blocks(page, "python"))
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
 
 
 def commands():
-    for block in blocks("bash"):
-        for line in block.values[0].splitlines():
-            for words in re.findall(r"cutaway ([\w-]+)([^|>#\n]*)", line):
-                yield pytest.param(*words, id=f"{block.id} {words[0]}")
+    for page in PAGES:
+        for line in "\n".join(blocks(page, "bash")).splitlines():
+            for words in re.findall(r"(?:^|\| )cutaway ([\w-]+)([^|>#\n]*)", line):
+                yield pytest.param(*words, id=f"{page.stem}: {words[0]}")
 
 
 @pytest.mark.parametrize(("command", "rest"), list(commands()))

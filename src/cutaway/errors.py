@@ -4,7 +4,9 @@
     ├── ConfigError              a setting that is unknown, impossible, or at odds with another
     ├── DataError                a file or a text that cannot be used
     ├── RunError                 a run folder that is missing, incomplete or damaged
-    └── MissingExtra             an optional dependency that is not installed
+    ├── MissingExtra             an optional dependency that is not installed
+    ├── Diverged                 a training whose loss is no longer a number
+    └── Interrupted              a training that the user stopped; everything is saved
 
 A message says what was given, what was expected, and what to do.
 """
@@ -17,6 +19,8 @@ from collections.abc import Iterable
 
 class CutawayError(Exception):
     """The root: something a user can mend."""
+
+    exit_code = 1  # of the command line
 
 
 class ConfigError(CutawayError, ValueError):
@@ -38,6 +42,16 @@ class MissingExtra(CutawayError, ImportError):
         super().__init__(
             f"this needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'"
         )
+
+
+class Diverged(CutawayError):
+    """A training whose loss is no longer a number."""
+
+
+class Interrupted(CutawayError):
+    """A training that the user stopped; everything is saved."""
+
+    exit_code = 130  # what shells report for Ctrl-C
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from cutaway.config import Config, DecodeConfig
-from cutaway.data.batching import EncodedPair, length_mask, pad
+from cutaway.data.batching import length_mask, pad
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import Filter, temperature, top_k, top_p
@@ -96,9 +96,6 @@ class Translator:
     def longest_output(self, source_length: int, decode: DecodeConfig) -> int:
         """A limit of each text's own, so that a translation does not depend on the batch that it is in."""
         return min(decode.max_length or source_length + EXTRA_LENGTH, self.config.model.max_length)
-
-    def encode_pair(self, source: str, target: str) -> EncodedPair:
-        return EncodedPair(self.tokenizer.encode(source), self.tokenizer.encode(target))
 
     @property
     def device(self) -> torch.device:

@@ -10,11 +10,11 @@ import torch
 from helpers import max_difference, small_recipe
 
 from cutaway.data.batching import EncodedPair, collate
-from cutaway.errors import ConfigError, RunError
+from cutaway.errors import ConfigError, Diverged, Interrupted, RunError
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
 from cutaway.train.begin import begin, resume
-from cutaway.train.trainer import Diverged, Interrupted, Observer, snapshot_steps
+from cutaway.train.trainer import Observer, snapshot_steps
 
 
 def weights(trainer):

@@ -49,7 +49,7 @@ def main() -> None:
     try:
         app()
     except CutawayError as error:
-        fail(str(error), code=130 if type(error).__name__ == "Interrupted" else 1)
+        fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
         hint = missing_extra(error)
         if hint is error:

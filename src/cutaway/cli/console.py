@@ -19,8 +19,7 @@ def say(text: str = "") -> None:
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    kind = "stopped" if code == 130 else "error"
-    err.print(f"[bold red]{kind}:[/] {escape(message)}")
+    err.print(f"[bold red]error:[/] {escape(message)}" if code == 1 else escape(message))
     sys.exit(code)
 
 

@@ -51,17 +51,13 @@ def demo(
     folder = RunFolder(run)
     say("[bold]Cutaway[/]: training a Transformer to translate English into French, from nothing, on this machine.")
 
-    from cutaway.cli.progress import TrainingProgress
-    from cutaway.cli.train import describe
+    from cutaway.cli.train import observers_for, run_training
     from cutaway.train.begin import begin
 
-    progress = TrainingProgress()
-    training = begin(config, folder, [progress])
-    describe(training)
-    try:
-        training.trainer.run()
-    finally:
-        progress.close()
+    progress, observers = observers_for(folder)
+    training = begin(config, folder, observers)
+    again = f"cutaway train demo --resume --run {run}" + "".join(f" --set {setting}" for setting in set or ())
+    run_training(training, progress, again)
 
     from cutaway.cli.demo_report import write_demo_report
     from cutaway.pipeline import Translator

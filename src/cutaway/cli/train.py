@@ -10,11 +10,13 @@ import typer
 from cutaway.cli.console import clock, say
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import read_recipe
-from cutaway.errors import RunError
+from cutaway.errors import Interrupted, RunError
 from cutaway.runs import RunFolder
 
 if TYPE_CHECKING:
+    from cutaway.cli.progress import TrainingProgress
     from cutaway.train.begin import Training
+    from cutaway.train.trainer import Observer, TrainState
 
 
 def train(
@@ -44,31 +46,39 @@ def train(
             "or choose another folder with --run."
         )
 
-    from cutaway.cli.progress import TrainingProgress
     from cutaway.train.begin import begin
     from cutaway.train.begin import resume as go_on
-    from cutaway.train.trainer import Interrupted, Observer
 
-    progress = TrainingProgress()
-    observers: list[Observer] = [progress]
-    if tensorboard:
-        from cutaway.cli.tensorboard import TensorBoard
-
-        observers.append(TensorBoard(folder))
+    progress, observers = observers_for(folder, tensorboard)
     training = (go_on if resume else begin)(config, folder, observers)
-    describe(training)
-    try:
-        state = training.trainer.run()
-    except Interrupted as interrupted:
-        again = f"cutaway train {recipe} --resume" + (f" --run {run}" if run else "")
-        again += "".join(f" --set {setting}" for setting in set or ())
-        raise Interrupted(f"{interrupted} Go on with: {again}") from None
-    finally:
-        progress.close()
+    again = f"cutaway train {recipe} --resume" + (f" --run {run}" if run else "")
+    state = run_training(training, progress, again + "".join(f" --set {setting}" for setting in set or ()))
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
     say(f"Next:  cutaway evaluate {folder}   or   cutaway translate {folder} TEXT")
+
+
+def observers_for(folder: RunFolder, tensorboard: bool = False) -> tuple[TrainingProgress, list[Observer]]:
+    from cutaway.cli.progress import TrainingProgress
+
+    progress = TrainingProgress()
+    if not tensorboard:
+        return progress, [progress]
+    from cutaway.cli.tensorboard import TensorBoard
+
+    return progress, [progress, TensorBoard(folder)]
+
+
+def run_training(training: Training, progress: TrainingProgress, again: str) -> TrainState:
+    """Train to the end; if the user stops it, say with which command it goes on."""
+    describe(training)
+    try:
+        return training.trainer.run()
+    except Interrupted as interrupted:
+        raise Interrupted(f"{interrupted} Go on with: {again}") from None
+    finally:
+        progress.close()
 
 
 def describe(training: Training) -> None:

@@ -61,7 +61,10 @@ class EncoderDecoder(nn.Module):
         target_mask: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """target_in [B,T], memory [B,S,D] -> x [B,T,D]. With a cache, target_in is only what is new."""
+        """target_in [B,T], memory [B,S,D] -> x [B,T,D].
+
+        With a cache, target_in is only what is new, while target_mask covers all that the cache then holds.
+        """
         start = cache.length if cache else 0
         positions = self._positions(target_in, start, "target", self.target_embedding)
         x_BTD = self.target_embedding(target_in, positions)

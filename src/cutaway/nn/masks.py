@@ -37,11 +37,6 @@ def join_masks(*masks: Tensor | None) -> Tensor | None:
     return joined
 
 
-def is_token(ids: Tensor, pad: int) -> Tensor:
-    """Where a padded batch of ids holds tokens. [B, T] -> [B, T] of bool."""
-    return ids != pad
-
-
 def positions_from(start: int, length: int, device: torch.device) -> Tensor:
     """The positions start, start+1, ... of `length` consecutive tokens."""
     return torch.arange(start, start + length, device=device)

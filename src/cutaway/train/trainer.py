@@ -16,21 +16,13 @@ from torch import nn
 
 from cutaway.config import TrainConfig
 from cutaway.data.batching import Batch, BatchStream
-from cutaway.errors import CutawayError
+from cutaway.errors import Diverged, Interrupted
 from cutaway.evaluate.scores import perplexity
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
 from cutaway.train.objectives import Objective
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.schedules import Schedule
-
-
-class Interrupted(CutawayError):
-    """Training was stopped by the user; everything is saved."""
-
-
-class Diverged(CutawayError):
-    """The loss is no longer a number."""
 
 
 @dataclass

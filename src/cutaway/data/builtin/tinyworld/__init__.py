@@ -8,9 +8,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
-from .grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of
-from .rules import CLAUSES, SENTENCES
+from cutaway.data.builtin.tinyworld.grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of
+from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES
+from cutaway.errors import DataError, did_you_mean
 
 __all__ = ["CONSTRUCTIONS", "DIRECTIONS", "SPLITS", "AlignedPair", "tinyworld"]
 
@@ -28,23 +30,40 @@ def tinyworld(direction: str = "en-fr", split: str = "train", size: int = 1000, 
     """
     check("direction", direction, DIRECTIONS)
     check("split", split, SPLITS)
-    with without_collector():
-        return list(draw(direction.removeprefix("en-"), split, size, seed).values())
+    return stream(direction.removeprefix("en-"), seed).take(split, size)
 
 
-def draw(target: str, split: str, size: int, seed: int) -> dict[str, AlignedPair]:
-    """Draw sentences, and keep those that are new and belong to the split."""
-    world = small_world()
-    chooser = world.chooser(seed)
-    pairs: dict[str, AlignedPair] = {}
-    while len(pairs) < size:
-        sentence = chooser.sentence()
-        source = world.say(sentence, "en")
-        if len(source.words) > LONGEST:
-            continue
-        if source.text not in pairs and split_of(sentence, source.text) == split:
-            pairs[source.text] = aligned(source, world.say(sentence, target), construction(sentence))
-    return pairs
+class Stream:
+    """Sentences drawn one after the other, each put into the split where it belongs.
+
+    All splits are cut from one stream, so what is drawn on the way to 20,000 training pairs is not thrown away:
+    asking for the test set then costs next to nothing.
+    """
+
+    def __init__(self, target: str, seed: int):
+        self.target, self.world = target, small_world()
+        self.chooser = self.world.chooser(seed)
+        self.drawn: set[str] = set()
+        self.splits: dict[str, list[AlignedPair]] = {split: [] for split in SPLITS}
+
+    def take(self, split: str, size: int) -> list[AlignedPair]:
+        pairs = self.splits[split]
+        with without_collector():
+            while len(pairs) < size:
+                self.draw()
+        return pairs[:size]
+
+    def draw(self) -> None:
+        sentence = self.chooser.sentence()
+        source = self.world.say(sentence, "en")
+        if len(source.words) <= LONGEST and source.text not in self.drawn:
+            self.drawn.add(source.text)
+            pair = aligned(source, self.world.say(sentence, self.target), construction(sentence))
+            self.splits[split_of(sentence, source.text)].append(pair)
+
+
+# The last one is kept: a training asks for its splits one after the other.
+stream = lru_cache(maxsize=1)(Stream)
 
 
 @contextmanager
@@ -61,4 +80,4 @@ def without_collector() -> Iterator[None]:
 
 def check(what: str, given: str, allowed: tuple[str, ...]) -> None:
     if given not in allowed:
-        raise ValueError(f"tinyworld has no {what} {given!r}; choose one of {', '.join(allowed)}")
+        raise DataError(f"tinyworld has no {what} {given!r}. {did_you_mean(given, allowed)}")

@@ -12,10 +12,10 @@ from functools import cache, cached_property
 from random import Random
 from typing import Any, TypeVar
 
-from .lexicon import Adjective, Lexicon, Noun, Verb, kinds_of
-from .meaning import NP, PLAIN, Both, Clause, It, Mood, Placed, Quality, Relative
-from .rules import Rule
-from .templates import FIXED_SLOTS
+from cutaway.data.builtin.tinyworld.lexicon import Adjective, Lexicon, Noun, Verb, kinds_of
+from cutaway.data.builtin.tinyworld.meaning import NP, PLAIN, Both, Clause, It, Mood, Placed, Quality, Relative
+from cutaway.data.builtin.tinyworld.rules import Rule
+from cutaway.data.builtin.tinyworld.templates import FIXED_SLOTS
 
 Anything = TypeVar("Anything")
 
@@ -23,13 +23,14 @@ NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 
 # Each style lists (determiner, plural) as often as it should be heard.
-THE, THE_PLURAL, A, THIS, THESE = ("the", False), ("the", True), ("a", False), ("this", False), ("this", True)
+THE, THE_PLURAL, A, EVERY = ("the", False), ("the", True), ("a", False), ("every", False)
+THIS, THESE = ("this", False), ("this", True)
 OWN = [(word, False) for word in POSSESSIVES]
 OWN_PLURAL = [(word, True) for word in POSSESSIVES]
 COUNTED = [(word, True) for word in NUMBERS]
 FEW = [("some", True), ("many", True)] * 4
 DETERMINERS: dict[str, list[tuple[str, bool]]] = {
-    "subject": [THE] * 30 + [THE_PLURAL] * 16 + [A] * 9 + [THIS] * 5 + [THESE] * 4 + [("every", False)] * 4 + COUNTED + FEW,
+    "subject": [THE] * 30 + [THE_PLURAL] * 16 + [A] * 9 + [THIS] * 5 + [THESE] * 4 + [EVERY] * 4 + COUNTED + FEW,
     "object": [THE] * 24 + [THE_PLURAL] * 10 + [A] * 22 + [THIS] * 4 + [THESE] * 4 + COUNTED + FEW,
     "definite": [THE] * 8 + [THE_PLURAL] * 4 + [THIS, THIS, THESE],
     "described": [THE] * 5 + [THE_PLURAL] * 3 + [THIS],
@@ -130,7 +131,8 @@ class Chooser:
     def someone(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> Any:
         """A noun phrase, a name or a pronoun."""
         if style == "both":
-            return Both(self.noun_phrase("definite", kinds), self.noun_phrase("definite", kinds))
+            first = self.noun_phrase("definite", kinds)
+            return Both(first, self.another(first, lambda: self.noun_phrase("definite", kinds)))
         if "person" in kinds:
             dice = self.random()
             if dice < 0.3 and style in PRONOUNS:
@@ -138,6 +140,13 @@ class Chooser:
             if dice > 0.9 and style in NAMED:
                 return NP("name", self.pick(self.names["any"]))
         return self.noun_phrase(style, kinds, adjective_rate)
+
+    def another(self, first: NP, draw: Callable[[], NP]) -> NP:
+        """Not "the box is in the box"."""
+        second = draw()
+        while second.noun is first.noun:
+            second = draw()
+        return second
 
     def noun_phrase(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> NP:
         noun = self.pick(self.pools.get(kinds) or self.nouns(kinds))
@@ -150,7 +159,8 @@ class Chooser:
 
     def determiner(self, style: str, noun: Noun) -> tuple[str, bool]:
         key = (style, noun)
-        return self.pick(self.pools.get(key) or self.pool(key, lambda: determiners_for(style, noun)))
+        options: list[tuple[str, bool]] = self.pools.get(key) or self.pool(key, lambda: determiners_for(style, noun))
+        return self.pick(options)
 
     # ---- clauses ---------------------------------------------------------------------------------------
 
@@ -181,7 +191,7 @@ class Chooser:
         if "verb" not in slots:
             options = self.verbs(rule.choices["verb"])
             verb = self.pick(options)
-            while verb.name in INVOLUNTARY and (mood == COMMAND or mood.modal in ("must", "want", "like")):
+            while verb.name in INVOLUNTARY and (mood.tense == "command" or mood.modal in UNFORCED):
                 verb = self.pick(options)
             slots["verb"] = verb
         chosen: Verb = slots["verb"]
@@ -209,7 +219,7 @@ class Chooser:
         if slot == "place":
             return self.place(wish, slots.get("verb"))
         if slot == "spot":
-            return self.spot()
+            return self.spot(slots["subject"])
         if slot == "quality":
             return self.quality(wish, slots)
         if wish == "pronoun":
@@ -234,9 +244,9 @@ class Chooser:
         assert preposition is not None
         return Placed(preposition, np)
 
-    def spot(self) -> Placed:
+    def spot(self, subject: NP) -> Placed:
         preposition, kinds = self.pick(self.lexicon.spots)
-        return Placed(preposition, self.noun_phrase("definite", kinds, 0.2))
+        return Placed(preposition, self.another(subject, lambda: self.noun_phrase("definite", kinds, 0.2)))
 
     def quality(self, wish: str, slots: dict[str, Any]) -> Quality:
         if wish == "weather":
@@ -382,7 +392,8 @@ class Chooser:
         inner = self.fill(self.pick(self.named("activity", "transitive", "food")), PLAIN)
         np = self.plain_noun_phrase("mentioned", inner.slots["verb"].subjects)
         verbs = self.pool(("about", np.noun), lambda: [v for v in self.verbs("personal") if fits(np.noun, v.objects)])
-        slots.update(verb=self.pick(verbs), object=np, other=inner._replace(slots={**inner.slots, "subject": Relative(np)}))
+        about = inner._replace(slots={**inner.slots, "subject": Relative(np)})
+        slots.update(verb=self.pick(verbs), object=np, other=about)
 
     def plain_noun_phrase(self, style: str, kinds: frozenset[str]) -> NP:
         np = self.noun_phrase(style, kinds, 0.0)
@@ -391,7 +402,7 @@ class Chooser:
         return np
 
 
-COMMAND = Mood("command")
+UNFORCED = frozenset(("must", "want", "like"))
 CAREFUL = frozenset(("the", "this", "name", "mass", *POSSESSIVES))
 MASS_DETERMINERS = {
     True: [THE] * 3 + [("mass", False)] * 3 + [THIS],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative
-from .phrases import (
+from cutaway.data.builtin.tinyworld.meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative
+from cutaway.data.builtin.tinyworld.phrases import (
     ADJECTIVE,
     ASKING,
     DEGREE,
@@ -248,4 +248,3 @@ def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
 
 def finish(words: list[str]) -> list[str]:
     return words
-

@@ -5,8 +5,19 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative, agreement
-from .phrases import (
+from cutaway.data.builtin.tinyworld.meaning import (
+    NP,
+    Agreement,
+    Both,
+    Clause,
+    It,
+    Mood,
+    Placed,
+    Quality,
+    Relative,
+    agreement,
+)
+from cutaway.data.builtin.tinyworld.phrases import (
     ADJECTIVE,
     ASKING,
     DEGREE,
@@ -34,8 +45,7 @@ Chain = list[tuple[str, int]]  # words with their meanings
 VOWELS = "aeiouyâàéèêëîïôœùû"
 # An h is silent (l'homme) except in these words, which also refuse elision (le hibou); so does onze.
 NO_ELISION = ("hibou", "hérisson", "huit", "onze")
-ELIDED = {"le": "l'", "la": "l'", "je": "j'", "me": "m'", "te": "t'", "ne": "n'", "de": "d'", "que": "qu'", "ce": "c'",
-          "si": "s'"}  # fmt: skip
+ELIDED = {"le": "l'", "la": "l'", "je": "j'", "me": "m'", "te": "t'", "ne": "n'", "de": "d'", "que": "qu'", "ce": "c'"}
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
 NEGATIVES = {"not": "pas", "never": "jamais"}
 FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ont")
@@ -263,7 +273,7 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 
 def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
-    value = clause.slots.get("object")
+    value: Any = clause.slots.get("object")
     is_said = value is not None and ("fronted" in order or not isinstance(value, NP | Relative))
     return verb(row, modal, clause.mood, subject, agreement(value) if is_said else None)
 
@@ -304,14 +314,9 @@ def verb_chain(
         return [(finite, MODAL | tense)], [(row.french.infinitive, VERB)]
     if mood.tense != "past" or not row.french.participle:
         return [(simple_form(row.french, mood.tense, subject.person), VERB | tense)], []
-    if row.french.with_etre:
-        auxiliary, agrees = ETRE[subject.person], subject
-    else:
-        auxiliary, agrees = AVOIR[subject.person], ahead
-    participle = row.french.participle
-    if agrees is not None:
-        participle = agreeing(participle, agrees.french, agrees.plural)
-    return [(auxiliary, TENSE)], [(participle, VERB)]
+    auxiliary = (ETRE if row.french.with_etre else AVOIR)[subject.person]
+    agrees = subject if row.french.with_etre else ahead
+    return [(auxiliary, TENSE)], [(agreeing(row.french.participle, agrees), VERB)]
 
 
 AVOIR = ("ai", "as", "a", "avons", "ont")
@@ -328,9 +333,11 @@ def simple_form(verb: FrenchVerb, tense: str, person: int) -> str:
     return verb.present[person]
 
 
-def agreeing(participle: str, gender: str, plural: bool) -> str:
-    form = participle + "e" if gender == "f" else participle
-    return with_s(form) if plural else form
+def agreeing(participle: str, other: Agreement | None) -> str:
+    if other is None:
+        return participle
+    form = participle + "e" if other.french == "f" else participle
+    return with_s(form) if other.plural else form
 
 
 # ---- Word order and elision ------------------------------------------------------------------------------
@@ -348,9 +355,10 @@ def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
 
 
 def finish(words: list[str]) -> list[str]:
-    """Elision: le + arbre = l'arbre, ne + est = n'est, si + il = s'il."""
+    """Elision: le + arbre = l'arbre, ne + est = n'est, si + il = s'il (but si + elle stays)."""
     for place, word in enumerate(words):
         if word in ELIDED and opens_with_vowel(words[place + 1]):
-            if word != "si" or words[place + 1] in ("il", "ils"):
-                words[place] = ELIDED[word]
+            words[place] = ELIDED[word]
+        elif word == "si" and words[place + 1] in ("il", "ils"):
+            words[place] = "s'"
     return words

@@ -1,16 +1,29 @@
 """German: three genders, four cases, and a verb whose place depends on the clause.
 
-    Die Katze schläft.   Heute schläft die Katze.   ..., weil die Katze schläft.   Die Katze hat geschlafen.
+Die Katze schläft.   Heute schläft die Katze.   ..., weil die Katze schläft.   Die Katze hat geschlafen.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative, agreement
-from .phrases import (
+from cutaway.data.builtin.tinyworld.meaning import (
+    NP,
+    Agreement,
+    Both,
+    Clause,
+    It,
+    Mood,
+    Placed,
+    Quality,
+    Relative,
+    agreement,
+)
+from cutaway.data.builtin.tinyworld.phrases import (
     ADJECTIVE,
+    ASKING,
     DEGREE,
     DETERMINER,
     MODAL,
@@ -34,7 +47,12 @@ if TYPE_CHECKING:
 VOWELS = "aeiouäöüy"
 CASES = ("nom", "acc", "dat", "gen")
 # Rows: nominative, accusative, dative, genitive. Columns: masculine, feminine, neuter, plural.
-THE = (("der", "die", "das", "die"), ("den", "die", "das", "die"), ("dem", "der", "dem", "den"), ("des", "der", "des", "der"))
+THE = (
+    ("der", "die", "das", "die"),
+    ("den", "die", "das", "die"),
+    ("dem", "der", "dem", "den"),
+    ("des", "der", "des", "der"),
+)
 # The endings of dieser, jeder, welcher, viele: those of der with an e; also the strong endings of adjectives.
 STRONG = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
 # ein, mein, kein: like the strong ones, but with three gaps.
@@ -110,9 +128,10 @@ def read_verb(column: str) -> GermanVerb:
     infinitive, third, *rest = column.split()
     prefix, _, base = infinitive.rpartition("+")
     case = "dat" if "dat" in rest else "acc"
-    participle = [part for part in rest if part not in ("ist", "dat")][0]
+    participle = next(part for part in rest if part not in ("ist", "dat"))
     present = present_forms(base, third)
-    return GermanVerb(prefix + base, present, participle, (), "ist" in rest, prefix, case, command(base, third))
+    told = command(base, third, participle)
+    return GermanVerb(prefix + base, present, participle, (), "ist" in rest, prefix, case, told)
 
 
 def present_forms(infinitive: str, third: str) -> tuple[str, ...]:
@@ -128,13 +147,14 @@ def first_person(infinitive: str) -> str:
     return infinitive[:-1] + "e" if infinitive.endswith("ern") else infinitive[:-2] + "e"
 
 
-def command(infinitive: str, third: str) -> str:
-    """Iss! Nimm! follow er isst, er nimmt; the others follow ich: Kauf! Warte! (kept e after t, d, fn, er, s)."""
+def command(infinitive: str, third: str, participle: str) -> str:
+    """Iss! Nimm! follow er isst, er nimmt. Others follow ich: Kaufe! Warte!; strong verbs drop the e: Geh! Schlaf!"""
     stem = third.removesuffix("t")
     if "e" in infinitive[:-2] and "i" in stem and "i" not in infinitive[:-2]:
         return stem
     first = first_person(infinitive)
-    return first if third.endswith("et") or infinitive.endswith(("ern", "sen")) else first[:-1]
+    is_strong = participle.endswith("en") and not third.endswith("et")
+    return first[:-1] if is_strong else first
 
 
 def read_helper(column: str) -> GermanVerb:
@@ -229,14 +249,17 @@ def noun_form(np: NP, case: str) -> str:
     if noun.weak:
         return noun.singular if case == "nom" else noun.plural
     if case == "gen" and noun.gender != "f":
-        return noun.singular + genitive_ending(noun.singular)
+        return noun.singular + genitive_ending(noun)
     return noun.singular
 
 
-def genitive_ending(noun: str) -> str:
-    """des Hauses, des Kindes, but des Gartens: short nouns and those in -s take the full ending."""
-    syllables = sum(a in VOWELS and b not in VOWELS for a, b in zip(noun.lower(), noun.lower()[1:] + " "))
-    return "es" if syllables == 1 or noun.endswith(("s", "ß", "z")) else "s"
+def genitive_ending(noun: GermanNoun) -> str:
+    """des Hauses, des Kindes, but des Gartens, des Autos: short nouns and those in -s take the full ending."""
+    word = noun.singular.lower()
+    if word[-1] in VOWELS or noun.plural == noun.singular + "s":
+        return "s"
+    is_short = len(re.findall(f"[{VOWELS}]+", word)) == 1
+    return "es" if is_short or word.endswith(("s", "ß", "z")) else "s"
 
 
 def pronoun(value: Any, feature: str) -> str:
@@ -264,15 +287,17 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 
 @cache
-def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, last: bool) -> dict[str, Phrase]:
+def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, order: str) -> dict[str, Phrase]:
     """The pieces of a verb: the finite ``verb``, and the ``end`` that closes the clause (prefix, participle,
-    infinitive). When the finite verb itself comes ``last``, a prefix stays with it (dass er ankommt)."""
+    infinitive). When the finite verb itself comes last, a prefix stays with it (dass er ankommt)."""
     adverbs = [(NEGATIVES[mood.polarity], NEGATION)] if mood.polarity else []
     if mood.modal == "like":  # "likes to sleep" is schläft gern: an adverb, not a verb
         adverbs.append(("gern", MODAL))
         modal = None
     finite, end = verb_chain(row.german, modal.german if modal else None, mood, subject.person)
-    if last and row.german.prefix and end and end[0] == row.german.prefix:
+    if "question" in order:  # the verb in front is what "does" says in English
+        finite = (finite[0], finite[1] | ASKING)
+    if "last" in order and row.german.prefix and end and end[0] == row.german.prefix:
         finite, end = (end[0] + finite[0], finite[1]), None
     pieces = {"not": rootless([word for word, _ in adverbs], [meaning for _, meaning in adverbs])}
     for name, piece in (("verb", finite), ("end", end)):
@@ -313,7 +338,7 @@ WERDEN = ("werde", "wirst", "wird", "werden", "werden")
 
 
 def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
-    result = verb(row, modal, clause.mood, subject, "last" in order)
+    result = verb(row, modal, clause.mood, subject, order)
     if clause.mood.polarity and isinstance(clause.slots.get("object"), NP):
         return {**result, "kein": kein(agreement(clause.slots["object"]))}
     return result

@@ -9,11 +9,11 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from .choices import Chooser, combinations
-from .lexicon import Lexicon, read_lexicon
-from .meaning import Clause
-from .rules import CLAUSES, SENTENCES, Rule
-from .templates import LANGUAGES, Layout, align, realise
+from cutaway.data.builtin.tinyworld.choices import Chooser, combinations
+from cutaway.data.builtin.tinyworld.lexicon import Lexicon, read_lexicon
+from cutaway.data.builtin.tinyworld.meaning import Clause
+from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES, Rule
+from cutaway.data.builtin.tinyworld.templates import LANGUAGES, Layout, align, realise
 
 # One combination of words in this many is kept out of training.
 WITHHELD = 20

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from . import english, french, german, words
-from .meaning import THIRD, THIRD_PLURAL, Agreement
-from .phrases import Phrase, fixed_phrase
+from cutaway.data.builtin.tinyworld import english, french, german, words
+from cutaway.data.builtin.tinyworld.meaning import THIRD, THIRD_PLURAL, Agreement
+from cutaway.data.builtin.tinyworld.phrases import Phrase, fixed_phrase
 
 
 class Preposition(NamedTuple):

@@ -1,6 +1,6 @@
 """What a sentence says, before any language has its say: the values that fill the slots of a rule.
 
-    "The small cat sleeps."  =  Clause(rule "intransitive", subject=NP(the, cat, small), verb=sleep)
+"The small cat sleeps."  =  Clause(rule "intransitive", subject=NP(the, cat, small), verb=sleep)
 """
 
 from __future__ import annotations

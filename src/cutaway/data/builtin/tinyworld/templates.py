@@ -7,11 +7,11 @@ from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from . import english, french, german
-from .lexicon import Lexicon, Verb
-from .meaning import NOBODY, Agreement, Clause, agreement
-from .phrases import Phrase, Shape, shape
-from .rules import Rule
+from cutaway.data.builtin.tinyworld import english, french, german
+from cutaway.data.builtin.tinyworld.lexicon import Lexicon
+from cutaway.data.builtin.tinyworld.meaning import NOBODY, Clause, agreement
+from cutaway.data.builtin.tinyworld.phrases import shape
+from cutaway.data.builtin.tinyworld.rules import Rule
 
 LANGUAGES: dict[str, ModuleType] = {"en": english, "fr": french, "de": german}
 CLAUSE_SLOTS = ("clause", "other")
@@ -150,16 +150,19 @@ def layout_of(items: tuple[Any, ...]) -> Layout:
 
 def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list[str]) -> Layout:
     """Append the words of a clause to ``words`` and return its layout."""
-    form = template(clause.rule, code)
-    slots, phrase_of = clause.slots, form.language.phrase_of
-    verb = verb_pieces(lexicon, clause, form, order) if form.verb else NO_PIECES
-    arranged = form.in_order(order)
+    rule, slots, mood = clause
+    form = template(rule, code)
+    phrase_of = form.language.phrase_of
+    arranged = form.orders.get(order) or form.in_order(order)
+    subject = agreement(slots[rule.agrees]) if rule.agrees in slots else NOBODY
+    if form.verb:
+        row = slots["verb"] if form.verb == "verb" else lexicon.verbs[form.verb]
+        modal = lexicon.verbs[mood.modal] if mood.modal else None
+        verb = form.language.pieces(clause, row, modal, NOBODY if form.impersonal else subject, order)
     items: list[Any] = [arranged]
     for kind, name, feature, _, _ in arranged.parts:
         if kind == "phrase":
-            if feature == "governed":
-                feature = verb_row(lexicon, clause, form).german.case
-            found = phrase_of(slots[name], feature)
+            found = phrase_of(slots[name], row.german.case if feature == "governed" else feature)
         elif kind == "verb":
             found = verb[feature]
         elif kind == "word":
@@ -171,30 +174,10 @@ def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list
         elif kind == "fixed":
             found = slots[name].phrases[feature]
         else:
-            found = form.language.quality(slots[name], subject_agreement(clause))
+            found = form.language.quality(slots[name], subject)
         words += found.words
         items.append(found.shape)
     return layout_of(tuple(items))
-
-
-NO_PIECES: dict[str, Phrase] = {}
-
-
-def verb_row(lexicon: Lexicon, clause: Clause, form: Template) -> Verb:
-    row: Verb = clause.slots["verb"] if form.verb == "verb" else lexicon.verbs[form.verb]
-    return row
-
-
-def verb_pieces(lexicon: Lexicon, clause: Clause, form: Template, order: str) -> dict[str, Phrase]:
-    modal = lexicon.verbs[clause.mood.modal] if clause.mood.modal else None
-    subject = NOBODY if form.impersonal else subject_agreement(clause)
-    pieces: dict[str, Phrase] = form.language.pieces(clause, verb_row(lexicon, clause, form), modal, subject, order)
-    return pieces
-
-
-def subject_agreement(clause: Clause) -> Agreement:
-    slot = clause.rule.agrees
-    return agreement(clause.slots[slot]) if slot else NOBODY
 
 
 # ---- Heads and alignment ---------------------------------------------------------------------------------
@@ -225,7 +208,7 @@ def structure(layout: Layout) -> Structure:
     root = -1
     for kind, name, _, key, _ in arranged.parts:
         start = len(leans)
-        item = ONE_WORD if kind == "word" else next(items)
+        item: Any = ONE_WORD if kind == "word" else next(items)
         found = item.structure if kind == "clause" else item
         leans += found.leans
         heads.append(start + found.root)
