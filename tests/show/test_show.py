@@ -99,6 +99,7 @@ def test_a_report_shows_text_as_text(text):
     report.numbers([(text, text)])
     report.translations([(text, text, "x")])
     report.code(text)
+    report.details(text, text)
     page = report.html()
     inside = page.partition("<main>")[2].partition("</main>")[0]
     assert set(re.findall(r"</?(\w+)", inside)) <= {

@@ -61,7 +61,7 @@ def write_demo_report(
     )
 
     report.heading("How it learned")
-    report.figure(drawn["loss"], "Cross-entropy over the training. Logarithmic: each grid line is a step of its own.")
+    report.figure(drawn["loss"], "Cross-entropy a token over the training, on a logarithmic scale.")
     report.figure(drawn["schedule"], "The learning rate of the paper's equation 3.")
     report.figure(
         drawn["positions"],
@@ -74,8 +74,7 @@ def write_demo_report(
         f'cutaway translate {run} "{example.source}"\ncutaway evaluate {run} --split unseen\n'
         "cutaway train tinyworld-en-de"
     )
-    report.heading("The recipe")
-    report.code(run.config.read_text(encoding="utf-8"))
+    report.details("The whole recipe, as it was used", run.config.read_text(encoding="utf-8"))
     return report.write(run.report)
 
 

@@ -1,10 +1,10 @@
 """One Tokenizer over Hugging Face's `tokenizers`, with four schemes. No torch here.
 
     scheme   "L'arbre est grand."           vocabulary
-    word     ▁L' arbre ▁est ▁grand .        the most frequent words; the rest is <unk>
+    word     L' arbre ␣est ␣grand .         the most frequent words; the rest is <unk>
     char     L ' a r b r e …                the characters seen in training
     byte     L ' a r b r e …                the 256 bytes; never <unk>
-    bpe      L 'arbre Ġest Ġgrand .         bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
+    bpe      L 'arbre ␣est ␣grand .         bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
 
 The result is an ordinary `tokenizer.json`, and any other one can be opened.
 """
@@ -112,10 +112,14 @@ class Tokenizer:
         """Ids to text; padding, begin and end are left out, an unknown word is shown as ⁇."""
         shown = [id for id in ids if id not in self.special_ids or id == self.unk]
         text = str(self.backend.decode(shown, skip_special_tokens=False))
-        return text if self.unk is None else text.replace(self.roles["unk"], "⁇")
+        return (
+            text
+            if self.unk is None
+            else text.replace(self.roles["unk"], " ⁇").lstrip(" " if shown[:1] == [self.unk] else "")
+        )
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Each id as people would like to read it: "chat" for "▁chat", "␣" for a lone space."""
+        """Each id as people would like to read it: "chat" for " chat", "␣" for a lone space."""
         return [self._readable(id) for id in ids]
 
     def _readable(self, id: int) -> str:
@@ -140,24 +144,24 @@ def make_tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
     return Tokenizer.train(texts, config.tokenizer, config.vocab_size)
 
 
+MARKS = r".,;:!?…\"«»()\[\]"
+# A word takes the space before it along, so that decoding is gluing together: "L'", "arbre", " est", " grand", "."
+WORD = rf"\s?[^\s'’{MARKS}]+['’]?|\s?[{MARKS}]|\s|['’]"
+
+
 def _word(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(prepend_scheme="always"),
-            pre_tokenizers.Split(Regex("['’]"), "merged_with_previous"),  # l'arbre -> l' arbre
-            pre_tokenizers.Split(Regex(r"[.,;:!?…\"«»()\[\]]"), "isolated"),
-        ]
-    )
-    backend.decoder = decoders.Metaspace(prepend_scheme="always")
-    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+    return _word_level(texts, vocab_size, WORD)
 
 
 def _char(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    return _word_level(texts, vocab_size, r"[\s\S]")
+
+
+def _word_level(texts: Iterable[str], vocab_size: int, pattern: str) -> tokenizers.Tokenizer:
+    """A vocabulary of the most frequent matches of a pattern that leaves nothing between two matches."""
     backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
     backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"(?s:.)"), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     backend.decoder = decoders.Fuse()
     return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
 

@@ -89,12 +89,15 @@ def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
     train = [(row["step"], row["nll"]) for row in metrics if "nll" in row]
     valid = [(row["step"], row["valid_loss"]) for row in metrics if "valid_loss" in row]
     if train:
-        axes.plot(*zip(*train, strict=True), color=BLUE, label="training (with dropout)")
+        axes.plot(*zip(*train, strict=True), color=BLUE, label="training")
     if valid:
         axes.plot(*zip(*valid, strict=True), color=ORANGE, marker="o", label="validation")
     axes.set(xlabel="step", ylabel="cross-entropy, nats a token", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.tick_params(axis="y", which="minor", labelsize=8)
     axes.grid(alpha=0.25, which="both")
-    axes.set_title("Loss", loc="left")
+    axes.set_title("Loss, without label smoothing", loc="left")
     if train or valid:
         axes.legend(frameon=False)
     return figure

@@ -46,6 +46,10 @@ class Report:
     def code(self, text: str) -> None:
         self.parts.append(f"<pre>{escape(text)}</pre>")
 
+    def details(self, summary: str, text: str) -> None:
+        """Something long that most readers skip: shown when asked for."""
+        self.parts.append(f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>")
+
     def html(self) -> str:
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

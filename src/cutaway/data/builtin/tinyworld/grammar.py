@@ -23,19 +23,28 @@ SHARES = {"train": 90, "valid": 5, "test": 5}
 
 @dataclass(frozen=True, slots=True)
 class AlignedPair:
-    """A sentence in two languages.
-
-    ``alignment`` holds (source word, target word), sorted; ``heads`` the place of each word's head, -1 for the root.
-    """
+    """A sentence in two languages, which knows what belongs to what. That is worked out when it is asked for."""
 
     source: str
     target: str
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
-    alignment: tuple[tuple[int, int], ...]
-    source_heads: tuple[int, ...]
-    target_heads: tuple[int, ...]
     construction: str
+    layouts: tuple[Layout, Layout] = field(repr=False, compare=False)
+
+    @property
+    def alignment(self) -> tuple[tuple[int, int], ...]:
+        """(source word, target word) for every two words that translate each other, sorted."""
+        return align(*self.layouts)
+
+    @property
+    def source_heads(self) -> tuple[int, ...]:
+        """The place of each source word's head, -1 for the root."""
+        return self.layouts[0].heads
+
+    @property
+    def target_heads(self) -> tuple[int, ...]:
+        return self.layouts[1].heads
 
 
 class Said(NamedTuple):
@@ -84,16 +93,7 @@ def small_world() -> World:
 
 
 def aligned(source: Said, target: Said, name: str) -> AlignedPair:
-    return AlignedPair(
-        source.text,
-        target.text,
-        source.words,
-        target.words,
-        align(source.layout, target.layout),
-        source.layout.heads,
-        target.layout.heads,
-        name,
-    )
+    return AlignedPair(source.text, target.text, source.words, target.words, name, (source.layout, target.layout))
 
 
 def text(words: list[str]) -> str:
