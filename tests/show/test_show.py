@@ -102,20 +102,8 @@ def test_a_report_shows_text_as_text(text):
     report.details(text, text)
     page = report.html()
     inside = page.partition("<main>")[2].partition("</main>")[0]
-    assert set(re.findall(r"</?(\w+)", inside)) <= {
-        "h1",
-        "h2",
-        "p",
-        "dl",
-        "dd",
-        "dt",
-        "div",
-        "table",
-        "tr",
-        "th",
-        "td",
-        "pre",
-    }
+    allowed = {"h1", "h2", "p", "dl", "dd", "dt", "div", "table", "tr", "th", "td", "pre", "details", "summary"}
+    assert set(re.findall(r"</?(\w+)", inside)) <= allowed
 
 
 def test_a_report_is_self_contained(trace, tmp_path):

@@ -1,11 +1,14 @@
 """The loss and the schedule against torch and against their formulas."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import tiny_model
+from helpers import random_ids, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,3 +69,33 @@ def test_adam_has_the_papers_settings():
     optimizer = OPTIMIZERS["adam"](tiny_model(), TrainConfig())
     assert optimizer.defaults["betas"] == (0.9, 0.98)
     assert optimizer.defaults["eps"] == 1e-9
+
+
+@pytest.mark.usefixtures("double")
+def test_the_eager_optimizer_is_the_same_optimizer():
+    models = [tiny_model(), tiny_model()]
+    optimizers = [
+        OPTIMIZERS["adam"](models[0], TrainConfig()),
+        torch.optim.Adam(models[1].parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9),
+    ]
+    for step in range(1, 6):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.param_groups[0]["lr"] = 0.01 * step
+            optimizer.zero_grad()
+            model(random_ids(2, 5, seed=step), random_ids(2, 4, seed=step)).pow(2).mean().backward()
+            optimizer.step()
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-10)
+
+
+def test_training_does_not_wait_for_the_compiler_to_be_imported():
+    """It would double the time until the first step."""
+    code = (
+        "import sys, torch; from helpers import random_ids, tiny_model; from cutaway.config import TrainConfig;"
+        "from cutaway.train.optimizers import make_optimizer; model = tiny_model();"
+        "optimizer = make_optimizer(model, TrainConfig()); optimizer.zero_grad();"
+        "model(torch.tensor([[4]]), torch.tensor([[4]])).sum().backward();"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0); optimizer.step();"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1]).returncode == 0

@@ -85,7 +85,7 @@ SENTENCES = [
      "Les beaux oiseaux chantent.", "Die schönen Vögel singen."),
     (c("intransitive", subject="the lazy princesses", verb="wait"), "The lazy princesses wait.",
      "Les princesses paresseuses attendent.", "Die faulen Prinzessinnen warten."),
-    (c("intransitive", subject="my kind aunt", verb="laugh"), "My kind aunt laughs.", "Ma tante gentille rit.",
+    (c("intransitive", subject="my kind aunt", verb="laugh"), "My kind aunt laughs.", "Ma gentille tante rit.",
      "Meine freundliche Tante lacht."),
     (c("intransitive", subject="my brave uncle", verb="arrive"), "My brave uncle arrives.", "Mon oncle courageux arrive.",
      "Mein mutiger Onkel kommt an."),

@@ -197,7 +197,7 @@ def verb_chain(row: Verb, modal: Verb | None, mood: Mood, person: int, asking: b
     past = TENSE if mood.tense == "past" else 0
     leader, meaning, rest = (modal, MODAL, base) if modal else (row, VERB, [])
     forms = leader.english.past if past else leader.english.present
-    finite = [(word, meaning | past) for word in forms[person]]
+    finite = [(word, meaning if i else meaning | past) for i, word in enumerate(forms[person])]  # looked | for
     if leader.english.base[0] in AUXILIARIES:
         return negated(finite, mood, rest)
     if mood.polarity == "not" or asking:

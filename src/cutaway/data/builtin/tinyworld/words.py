@@ -186,7 +186,7 @@ lazy lazier laziest       | paresseux                      | faul               
 brave braver bravest      | courageux                      | mutig                   | living
 rich richer richest       | riche                          | reich                   | people
 shy                       | timide                         | schüchtern              | living
-kind                      | gentil gentille                | freundlich              | people
+kind                      | gentil gentille before         | freundlich              | people
 funny funnier funniest    | drôle                          | lustig                  | people animal text
 dangerous more            | dangereux                      | gefährlich              | animal waters bridge vehicle
 famous more               | célèbre                        | berühmt                 | people place book story
@@ -209,7 +209,7 @@ laugh                    | rire ris rit rions rient ri | lachen lacht gelacht   
 cry                      | pleurer                  | weinen weint geweint               | activity                   | people
 swim swims swam          | nager                    | schwimmen schwimmt ist geschwommen | swimming skill             | living
 fly flies flew           | voler                    | fliegen fliegt ist geflogen        | intransitive               | flyer
-run runs ran             | courir cours court courons courent couru courra | rennen rennt ist gerannt           | intransitive motion        | living
+run runs ran             | courir cours court courons courent couru courra | rennen rennt ist gerannt           | intransitive activity      | living
 travel travels travelled | voyager                  | reisen reist ist gereist           | intransitive company       | people
 arrive                   | arriver - est            | an+kommen kommt ist angekommen     | activity                   | people
 fall falls fell          | tomber - est             | hin+fallen fällt ist hingefallen   | activity                   | living
@@ -217,7 +217,7 @@ go goes went             | aller vais va allons vont est allé ira | gehen geht 
 come comes came          | venir viens vient venons viennent est venu viendra | kommen kommt ist gekommen          | motion                     | living
 return                   | retourner - est          | zurück+kehren kehrt ist zurückgekehrt | motion                     | living
 
-eat eats ate             | manger                   | essen isst gegessen                | transitive food            | living > food
+eat eats ate             | manger                   | essen isst gegessen                | transitive food            | people > food
 drink drinks drank       | boire bois boit buvons boivent bu | trinken trinkt getrunken           | transitive food            | living > drink
 prepare                  | préparer                 | zu+bereiten bereitet zubereitet    | transitive food            | people > dish
 see sees saw             | voir vois voit voyons voient vu verra | sehen sieht gesehen                | transitive personal        | living > living place plant
@@ -225,7 +225,7 @@ find finds found         | trouver                  | finden findet gefunden    
 look+for                 | chercher                 | suchen sucht gesucht               | transitive personal        | living > thing living
 buy buys bought          | acheter                  | kaufen kauft gekauft               | transitive benefit         | people > clothes gift vehicle furniture instrument fruit dish
 write writes wrote       | écrire écris écrit écrivons écrivent écrit | schreiben schreibt geschrieben     | transitive                 | people > text
-carry                    | porter                   | tragen trägt getragen              | transitive                 | people > inside furniture small
+carry                    | porter                   | tragen trägt getragen              | transitive                 | people > inside furniture key ball doll
 wear wears wore          | porter                   | tragen trägt getragen              | transitive                 | people > clothes
 draw draws drew          | dessiner                 | zeichnen zeichnet gezeichnet       | transitive benefit         | people > animal plant place
 clean                    | nettoyer nettoie nettoie nettoyons nettoient nettoyé nettoiera | putzen putzt geputzt               | transitive                 | people > furniture opening vehicle mirror
