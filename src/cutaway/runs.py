@@ -63,6 +63,12 @@ class RunFolder:
             )
         return self
 
+    def require_started(self) -> RunFolder:
+        """This run, if there is one to go on with."""
+        if not self.config.is_file():
+            raise RunError(f"there is no run in {str(self.path)!r} to resume. Train without --resume to begin one.")
+        return self
+
     def _neighbours(self) -> str:
         parent = self.path.parent
         runs = sorted(p.parent.name for p in parent.glob("*/config.json")) if parent.is_dir() else []

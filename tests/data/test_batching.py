@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.data.batching import BatchStream, EncodedPair, batches_by_tokens, collate, without_misfits
+from cutaway.data.batching import BatchStream, batches_by_tokens, collate
+from cutaway.data.prepare import EncodedPair, without_misfits
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
 

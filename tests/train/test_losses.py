@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.config import TrainConfig, choices
-from cutaway.data.batching import EncodedPair, collate
+from cutaway.data.batching import collate
+from cutaway.data.prepare import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.objectives import translation

@@ -9,7 +9,8 @@ import pytest
 import torch
 from helpers import max_difference, small_recipe
 
-from cutaway.data.batching import EncodedPair, collate
+from cutaway.data.batching import collate
+from cutaway.data.prepare import EncodedPair
 from cutaway.errors import ConfigError, Diverged, Interrupted, RunError
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder

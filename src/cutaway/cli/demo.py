@@ -14,6 +14,7 @@ from rich.table import Table
 
 from cutaway.cli.console import clock, err, out, say
 from cutaway.cli.recipes import find_recipe
+from cutaway.cli.train import make_training, run_training
 from cutaway.config import read_recipe
 from cutaway.runs import RunFolder, write_json
 
@@ -51,11 +52,7 @@ def demo(
     folder = RunFolder(run)
     say("[bold]Cutaway[/]: training a Transformer to translate English into French, from nothing, on this machine.")
 
-    from cutaway.cli.train import observers_for, run_training
-    from cutaway.train.begin import begin
-
-    progress, observers = observers_for(folder)
-    training = begin(config, folder, observers)
+    training, progress = make_training(config, folder)
     again = f"cutaway train demo --resume --run {run}" + "".join(f" --set {setting}" for setting in set or ())
     run_training(training, progress, again)
 

@@ -95,7 +95,8 @@ def perplexity_of(translator: Translator, pairs: Sequence[SentencePair]) -> floa
     """How surprised the model is by the references, token for token."""
     import torch
 
-    from cutaway.data.batching import encode_pairs, plain_batches
+    from cutaway.data.batching import plain_batches
+    from cutaway.data.prepare import encode_pairs
     from cutaway.evaluate.scores import perplexity
     from cutaway.train.objectives import OBJECTIVES
 

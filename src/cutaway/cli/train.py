@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cutaway.cli.ahead import preparing
 from cutaway.cli.console import clock, say
 from cutaway.cli.recipes import find_recipe
-from cutaway.config import read_recipe
+from cutaway.config import Config, read_recipe
 from cutaway.errors import Interrupted, RunError
 from cutaway.runs import RunFolder
 
 if TYPE_CHECKING:
     from cutaway.cli.progress import TrainingProgress
     from cutaway.train.begin import Training
-    from cutaway.train.trainer import Observer, TrainState
+    from cutaway.train.trainer import TrainState
 
 
 def train(
@@ -46,11 +47,7 @@ def train(
             "or choose another folder with --run."
         )
 
-    from cutaway.train.begin import begin
-    from cutaway.train.begin import resume as go_on
-
-    progress, observers = observers_for(folder, tensorboard)
-    training = (go_on if resume else begin)(config, folder, observers)
+    training, progress = make_training(config, folder, resume, tensorboard)
     again = f"cutaway train {recipe} --resume" + (f" --run {run}" if run else "")
     state = run_training(training, progress, again + "".join(f" --set {setting}" for setting in set or ()))
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
@@ -59,15 +56,20 @@ def train(
     say(f"Next:  cutaway evaluate {folder}   or   cutaway translate {folder} TEXT")
 
 
-def observers_for(folder: RunFolder, tensorboard: bool = False) -> tuple[TrainingProgress, list[Observer]]:
-    from cutaway.cli.progress import TrainingProgress
+def make_training(
+    config: Config, folder: RunFolder, resume: bool = False, tensorboard: bool = False
+) -> tuple[Training, TrainingProgress]:
+    """Everything up to the first step, with the data prepared while torch is imported."""
+    tokenizer_file = folder.require_started().tokenizer if resume else None
+    with preparing(config.data, tokenizer_file) as prepared:
+        from cutaway.cli.progress import TrainingProgress
+        from cutaway.cli.tensorboard import TensorBoard
+        from cutaway.train import begin as start
 
-    progress = TrainingProgress()
-    if not tensorboard:
-        return progress, [progress]
-    from cutaway.cli.tensorboard import TensorBoard
-
-    return progress, [progress, TensorBoard(folder)]
+        progress = TrainingProgress()
+        observers = [progress, TensorBoard(folder)] if tensorboard else [progress]
+        begin_or_resume = start.resume if resume else start.begin
+        return begin_or_resume(config, folder, observers, prepared()), progress
 
 
 def run_training(training: Training, progress: TrainingProgress, again: str) -> TrainState:

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.data.builtin import SentencePair
+from cutaway.data.prepare import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.errors import DataError
 
 POOL = 8_192  # pairs that are sorted by length together: large enough for little padding, small enough for variety
-
-
-class EncodedPair(NamedTuple):
-    source: list[int]
-    target: list[int]
 
 
 @dataclass(frozen=True)
@@ -47,31 +41,6 @@ class Batch:
             value = getattr(self, f.name)
             moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
         return Batch(**moved)
-
-
-def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[SentencePair]) -> list[EncodedPair]:
-    sources = tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = tokenizer.encode_batch([pair.target for pair in pairs])
-    return [EncodedPair(s, t) for s, t in zip(sources, targets, strict=True)]
-
-
-def without_misfits(pairs: Sequence[EncodedPair], max_tokens: int) -> tuple[list[EncodedPair], dict[str, int]]:
-    """Leave out pairs with an empty side or a longer one than `max_tokens`, and say how many of each."""
-    kept: list[EncodedPair] = []
-    left_out = {"empty": 0, "too long": 0}
-    for pair in pairs:
-        if not pair.source or not pair.target:
-            left_out["empty"] += 1
-        elif max(len(pair.source), len(pair.target)) + 1 > max_tokens:  # one more for </s>
-            left_out["too long"] += 1
-        else:
-            kept.append(pair)
-    if not kept:
-        raise DataError(
-            f"no training pair is left: of {len(pairs)}, {left_out['empty']} have an empty side and "
-            f"{left_out['too long']} are longer than data.max_tokens = {max_tokens}. Raise it, or look at the files."
-        )
-    return kept, {why: n for why, n in left_out.items() if n}
 
 
 def collate(pairs: Sequence[EncodedPair], tokenizer: Tokenizer) -> Batch:

@@ -86,6 +86,10 @@ class Tokenizer:
             raise DataError(f"{path} is not a tokenizer.json that can be read: {error}") from None
         return cls(backend, {**_roles_beside(path), **(roles or {})})
 
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        return cls(tokenizers.Tokenizer.from_str(text))
+
     def to_json(self) -> str:
         return str(self.backend.to_str(pretty=True))
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cutaway.data.batching import collate, encode_pairs
+from cutaway.data.batching import collate
+from cutaway.data.prepare import encode_pairs
 from cutaway.evaluate.alignment import Links, alignment_error_rate, links_from_attention, words_of_tokens
 from cutaway.nn.probe import recording
 from cutaway.pipeline import Translator

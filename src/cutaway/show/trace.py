@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cutaway.data.batching import EncodedPair, collate
+from cutaway.data.batching import collate
+from cutaway.data.prepare import EncodedPair
 from cutaway.nn.probe import recording
 from cutaway.pipeline import Translator
 

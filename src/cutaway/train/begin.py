@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from cutaway.config import Config
-from cutaway.data.batching import Batch, BatchStream, encode_pairs, plain_batches, without_misfits
-from cutaway.data.builtin import SentencePair
-from cutaway.data.corpus import has_split, load_pairs
-from cutaway.data.tokenizer import Tokenizer, make_tokenizer
+from cutaway.data.batching import BatchStream, plain_batches
+from cutaway.data.prepare import PreparedData, prepare
+from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, RunError
 from cutaway.models.build import build_model
 from cutaway.runs import RunFolder, write_json, write_text
@@ -38,62 +36,51 @@ class Training:
     left_out: dict[str, int]
 
 
-def begin(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -> Training:
-    """Start a new run: train the tokenizer, write config.json and tokenizer.json, build the model."""
-    pairs = load_pairs(config.data, "train")
-    tokenizer = make_tokenizer(config.data, (text for pair in pairs for text in (pair.source, pair.target)))
-    config = with_vocabulary(config, tokenizer)
-    training = assemble(config, run, tokenizer, pairs, observers)
-    run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
-    write_text(run.tokenizer, tokenizer.to_json())
-    write_text(run.config, config.to_json())
-    write_json(run.data, {"fingerprint": fingerprint(pairs), "pairs": len(pairs)})
-    return training
-
-
-def resume(config: Config, run: RunFolder, observers: Iterable[Observer] = ()) -> Training:
-    """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
-    if not run.config.is_file():
-        raise RunError(f"there is no run in {str(run)!r} to resume. Train without --resume to begin one.")
-    tokenizer = Tokenizer.open(run.tokenizer)
-    config = with_vocabulary(config, tokenizer)
-    refuse_differences(run.read_config(), config, run)
-    pairs = load_pairs(config.data, "train")
-    refuse_other_data(run, pairs)
-    training = assemble(config, run, tokenizer, pairs, observers)
-    training.trainer.resume()
-    write_text(run.config, config.to_json())
-    return training
-
-
-def assemble(
-    config: Config,
-    run: RunFolder,
-    tokenizer: Tokenizer,
-    pairs: Sequence[SentencePair],
-    observers: Iterable[Observer],
+def begin(
+    config: Config, run: RunFolder, observers: Iterable[Observer] = (), prepared: PreparedData | None = None
 ) -> Training:
-    encoded, left_out = without_misfits(encode_pairs(tokenizer, pairs), config.data.max_tokens)
+    """Start a new run: train the tokenizer, build the model, write config.json and tokenizer.json.
+
+    `prepared` is what `prepare(config.data)` gave, if that has been done already.
+    """
+    prepared = prepared or prepare(config.data)
+    training = assemble(config, run, prepared, observers)
+    run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
+    write_text(run.tokenizer, prepared.tokenizer)
+    write_text(run.config, training.config.to_json())
+    write_json(run.data, {"fingerprint": prepared.fingerprint, "pairs": prepared.pairs})
+    return training
+
+
+def resume(
+    config: Config, run: RunFolder, observers: Iterable[Observer] = (), prepared: PreparedData | None = None
+) -> Training:
+    """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
+    refuse_differences(run.require_started().read_config(), config, run)
+    prepared = prepared or prepare(config.data, run.tokenizer)
+    refuse_other_data(run, prepared)
+    training = assemble(config, run, prepared, observers)
+    training.trainer.resume()
+    write_text(run.config, training.config.to_json())
+    return training
+
+
+def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: Iterable[Observer]) -> Training:
+    tokenizer = Tokenizer.from_json(prepared.tokenizer)
+    config = with_vocabulary(config, tokenizer)
     torch.manual_seed(config.train.seed)
     model = build_model(config.model).to(choose_device(config.train.device))
     trainer = Trainer(
         model=model,
         objective=OBJECTIVES[config.model.family],
-        batches=BatchStream(encoded, tokenizer, config.data.batch_tokens, config.train.seed),
-        valid_batches=validation_batches(config, tokenizer),
+        batches=BatchStream(prepared.train, tokenizer, config.data.batch_tokens, config.train.seed),
+        valid_batches=plain_batches(prepared.valid, tokenizer, config.data.batch_tokens),
         schedule=make_schedule(config.train, config.model.d_model),
         config=config.train,
         run=run,
         observers=observers,
     )
-    return Training(trainer, config, tokenizer, len(encoded), left_out)
-
-
-def validation_batches(config: Config, tokenizer: Tokenizer) -> list[Batch]:
-    if not has_split(config.data, "valid"):
-        return []
-    encoded = encode_pairs(tokenizer, load_pairs(config.data, "valid"))
-    return plain_batches(encoded, tokenizer, config.data.batch_tokens)
+    return Training(trainer, config, tokenizer, len(prepared.train), prepared.left_out)
 
 
 def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
@@ -119,6 +106,8 @@ def choose_device(name: str) -> torch.device:
 
 def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
     before, now = flat(saved), flat(given)
+    if not now["model.vocab_size"]:
+        now["model.vocab_size"] = before["model.vocab_size"]
     differing = [key for key in before if before[key] != now.get(key) and key not in MAY_CHANGE]
     differing = [key for key in differing if not key.startswith("decode.")]
     if differing:
@@ -129,21 +118,13 @@ def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
         )
 
 
-def refuse_other_data(run: RunFolder, pairs: Sequence[SentencePair]) -> None:
+def refuse_other_data(run: RunFolder, prepared: PreparedData) -> None:
     record = json.loads(run.data.read_text(encoding="utf-8"))
-    if record["fingerprint"] != fingerprint(pairs):
+    if record["fingerprint"] != prepared.fingerprint:
         raise RunError(
-            f"the training data is not what {str(run)!r} was started with ({record['pairs']} pairs then, {len(pairs)} "
-            "now). Restore it to resume, or train into another folder with --run."
+            f"the training data is not what {str(run)!r} was started with ({record['pairs']} pairs then, "
+            f"{prepared.pairs} now). Restore it to resume, or train into another folder with --run."
         )
-
-
-def fingerprint(pairs: Sequence[SentencePair]) -> str:
-    """Changes whenever a training text does."""
-    value = 0
-    for pair in pairs:
-        value = zlib.crc32(f"{pair.source}\t{pair.target}\n".encode(), value)
-    return f"{value:08x}"
 
 
 def flat(config: Config) -> dict[str, object]:

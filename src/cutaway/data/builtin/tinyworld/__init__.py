@@ -5,13 +5,11 @@ Every pair of sentences comes with its gold word alignment and the syntactic hea
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 
 from cutaway.data.builtin.tinyworld.grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of
 from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES
+from cutaway.data.collector import collector_paused
 from cutaway.errors import DataError, did_you_mean
 
 __all__ = ["CONSTRUCTIONS", "DIRECTIONS", "SPLITS", "AlignedPair", "tinyworld"]
@@ -48,7 +46,7 @@ class Stream:
 
     def take(self, split: str, size: int) -> list[AlignedPair]:
         pairs = self.splits[split]
-        with without_collector():
+        with collector_paused():
             while len(pairs) < size:
                 self.draw()
         return pairs[:size]
@@ -64,18 +62,6 @@ class Stream:
 
 # The last one is kept: a training asks for its splits one after the other.
 stream = lru_cache(maxsize=1)(Stream)
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Nothing here makes cycles, so the cyclic garbage collector would only walk the growing list again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def check(what: str, given: str, allowed: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ from cutaway.data.builtin.tinyworld.phrases import (
 )
 
 if TYPE_CHECKING:
-    from .lexicon import Verb
+    from cutaway.data.builtin.tinyworld.lexicon import Verb
 
 VOWELS = "aeiou"
 # These say "not" and ask questions by themselves; all others need "do".

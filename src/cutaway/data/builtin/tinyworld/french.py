@@ -38,7 +38,7 @@ from cutaway.data.builtin.tinyworld.phrases import (
 )
 
 if TYPE_CHECKING:
-    from .lexicon import Verb
+    from cutaway.data.builtin.tinyworld.lexicon import Verb
 
 Chain = list[tuple[str, int]]  # words with their meanings
 

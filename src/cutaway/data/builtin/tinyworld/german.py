@@ -42,7 +42,7 @@ from cutaway.data.builtin.tinyworld.phrases import (
 )
 
 if TYPE_CHECKING:
-    from .lexicon import Verb
+    from cutaway.data.builtin.tinyworld.lexicon import Verb
 
 VOWELS = "aeiouäöüy"
 CASES = ("nom", "acc", "dat", "gen")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .lexicon import Adjective, Noun, Preposition, Pronoun
-    from .rules import Rule
+    from cutaway.data.builtin.tinyworld.lexicon import Adjective, Noun, Preposition, Pronoun
+    from cutaway.data.builtin.tinyworld.rules import Rule
 
 # Places in a row of five verb forms: I, you, he, we, they. Plural "you" is not part of this world.
 FIRST, SECOND, THIRD, FIRST_PLURAL, THIRD_PLURAL = range(5)
