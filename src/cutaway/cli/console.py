@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-out = Console(highlight=False, soft_wrap=True)
+WIDE = 160  # of a pipe, which has no width of its own
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from cutaway.train.schedules import Schedule
 
 if TYPE_CHECKING:
     from cutaway.cli.demo import DemoResults
+    from cutaway.cli.evaluate import Evaluation
     from cutaway.data.builtin.tinyworld import AlignedPair
 
 
@@ -34,16 +35,19 @@ def write_demo_report(
     report.numbers(number_cards(translator, scores))
 
     report.heading("What it translates")
-    shown = list(zip(results.test, results.on_test.translations, strict=True))[:12]
-    report.translations([(pair.source, translation, pair.target) for pair, translation in shown])
+    tested = translations_of(results.test, results.on_test)
+    report.translations(tested[:12])
+    report.heading("What it gets wrong")
+    wrong = [row for row in tested if row[1] != row[2]]
+    report.text(f"{len(wrong):,} of {len(tested):,} held-out sentences. The first of them:" if wrong else "Nothing.")
+    report.translations(wrong[:8])
     report.heading("New combinations")
     report.text(
         "In these sentences, every word is known, but some pair of words that belong together (an adjective with its "
         "noun, a verb with its object) never occurred together in training. Whether a model gets them right shows "
         "whether it learned rules or learned phrases by heart."
     )
-    shown = list(zip(results.unseen, results.on_unseen.translations, strict=True))[:8]
-    report.translations([(pair.source, translation, pair.target) for pair, translation in shown])
+    report.translations(translations_of(results.unseen, results.on_unseen)[:8])
 
     report.heading("Where it looks while it writes")
     report.figure(
@@ -76,6 +80,11 @@ def write_demo_report(
     )
     report.details("The whole recipe, as it was used", run.config.read_text(encoding="utf-8"))
     return report.write(run.report)
+
+
+def translations_of(pairs: Sequence[AlignedPair], evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """(source, translation, reference)"""
+    return [(pair.source, t, pair.target) for pair, t in zip(pairs, evaluation.translations, strict=True)]
 
 
 def number_cards(translator: Translator, scores: dict[str, Any]) -> list[tuple[str, str]]:

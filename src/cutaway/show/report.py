@@ -32,6 +32,8 @@ class Report:
 
     def translations(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """(source, translation, reference): a mark for right or wrong, and the reference where it differs."""
+        if not rows:
+            return
         body = "".join(_translation_row(*row) for row in rows)
         head = "<tr><th></th><th>source</th><th>translation</th><th>reference, where it differs</th></tr>"
         self.parts.append(f'<div class="wide"><table>{head}{body}</table></div>')
