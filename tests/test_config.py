@@ -95,6 +95,11 @@ def test_bad_recipes(tmp_path, text, overrides, message):
         read_recipe(recipe(tmp_path, text), overrides)
 
 
+def test_texts_must_fit_the_model(tmp_path):
+    with pytest.raises(ConfigError, match=r"data.max_tokens = 256 .* model.max_length = 64"):
+        read_recipe(recipe(tmp_path, "[model]\nmax_length = 64\n"))
+
+
 def test_missing_recipe():
     with pytest.raises(ConfigError, match=r"there is no recipe 'none\.toml'"):
         read_recipe("none.toml")

@@ -190,6 +190,13 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
+    def __post_init__(self) -> None:
+        if self.data.max_tokens > self.model.max_length:
+            raise ConfigError(
+                f"data.max_tokens = {self.data.max_tokens} lets in longer texts than the model has positions for: "
+                f"model.max_length = {self.model.max_length}. Lower the first or raise the second."
+            )
+
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 

@@ -38,6 +38,7 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.json"
         self.tokenizer = self.path / "tokenizer.json"
+        self.tokenizer_roles = self.path / "tokenizer_config.json"  # for a tokenizer that came from elsewhere
         self.weights = self.path / "model.safetensors"
         self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -131,7 +132,16 @@ class RunFolder:
         """Remove what an earlier training left here, and only that: other files of the user's stay."""
         for path in (self.checkpoints, self.snapshots, self.figures, self.path / "tensorboard"):
             shutil.rmtree(path, ignore_errors=True)
-        files = (self.config, self.tokenizer, self.weights, self.data, self.metrics, self.scores, self.report)
+        files = (
+            self.config,
+            self.tokenizer,
+            self.tokenizer_roles,
+            self.weights,
+            self.data,
+            self.metrics,
+            self.scores,
+            self.report,
+        )
         for file in (*files, self.path / "latest", self.path / "best"):
             file.unlink(missing_ok=True)
 

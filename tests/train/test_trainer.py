@@ -6,6 +6,7 @@ import math
 import signal
 
 import pytest
+import tokenizers
 import torch
 from helpers import max_difference, small_recipe
 
@@ -220,3 +221,32 @@ def test_without_validation_data_the_last_weights_are_kept(tmp_path):
     training = begin(recipe, RunFolder(tmp_path / "run"))
     training.trainer.run()
     assert same(weights(training.trainer), dict(Translator.load(tmp_path / "run").model.named_parameters()))
+
+
+def test_a_tokenizer_from_elsewhere_keeps_its_special_tokens(tmp_path):
+    """Names that nobody could guess, told by a tokenizer_config.json, must survive training, loading and resuming."""
+    vocabulary = {"P": 0, "B": 1, "E": 2, "U": 3, "a": 4, "b": 5, "c": 6}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "U"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    roles = {"pad_token": "P", "bos_token": "B", "eos_token": "E", "unk_token": "U"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles))
+    (tmp_path / "s").write_text("a b c\nb c\n" * 10)
+    (tmp_path / "t").write_text("c b a\nc b\n" * 10)
+    recipe = small_recipe(steps=2, save_every=1)
+    files = {"root": str(tmp_path), "train": ("s", "t"), "tokenizer": "file", "tokenizer_file": "tokenizer.json"}
+    recipe = dataclasses.replace(recipe, data=type(recipe.data)(**files, max_tokens=64))
+    run = RunFolder(tmp_path / "run")
+    begin(recipe, run).trainer.run()
+    assert Translator.load(run.path).tokenizer.eos == 2
+    assert resume(recipe, run).tokenizer.pad == 0
+
+
+def test_held_out_pairs_that_do_not_fit_are_counted(tmp_path):
+    for name, text in {"s": "a b\n" * 9, "vs": "a\n\n" + "a " * 80 + "\n", "vt": "b\nb\nb\n"}.items():
+        (tmp_path / name).write_text(text)
+    recipe = small_recipe(steps=2)
+    data = type(recipe.data)(root=str(tmp_path), train=("s", "s"), valid=("vs", "vt"), tokenizer="word", max_tokens=64)
+    training = begin(dataclasses.replace(recipe, data=data), RunFolder(tmp_path / "run"))
+    assert training.left_out == {"empty for validation": 1, "too long for validation": 1}
+    training.trainer.run()

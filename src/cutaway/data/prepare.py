@@ -29,6 +29,7 @@ class PreparedData:
     """All that training needs of a corpus."""
 
     tokenizer: str  # as tokenizer.json
+    roles: dict[str, str]  # which of its tokens is pad, bos, eos, unk
     train: list[EncodedPair]
     valid: list[EncodedPair]
     pairs: int  # read for training, misfits included
@@ -46,12 +47,16 @@ def prepare(config: DataConfig, tokenizer_file: Path | None = None) -> PreparedD
         else:
             tokenizer = make_tokenizer(config, (text for pair in pairs for text in (pair.source, pair.target)))
         train, left_out = without_misfits(encode_pairs(tokenizer, pairs), config.max_tokens)
+        held_out, left_out_too = (
+            without_misfits(encode_pairs(tokenizer, valid), config.max_tokens) if valid else ([], {})
+        )
         return PreparedData(
             tokenizer=tokenizer.to_json(),
+            roles=tokenizer.roles,
             train=train,
-            valid=encode_pairs(tokenizer, valid),
+            valid=held_out,
             pairs=len(pairs),
-            left_out=left_out,
+            left_out=left_out | {f"{why} for validation": n for why, n in left_out_too.items()},
             fingerprint=fingerprint(pairs),
         )
 
@@ -75,7 +80,7 @@ def without_misfits(pairs: Sequence[EncodedPair], max_tokens: int) -> tuple[list
             kept.append(pair)
     if not kept:
         raise DataError(
-            f"no training pair is left: of {len(pairs)}, {left_out['empty']} have an empty side and "
+            f"no pair is left: of {len(pairs)}, {left_out['empty']} have an empty side and "
             f"{left_out['too long']} are longer than data.max_tokens = {max_tokens}. Raise it, or look at the files."
         )
     return kept, {why: n for why, n in left_out.items() if n}

@@ -30,6 +30,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "unk": ("<unk>", "[UNK]", "<|unk|>"),
 }
 SPECIALS = [names[0] for names in ROLES.values()]
+ROLE_SETTINGS = {role: f"{role}_token" for role in ROLES}  # what a Hugging Face tokenizer_config.json calls them
 
 
 class Tokenizer:
@@ -87,8 +88,8 @@ class Tokenizer:
         return cls(backend, {**_roles_beside(path), **(roles or {})})
 
     @classmethod
-    def from_json(cls, text: str) -> Tokenizer:
-        return cls(tokenizers.Tokenizer.from_str(text))
+    def from_json(cls, text: str, roles: dict[str, str] | None = None) -> Tokenizer:
+        return cls(tokenizers.Tokenizer.from_str(text), roles)
 
     def to_json(self) -> str:
         return str(self.backend.to_str(pretty=True))
@@ -212,7 +213,7 @@ def _roles_beside(path: Path) -> dict[str, str]:
     if not beside.is_file():
         return {}
     settings = json.loads(beside.read_text(encoding="utf-8"))
-    found = {role: settings.get(f"{role}_token") for role in ROLES}
+    found = {role: settings.get(key) for role, key in ROLE_SETTINGS.items()}
     return {role: name["content"] if isinstance(name, dict) else name for role, name in found.items() if name}
 
 

@@ -12,7 +12,7 @@ import torch
 from cutaway.config import Config
 from cutaway.data.batching import BatchStream, plain_batches
 from cutaway.data.prepare import PreparedData, prepare
-from cutaway.data.tokenizer import Tokenizer
+from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
 from cutaway.errors import ConfigError, RunError
 from cutaway.models.build import build_model
 from cutaway.runs import RunFolder, write_json, write_text
@@ -47,6 +47,8 @@ def begin(
     training = assemble(config, run, prepared, observers)
     run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
     write_text(run.tokenizer, prepared.tokenizer)
+    if config.data.tokenizer == "file":  # its special tokens may have names that nobody could guess
+        write_json(run.tokenizer_roles, {ROLE_SETTINGS[role]: name for role, name in prepared.roles.items()})
     write_text(run.config, training.config.to_json())
     write_json(run.data, {"fingerprint": prepared.fingerprint, "pairs": prepared.pairs})
     return training
@@ -66,7 +68,7 @@ def resume(
 
 
 def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: Iterable[Observer]) -> Training:
-    tokenizer = Tokenizer.from_json(prepared.tokenizer)
+    tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
     config = with_vocabulary(config, tokenizer)
     torch.manual_seed(config.train.seed)
     model = build_model(config.model).to(choose_device(config.train.device))
