@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cutaway.cli.console import clock
+from cutaway.cli.console import clock, command
 from cutaway.cli.translate import one_line
 
 SMALL = [
@@ -184,3 +184,18 @@ def test_small_things():
     assert clock(3671) == "1:01:11"
     assert one_line("a\nb") == "a b\n"
     assert one_line("") == "\n"
+
+
+def test_a_suggested_command_can_be_typed_as_it_stands(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/cutaway"
+    program.write_text("")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("PATH", "")
+    assert command() == "bin/cutaway"
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert command() == "cutaway"
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    assert command() == "cutaway"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from typing import Any, NoReturn
 
@@ -33,3 +35,13 @@ def clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def command() -> str:
+    """How this program was called, so that a suggested command can be typed as it stands: .venv/bin/cutaway, say."""
+    called, on_path = sys.argv[0], shutil.which("cutaway")
+    if os.path.basename(called) != "cutaway" or not os.path.isfile(called):
+        return "cutaway"
+    if on_path and os.path.samefile(on_path, called):
+        return "cutaway"
+    return os.path.relpath(called)

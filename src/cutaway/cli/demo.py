@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutaway.cli.console import clock, err, out, say
+from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.recipes import find_recipe
 from cutaway.cli.train import make_training, run_training
 from cutaway.config import read_recipe
@@ -53,7 +53,7 @@ def demo(
     say("[bold]Cutaway[/]: training a Transformer to translate English into French, from nothing, on this machine.")
 
     training, progress = make_training(config, folder)
-    again = f"cutaway train demo --resume --run {run}" + "".join(f" --set {setting}" for setting in set or ())
+    again = f"{command()} train demo --resume --run {run}" + "".join(f" --set {setting}" for setting in set or ())
     run_training(training, progress, again)
 
     from cutaway.cli.demo_report import write_demo_report
@@ -69,9 +69,9 @@ def demo(
     show(results, scores)
     say(f"\nTook {clock(scores['seconds'])}. Open the report: [bold]{escape(str(report))}[/]")
     say("\nThree things to try next:")
-    say(f'  cutaway translate {run} "The small cat sleeps under the table."')
-    say(f"  cutaway evaluate {run} --split unseen")
-    say("  cutaway train tinyworld-en-de         the same world in German")
+    say(f'  {command()} translate {run} "The small cat sleeps under the table."')
+    say(f"  {command()} evaluate {run} --split unseen")
+    say(f"  {command()} train tinyworld-en-de         the same world in German")
 
 
 def measure(translator: Translator) -> DemoResults:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.ahead import preparing
-from cutaway.cli.console import clock, say
+from cutaway.cli.console import clock, command, say
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import Config, read_recipe
 from cutaway.errors import Interrupted, RunError
@@ -48,12 +48,12 @@ def train(
         )
 
     training, progress = make_training(config, folder, resume, tensorboard)
-    again = f"cutaway train {recipe} --resume" + (f" --run {run}" if run else "")
+    again = f"{command()} train {recipe} --resume" + (f" --run {run}" if run else "")
     state = run_training(training, progress, again + "".join(f" --set {setting}" for setting in set or ()))
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
-    say(f"Next:  cutaway evaluate {folder}   or   cutaway translate {folder} TEXT")
+    say(f"Next:  {command()} evaluate {folder}   or   {command()} translate {folder} TEXT")
 
 
 def make_training(
