@@ -55,7 +55,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-def missing_extra(error: ModuleNotFoundError) -> Exception:
+def missing_extra(error: ImportError) -> Exception:
     """The install hint for a missing optional dependency; any other missing module stays what it is."""
     from cutaway.errors import MissingExtra
 

@@ -309,7 +309,7 @@ def setting_name(config: Any, name: str) -> str:
 
 
 def choices(cls: type, name: str) -> tuple[str, ...]:
-    """The named values of one field: what the help, the docs and the tests iterate."""
+    """The named values of one field: what the tests iterate."""
     return get_args(get_type_hints(cls)[name])
 
 

@@ -18,7 +18,9 @@ from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import Filter, temperature, top_k, top_p
 from cutaway.decode.search import Hypothesis, greedy, sample
 from cutaway.decode.stepper import Stepper, TranslationStepper
+from cutaway.errors import RunError
 from cutaway.models.build import build_model
+from cutaway.models.device import choose_device
 from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.weights import load_weights
 from cutaway.runs import RunFolder, read_sealed
@@ -33,14 +35,20 @@ class Translator:
         self.model, self.tokenizer, self.config = model, tokenizer, config
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "cpu", weights: Path | None = None) -> Translator:
+    def load(cls, run: str | Path, device: str = "auto", weights: Path | None = None) -> Translator:
         """Read a run folder; `weights` may name a snapshot or a checkpoint's weights instead of the best ones."""
         folder = RunFolder(run).require()
         config = folder.read_config()
         model = build_model(config.model)
         path = weights or folder.weights
         load_weights(model, read_sealed(path), str(path))
-        return cls(model.to(device).eval(), Tokenizer.open(folder.tokenizer), config)
+        tokenizer = Tokenizer.open(folder.tokenizer)
+        if tokenizer.vocab_size != config.model.vocab_size:
+            raise RunError(
+                f"{folder.tokenizer} has {tokenizer.vocab_size} tokens, the model {config.model.vocab_size}: it is not "
+                "the tokenizer that this model was trained with. Restore it."
+            )
+        return cls(model.to(choose_device(device)).eval(), tokenizer, config)
 
     def translate(self, texts: Sequence[str], decode: DecodeConfig | None = None) -> list[str]:
         """Translate each text; the order stays. An empty text has an empty translation."""

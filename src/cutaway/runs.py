@@ -57,7 +57,8 @@ class RunFolder:
             raise RunError(f"there is no run folder {str(self.path)!r}.{self._neighbours()}")
         missing = [p.name for p in (self.config, self.tokenizer, self.weights) if not p.is_file()]
         if missing:
-            started = "It was started but has no weights yet: go on with --resume. " if self.config.is_file() else ""
+            only_started = self.config.is_file() and not self.weights.is_file()
+            started = "It was started but has no weights yet: go on with --resume. " if only_started else ""
             raise RunError(
                 f"the run folder {str(self.path)!r} has no {' and no '.join(missing)}. {started}"
                 "A run that can be loaded has config.json, tokenizer.json and model.safetensors."

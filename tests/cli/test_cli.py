@@ -160,6 +160,26 @@ def test_mistakes_with_a_run(home, tmp_path):
     assert fails(cutaway("evaluate", home / "runs" / "reverse", "--split", "unseen", cwd=tmp_path), "no split 'unseen'")
 
 
+def test_more_mistakes_with_a_run(home):
+    run = home / "runs" / "reverse"
+    assert fails(
+        cutaway("translate", run, "a", "--device", "nonsense", cwd=home), "the device 'nonsense' cannot be used"
+    )
+    assert fails(cutaway("translate", run, "a", "--top-k", "3", cwd=home), "--top-k has no effect on strategy 'greedy'")
+    assert fails(cutaway("evaluate", run, "--limit", "0", cwd=home), "--limit 0 leaves nothing to score")
+
+
+def test_words_that_the_model_does_not_know_are_named(home):
+    result = cutaway("translate", "runs/reverse", "a zebra b", cwd=home)
+    assert result.returncode == 0
+    assert "not in this model's vocabulary: zebra" in result.stderr
+
+
+def test_a_byte_order_mark_is_no_letter(home):
+    plain = cutaway("translate", "runs/reverse", cwd=home, stdin="a b c\n").stdout
+    assert cutaway("translate", "runs/reverse", cwd=home, stdin="\ufeffa b c\n").stdout == plain
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     command = [sys.executable, "-c", "from cutaway.cli import main; main()", "train", "reverse", *SMALL]
@@ -196,6 +216,6 @@ def test_a_suggested_command_can_be_typed_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert command() == "bin/cutaway"
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert command() == "cutaway"
+    assert command("train", "a b", "--set", "x.y=[1]") == "cutaway train 'a b' --set 'x.y=[1]'"
     monkeypatch.setattr(sys, "argv", ["-c"])
     assert command() == "cutaway"

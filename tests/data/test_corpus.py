@@ -45,7 +45,7 @@ def test_empty_files(tmp_path):
 
 def test_not_utf8_names_the_line_and_the_byte(tmp_path):
     path = write(tmp_path / "a", b"fine\ncaf\xe9\n")
-    with pytest.raises(DataError, match=r"line 2 is not UTF-8 \(byte 4: 0xe9\). Convert the file first"):
+    with pytest.raises(DataError, match=r"line 2 is not UTF-8 \(byte 4: 0xe9\). Convert the text first"):
         list(read_lines(path))
 
 

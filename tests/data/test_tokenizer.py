@@ -56,6 +56,16 @@ def test_words_split_where_people_would(trained):
     assert word.encode("xylophone") == [word.unk]
     assert word.decode(word.encode("Le xylophone dort.")) == "Le ⁇ dort."
     assert word.decode(word.encode("Xylophone dort.")) == "⁇ dort."
+    assert word.unknown("Le xylophone dort, Zoé.") == ["xylophone", "Zoé"]
+
+
+def test_words_do_not_care_about_white_space_or_about_coming_first(trained):
+    word = trained["word"]
+    ids = word.encode("Le chat dort.")
+    for text in ("  Le chat dort.", "Le  chat\tdort.  ", "Le\u00a0chat dort.\n"):
+        assert word.encode(text) == ids
+    assert word.encode("chat dort") == ids[1:3]
+    assert word.encode(" \t ") == []
 
 
 def test_bpe_merges_what_often_meets():

@@ -192,7 +192,7 @@ def test_a_run_is_not_lost_to_a_bad_recipe(tmp_path):
     recipe = small_recipe()
     with pytest.raises(ConfigError, match="vocab_size = 7, but the tokenizer has"):
         begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=7)), run)
-    with pytest.raises(ConfigError, match=r"train.device = 'gpu9' cannot be used here"):
+    with pytest.raises(ConfigError, match=r"the device 'gpu9' cannot be used here"):
         begin(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, device="gpu9")), run)
     assert Translator.load(run.path).translate([""]) == [""]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 
 import typer
 
@@ -46,15 +48,27 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8")  # whatever the console's code page, as on Windows
+    interrupted = note_interrupts()
     try:
         app()
     except CutawayError as error:
         fail(str(error), error.exit_code)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        if interrupted.is_set():  # numpy turns a Ctrl-C while it is being imported into an ImportError
+            fail("stopped.", code=130)
         hint = missing_extra(error)
         if hint is error:
             raise
         fail(str(hint))
-    except BrokenPipeError:  # cutaway ... | head
-        sys.stderr.close()
-        sys.exit(0)
+
+
+def note_interrupts() -> threading.Event:
+    """Ctrl-C as usual, but remembered."""
+    noted = threading.Event()
+
+    def on_interrupt(number: int, frame: object) -> None:
+        noted.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    return noted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from typing import Any, NoReturn
@@ -16,9 +17,9 @@ out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty()
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def say(text: str = "") -> None:
-    """Tell the user something that is not a result."""
-    err.print(text)
+def say(text: str = "", style: str | None = None) -> None:
+    """Tell the user something that is not a result. The text is text: a path may hold square brackets."""
+    err.print(text, style=style, markup=False)
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -37,11 +38,16 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def command() -> str:
-    """How this program was called, so that a suggested command can be typed as it stands: .venv/bin/cutaway, say."""
+def command(*arguments: object) -> str:
+    """A command line for this program that can be typed as it stands, beginning with how it was called this time."""
+    return shlex.join([program(), *map(str, arguments)])
+
+
+def program() -> str:
+    """The name, if the shell finds it; else the shortest path: .venv/bin/cutaway, say."""
     called, on_path = sys.argv[0], shutil.which("cutaway")
     if os.path.basename(called) != "cutaway" or not os.path.isfile(called):
         return "cutaway"
     if on_path and os.path.samefile(on_path, called):
         return "cutaway"
-    return os.path.relpath(called)
+    return min(os.path.relpath(called), os.path.abspath(called), key=len)

@@ -50,10 +50,12 @@ def demo(
     started = time.monotonic()
     config = read_recipe(find_recipe("demo"), set or ())
     folder = RunFolder(run)
-    say("[bold]Cutaway[/]: training a Transformer to translate English into French, from nothing, on this machine.")
+    say("Cutaway: training a Transformer to translate English into French, from nothing, on this machine.", "bold")
 
     training, progress = make_training(config, folder)
-    again = f"{command()} train demo --resume --run {run}" + "".join(f" --set {setting}" for setting in set or ())
+    again = command(
+        "train", "demo", "--resume", "--run", run, *(w for setting in set or () for w in ("--set", setting))
+    )
     run_training(training, progress, again)
 
     from cutaway.cli.demo_report import write_demo_report
@@ -67,25 +69,22 @@ def demo(
         scores["seconds"] = round(time.monotonic() - started, 1)
         write_json(folder.scores, scores)
     show(results, scores)
-    say(f"\nTook {clock(scores['seconds'])}. Open the report: [bold]{escape(str(report))}[/]")
+    say(f"\nTook {clock(scores['seconds'])}. Open the report: {report}", "bold")
     say("\nThree things to try next:")
-    say(f'  {command()} translate {run} "The small cat sleeps under the table."')
-    say(f"  {command()} evaluate {run} --split unseen")
-    say(f"  {command()} train tinyworld-en-de         the same world in German")
+    say("  " + command("translate", run, "The small cat sleeps under the table."))
+    say("  " + command("evaluate", run, "--split", "unseen"))
+    say("  " + command("train", "tinyworld-en-de") + "         the same world in German")
 
 
 def measure(translator: Translator) -> DemoResults:
     from cutaway.cli.evaluate import evaluate_pairs
     from cutaway.data.corpus import load_pairs
-    from cutaway.show.alignment import alignment_by_head
+    from cutaway.show.alignment import alignment_by_head, best_head
 
     data, decode = translator.config.data, translator.config.decode
     test: Any = load_pairs(data, "test")
     unseen: Any = load_pairs(data, "unseen")
-    valid: Any = load_pairs(data, "valid")
-    # The head is chosen on one set and measured on another: the best of many would flatter itself.
-    by_head = alignment_by_head(translator, valid[:300])
-    best = min(by_head, key=lambda head: by_head[head])
+    best = best_head(translator, load_pairs(data, "valid"))  # type: ignore[arg-type]
     return DemoResults(
         test=test,
         unseen=unseen,

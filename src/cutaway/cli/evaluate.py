@@ -17,7 +17,6 @@ from cutaway.errors import ConfigError
 if TYPE_CHECKING:
     from cutaway.data.builtin import SentencePair
     from cutaway.pipeline import Translator
-    from cutaway.show.alignment import Head
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def evaluate(
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many pairs.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
 ) -> None:
     """Score a run: BLEU and chrF with their signatures, exact match, perplexity, alignment.
@@ -56,7 +55,7 @@ def evaluate(
     """
     from cutaway.data.corpus import load_pairs, read_pairs
     from cutaway.pipeline import Translator
-    from cutaway.show.alignment import alignment_by_head, has_alignments
+    from cutaway.show.alignment import alignment_by_head, best_head, has_alignments
 
     translator = Translator.load(run, device)
     if limit is not None and limit < 1:
@@ -65,11 +64,11 @@ def evaluate(
     decode = with_given(translator.config.decode, strategy=strategy)
     with err.status(f"translating {len(pairs):,} sentences ..."):
         result = evaluate_pairs(translator, pairs, decode)
-        heads: dict[Head, float] = alignment_by_head(translator, pairs) if has_alignments(pairs) else {}  # type: ignore[arg-type]
-    numbers = {"run": str(run), "data": [str(p) for p in data] if data else split, **result.numbers()}
-    if heads:
-        best = min(heads, key=lambda head: heads[head])
-        numbers |= {"alignment_error_rate": heads[best], "alignment_head": list(best)}
+        numbers = {"run": str(run), "data": " ".join(map(str, data)) if data else split, **result.numbers()}
+        if has_alignments(pairs):
+            best = best_head(translator, load_pairs(translator.config.data, "valid"))  # type: ignore[arg-type]
+            rate = alignment_by_head(translator, pairs)[best]  # type: ignore[arg-type]
+            numbers |= {"alignment_error_rate": rate, "alignment_head": list(best)}
     print_json(numbers) if json else print_numbers(numbers)
 
 
@@ -111,7 +110,7 @@ def perplexity_of(translator: Translator, pairs: Sequence[SentencePair]) -> floa
 
 
 def print_numbers(numbers: dict[str, Any]) -> None:
-    out.print(f"{numbers['sentences']:,} sentences of {numbers['data']}")
+    out.print(f"{numbers['sentences']:,} sentences: {numbers['data']}")
     out.print(f"BLEU         {numbers['bleu']:6.2f}   {numbers['bleu_signature']}")
     out.print(f"chrF         {numbers['chrf']:6.2f}   {numbers['chrf_signature']}")
     out.print(f"exact match  {numbers['exact_match']:6.1%}")

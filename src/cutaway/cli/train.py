@@ -48,12 +48,14 @@ def train(
         )
 
     training, progress = make_training(config, folder, resume, tensorboard)
-    again = f"{command()} train {recipe} --resume" + (f" --run {run}" if run else "")
-    state = run_training(training, progress, again + "".join(f" --set {setting}" for setting in set or ()))
+    again = command(
+        "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
+    )
+    state = run_training(training, progress, again)
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
-    say(f"Next:  {command()} evaluate {folder}   or   {command()} translate {folder} TEXT")
+    say(f"Next:  {command('evaluate', folder)}   or   {command('translate', folder, 'TEXT')}")
 
 
 def make_training(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from cutaway.cli.console import say
 from cutaway.config import DecodeConfig, with_given
-from cutaway.errors import DataError
+from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutaway.pipeline import Translator
@@ -33,7 +33,7 @@ def translate(
     top_k: Annotated[int | None, typer.Option(help="sample: draw from the k likeliest tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample: draw from the likeliest tokens that make up p.")] = None,
     seed: Annotated[int | None, typer.Option(help="sample: the same seed draws the same text.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
 ) -> None:
     """Translate with a trained model.
 
@@ -46,6 +46,7 @@ def translate(
     if text and file:
         raise DataError(f"both a text and --file {file} were given. Give one of them.")
 
+    from cutaway.data.corpus import decoded_lines
     from cutaway.pipeline import Translator
 
     translator = Translator.load(run, device)
@@ -59,14 +60,29 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
+    refuse_unread("beam", decode.strategy, {"--beam-size": beam_size, "--length-penalty": length_penalty})
+    of_sample = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    refuse_unread("sample", decode.strategy, of_sample)
     if text:
         write(translator.translate(text, decode), out)
+        if unknown := [word for one in text for word in translator.tokenizer.unknown(one)]:
+            say(f"Note: not in this model's vocabulary: {', '.join(unknown)}")
     elif file:
         write(translate_file(translator, file, decode), out)
     else:
         if sys.stdin.isatty():
             say("Type a sentence and press Enter; Ctrl-D ends.")
-        write((translator.translate([line], decode)[0] for line in stdin_lines()), out)
+        lines = decoded_lines(sys.stdin.buffer, "standard input")
+        write((translator.translate([line], decode)[0] for line in lines), out)
+
+
+def refuse_unread(strategy: str, chosen: str, options: Mapping[str, object]) -> None:
+    """An option that the chosen strategy does not read is a misunderstanding."""
+    given = [name for name, value in options.items() if value is not None]
+    if given and chosen != strategy:
+        raise ConfigError(
+            f"{given[0]} has no effect on strategy {chosen!r}. Add --strategy {strategy}, or leave it out."
+        )
 
 
 def translate_file(translator: Translator, file: Path, decode: DecodeConfig) -> Iterator[str]:
@@ -83,16 +99,6 @@ def translate_file(translator: Translator, file: Path, decode: DecodeConfig) -> 
             yield from translator.translate(chunk, decode)
             done += len(chunk)
             status.update(f"translated {done:,} of {total:,} lines")
-
-
-def stdin_lines() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise DataError(
-                f"standard input, line {number} is not UTF-8. Convert it first, for example with iconv."
-            ) from None
 
 
 def write(lines: Any, out: Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -22,21 +22,24 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or .gz, without their ends."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(
-            f"there is no file {str(path)!r} (looked in {Path.cwd()}). Check data.root and the file's name."
-        )
+        raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
-        # Lines end with \n or \r\n and with nothing else: other marks that Unicode calls line ends may stand
-        # inside a sentence, and splitting there would shift one side of a parallel text against the other.
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). "
-                    f"Convert the file first, for example: iconv -f latin1 -t utf-8 {path.name}"
-                ) from None
+        yield from decoded_lines(file, str(path))
+
+
+def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """Bytes to lines, without their ends."""
+    # Lines end with \n or \r\n and with nothing else: other marks that Unicode calls line ends may stand inside a
+    # sentence, and splitting there would shift one side of a parallel text against the other.
+    for number, line in enumerate(file, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). "
+                f"Convert the text first, for example: iconv -f latin1 -t utf-8 {Path(name).name}"
+            ) from None
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> list[Pair]:

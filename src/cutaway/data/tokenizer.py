@@ -1,7 +1,7 @@
 """One Tokenizer over Hugging Face's `tokenizers`, with four schemes. No torch here.
 
     scheme   "L'arbre est grand."           vocabulary
-    word     L' arbre ␣est ␣grand .         the most frequent words; the rest is <unk>
+    word     ␣L' arbre ␣est ␣grand .        the most frequent words; the rest is <unk>
     char     L ' a r b r e …                the characters seen in training
     byte     L ' a r b r e …                the 256 bytes; never <unk>
     bpe      L 'arbre ␣est ␣grand .         bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
@@ -117,11 +117,7 @@ class Tokenizer:
         """Ids to text; padding, begin and end are left out, an unknown word is shown as ⁇."""
         shown = [id for id in ids if id not in self.special_ids or id == self.unk]
         text = str(self.backend.decode(shown, skip_special_tokens=False))
-        return (
-            text
-            if self.unk is None
-            else text.replace(self.roles["unk"], " ⁇").lstrip(" " if shown[:1] == [self.unk] else "")
-        )
+        return text if self.unk is None else text.replace(self.roles["unk"], " ⁇").lstrip(" ")
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Each id as people would like to read it: "chat" for " chat", "␣" for a lone space."""
@@ -136,6 +132,11 @@ class Tokenizer:
         text = str(self.backend.decode([id], skip_special_tokens=False))
         return (text.strip() or "␣") if "\ufffd" not in text else str(name)
 
+    def unknown(self, text: str) -> list[str]:
+        """The pieces of `text` that are not in the vocabulary."""
+        spans = zip(self.encode(text), self.spans(text), strict=False)
+        return [text[start:end] for id, (start, end) in spans if id == self.unk and start < end]
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where in `text` each token of `encode(text)` stands, white space around it not counted."""
         offsets = self.backend.encode(text, add_special_tokens=False).offsets
@@ -149,26 +150,33 @@ def make_tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
     return Tokenizer.train(texts, config.tokenizer, config.vocab_size)
 
 
+# Words do not care how much white space stands between them, nor whether they come first.
+ONE_SPACE_BEFORE_EACH_WORD = normalizers.Sequence(
+    [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip(), normalizers.Prepend(" ")]
+)
 MARKS = r".,;:!?…\"«»()\[\]"
-# A word takes the space before it along, so that decoding is gluing together: "L'", "arbre", " est", " grand", "."
+# A word takes the space before it along, so that decoding is gluing together: " L'", "arbre", " est", " grand", "."
 WORD = rf"\s?[^\s'’{MARKS}]+['’]?|\s?[{MARKS}]|\s|['’]"
 
 
 def _word(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    return _word_level(texts, vocab_size, WORD)
+    backend = _word_level(WORD)
+    backend.normalizer = ONE_SPACE_BEFORE_EACH_WORD
+    backend.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
 
 
 def _char(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    return _word_level(texts, vocab_size, r"[\s\S]")
+    return _trained(_word_level(r"[\s\S]"), texts, trainers.WordLevelTrainer(**_training(vocab_size)))
 
 
-def _word_level(texts: Iterable[str], vocab_size: int, pattern: str) -> tokenizers.Tokenizer:
+def _word_level(pattern: str) -> tokenizers.Tokenizer:
     """A vocabulary of the most frequent matches of a pattern that leaves nothing between two matches."""
     backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     backend.decoder = decoders.Fuse()
-    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+    return backend
 
 
 def _bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:

@@ -1,7 +1,7 @@
 """From a configuration to a model: the only file that knows both sides.
 
-One table for each axis of choice: the name in the configuration -> what makes that part. The command line's
-help, the docs and the tests iterate these tables, so a new row is tested the moment it stands here.
+One table for each axis of choice: the name in the configuration -> what makes that part. The tests iterate these
+tables, so a new row is tested the moment it stands here.
 """
 
 from __future__ import annotations

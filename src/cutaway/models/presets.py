@@ -19,8 +19,6 @@ PRESETS: dict[str, ModelConfig] = {
         decoder_layers=6,
         dropout=0.3,
     ),
-    # Ours: what `cutaway demo` trains in two minutes on two cores.
-    "demo": ModelConfig(d_model=128, d_ff=512, n_heads=4, encoder_layers=2, decoder_layers=2, max_length=256),
     # Ours: as small as a Transformer can be, for tests and for looking at every number.
     "tiny": ModelConfig(
         vocab_size=11,

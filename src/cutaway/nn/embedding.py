@@ -15,8 +15,8 @@ from cutaway.nn.probe import Probe
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(D) (the paper, section 3.4).    [B,T] -> [B,T,D]
 
-    The factor brings small weights up to the size of the positions that are added to them. Tied to the output
-    projection, the same matrix has to be small there.
+    The paper gives no reason for the factor. One is the tie to the output projection: there the matrix must be small,
+    for the logits to begin small; here it must not drown in the positions that are added, whose numbers go up to 1.
     """
 
     def __init__(self, vocab_size: int, d_model: int):

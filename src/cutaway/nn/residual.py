@@ -21,7 +21,7 @@ SubLayer = Callable[[Tensor], Tensor]
 
 
 class Residual(nn.Module):
-    """x plus what a sub-layer makes of it. `update` is what is added, `stream` what goes on."""
+    """x plus what a sub-layer makes of it. Probes: `update` is what the sub-layer gives, `stream` what goes on."""
 
     ends_normed: bool
 

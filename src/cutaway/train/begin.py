@@ -15,6 +15,7 @@ from cutaway.data.prepare import PreparedData, prepare
 from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
 from cutaway.errors import ConfigError, RunError
 from cutaway.models.build import build_model
+from cutaway.models.device import choose_device
 from cutaway.runs import RunFolder, write_json, write_text
 from cutaway.train.objectives import OBJECTIVES
 from cutaway.train.schedules import make_schedule
@@ -93,17 +94,6 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
             "Leave it out of the recipe: it is taken from the tokenizer."
         )
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
-
-
-def choose_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"train.device = {name!r} cannot be used here: {str(error).splitlines()[0]} Use 'auto' or 'cpu'."
-        ) from None
 
 
 def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
