@@ -199,6 +199,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert f"Resuming at step {step}." in again.stderr
 
 
+def test_tensorboard(tmp_path):
+    steps = ["--set", "train.steps=4", "--set", "train.log_every=2"]
+    result = cutaway("train", "reverse", *SMALL, *steps, "--tensorboard", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    [events] = (tmp_path / "runs/reverse/tensorboard").iterdir()
+    assert b"train/loss" in events.read_bytes()
+
+
 def test_small_things():
     assert clock(75) == "1:15"
     assert clock(3671) == "1:01:11"
