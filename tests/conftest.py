@@ -29,16 +29,17 @@ def pytest_collection_modifyitems(config, items):
     items[:] = wanted
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Whatever a test lacks, a script can install: a skipped test is a failed one."""
-    outcome = yield
-    report = outcome.get_result()
-    if report.skipped and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = (
-            f"{item.nodeid} was skipped; install what it lacks (make setup, make browser): {report.longrepr}"
-        )
+def pytest_sessionfinish(session):
+    """Whatever a test lacks, a script can install: a run with a skipped test, or a skipped file, has failed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and reporter.stats.get("skipped") and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        terminalreporter.write_line(f"SKIPPED, so this run fails: {report.nodeid}: {reason}", red=True)
 
 
 @pytest.fixture

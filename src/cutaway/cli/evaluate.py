@@ -92,21 +92,14 @@ def evaluate_pairs(translator: Translator, pairs: Sequence[SentencePair], decode
 
 def perplexity_of(translator: Translator, pairs: Sequence[SentencePair]) -> float:
     """How surprised the model is by the references, token for token."""
-    import torch
-
     from cutaway.data.batching import plain_batches
     from cutaway.data.prepare import encode_pairs
     from cutaway.evaluate.scores import perplexity
-    from cutaway.train.objectives import OBJECTIVES
+    from cutaway.train.objectives import OBJECTIVES, mean_nll
 
-    objective = OBJECTIVES[translator.config.model.family]
-    encoded = encode_pairs(translator.tokenizer, pairs)
-    nll, tokens = 0.0, 0
-    with torch.no_grad():
-        for batch in plain_batches(encoded, translator.tokenizer, translator.config.data.batch_tokens):
-            result = objective(translator.model, batch.to(translator.device), 0.0)
-            nll, tokens = nll + result.nll.item(), tokens + result.tokens
-    return perplexity(nll, tokens)
+    config, tokenizer = translator.config, translator.tokenizer
+    batches = plain_batches(encode_pairs(tokenizer, pairs), tokenizer, config.data.batch_tokens)
+    return perplexity(mean_nll(translator.model, OBJECTIVES[config.model.family], batches))
 
 
 def print_numbers(numbers: dict[str, Any]) -> None:

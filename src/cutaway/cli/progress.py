@@ -43,9 +43,7 @@ class TrainingProgress(Observer):
 
     def on_validation(self, trainer: Trainer, loss: float) -> None:
         best = "  (best so far)" if trainer.state.best_step == trainer.state.step else ""
-        err.print(
-            f"step {trainer.state.step:,}: validation loss {loss:.4f}, perplexity {perplexity(loss, 1):.3f}{best}"
-        )
+        err.print(f"step {trainer.state.step:,}: validation loss {loss:.4f}, perplexity {perplexity(loss):.3f}{best}")
 
     def on_end(self, trainer: Trainer) -> None:
         self.close()
@@ -59,9 +57,8 @@ class TrainingProgress(Observer):
         tokens = sum(report.tokens for report in self.recent)
         elapsed = self.times[-1] - self.times[0]
         loss = sum(report.loss * report.tokens for report in self.recent) / tokens
-        nll = sum(report.nll * report.tokens for report in self.recent)
+        nll = sum(report.nll * report.tokens for report in self.recent) / tokens
         left = elapsed / len(self.recent) * (trainer.config.steps - trainer.state.step)
         return (
-            f"loss {loss:.3f}  perplexity {perplexity(nll, tokens):.2f}  "
-            f"{tokens / elapsed:,.0f} tokens/s  {clock(left)} left"
+            f"loss {loss:.3f}  perplexity {perplexity(nll):.2f}  {tokens / elapsed:,.0f} tokens/s  {clock(left)} left"
         )

@@ -44,9 +44,9 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)
 
 
-def perplexity(loss_sum: float, tokens: int) -> float:
+def perplexity(mean_nll: float) -> float:
     """exp(cross-entropy a token): among how many equally likely tokens the model seems to choose."""
-    return math.exp(min(loss_sum / tokens, 700.0))  # beyond that a float overflows, and nobody compares
+    return math.exp(min(mean_nll, 700.0))  # beyond that a float overflows, and nobody compares
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:

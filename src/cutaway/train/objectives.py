@@ -6,9 +6,10 @@ averages of averages would weigh a token by the batch it happens to be in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from cutaway.data.batching import Batch
@@ -30,6 +31,18 @@ def translation(model: nn.Module, batch: Batch, label_smoothing: float) -> LossS
     is_token = batch.target_mask
     loss, nll = smoothed_cross_entropy(logits_BTV[is_token], batch.target_out[is_token], label_smoothing)
     return LossSum(loss, nll.detach(), batch.tokens)
+
+
+@torch.no_grad()
+def mean_nll(model: nn.Module, objective: Objective, batches: Iterable[Batch]) -> float:
+    """Cross-entropy a token over a whole set, without dropout and label smoothing: its exp is the perplexity."""
+    model.eval()
+    device = next(model.parameters()).device
+    nll_sum, tokens = 0.0, 0
+    for batch in batches:
+        result = objective(model, batch.to(device), 0.0)
+        nll_sum, tokens = nll_sum + result.nll.item(), tokens + result.tokens
+    return nll_sum / tokens
 
 
 OBJECTIVES: dict[str, Objective] = {"encoder_decoder": translation}

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from cutaway.config import TrainConfig
@@ -20,7 +19,7 @@ from cutaway.errors import Diverged, Interrupted
 from cutaway.evaluate.scores import perplexity
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
-from cutaway.train.objectives import Objective
+from cutaway.train.objectives import Objective, mean_nll
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.schedules import Schedule
 
@@ -138,15 +137,8 @@ class Trainer:
         if step in snapshot_steps(config.steps, config.snapshots):
             checkpoint.save_snapshot(self.run_folder, self.model, step)
 
-    @torch.no_grad()
     def validate(self) -> float:
-        """Cross-entropy a token on the validation set, without label smoothing: its exp is the perplexity."""
-        self.model.eval()
-        nll_sum, tokens = 0.0, 0
-        for batch in self.valid_batches:
-            result = self.objective(self.model, batch.to(self.device), 0.0)
-            nll_sum, tokens = nll_sum + result.nll.item(), tokens + result.tokens
-        return nll_sum / tokens
+        return mean_nll(self.model, self.objective, self.valid_batches)
 
     def save(self) -> None:
         is_best = self.state.best_step == self.state.step or not self.valid_batches
@@ -189,7 +181,7 @@ class MetricsLog(Observer):
             self.reports.clear()
 
     def on_validation(self, trainer: Trainer, loss: float) -> None:
-        row = {"step": trainer.state.step, "valid_loss": loss, "valid_perplexity": perplexity(loss, 1)}
+        row = {"step": trainer.state.step, "valid_loss": loss, "valid_perplexity": perplexity(loss)}
         self.run_folder.append_metrics({**row, "seconds": round(trainer.state.seconds, 3)})
 
 
