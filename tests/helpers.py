@@ -5,20 +5,137 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import random
 
 import torch
 
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
-from cutaway.models.build import FEED_FORWARDS, KERNELS, NORM_PLACEMENTS, NORMS, POSITIONS, build_model
+from cutaway.data.batching import ImageBatch, LabelBatch, PairBatch, TextBatch
+from cutaway.errors import ConfigError
+from cutaway.models import build
+from cutaway.models.build import build_model
 from cutaway.models.presets import preset
 
-V = 11  # the vocabulary of the tiny preset
+V = 11  # the vocabulary of the tiny presets
+C = 3  # and their classes
 
-# Every combination of the choices that build.py offers; a new row in a table is tested the moment it is there.
-ALL_CHOICES = [
-    dict(zip(("position", "norm", "norm_placement", "feed_forward", "attention_kernel"), combination, strict=True))
-    for combination in itertools.product(POSITIONS, NORMS, NORM_PLACEMENTS, FEED_FORWARDS, KERNELS)
-]
+# The axes of choice: every row of every table of build.py, so that a new row is tested the moment it stands there.
+TABLES = {
+    "family": build.FAMILIES,
+    "position": build.POSITIONS,
+    "attention": build.ATTENTIONS,
+    "attention_kernel": build.KERNELS,
+    "norm": build.NORMS,
+    "norm_placement": build.NORM_PLACEMENTS,
+    "block": build.BLOCKS,
+    "feed_forward": build.FEED_FORWARDS,
+}
+# And what is switched on or off, or has no table.
+SWITCHES = {
+    "head": build.HEADS,
+    "pooling": build.POOLINGS,
+    "embeddings": ("shared", "tied", "separate"),
+    "embedding_scale": ("sqrt_d", "one"),
+    "embedding_norm": (False, True),
+    "experts": (0, 3),
+    "n_kv_heads": (0, 1),
+    "d_head": (0, 6),
+    "qk_norm": (False, True),
+    "attention_cap": (0.0, 5.0),
+    "bias": (True, False),
+}
+AXES = {name: list(values) for name, values in {**TABLES, **SWITCHES}.items()}
+
+
+def tiny_of(family: str = "encoder_decoder", **changes) -> ModelConfig:
+    """A tiny model of any family, with what its other choices make necessary."""
+    sizes = {"d_model": 8, "d_ff": 16, "n_heads": 2, "dropout": 0.0}
+    if family in ("encoder_decoder", "encoder", "vision"):
+        sizes["encoder_layers"] = 2
+    if family in ("encoder_decoder", "decoder"):
+        sizes["decoder_layers"] = 2
+    if family == "vision":
+        sizes |= {"head": "classes", "image_size": 4, "patch_size": 2}
+    else:
+        sizes |= {"vocab_size": V, "max_length": 32}
+    if changes.get("attention") in ("window", "sparse"):
+        sizes["attention_window"] = 2
+    if changes.get("head", sizes.get("head", "language")) != "language":
+        sizes["n_classes"] = C
+    return ModelConfig(family=family, **{**sizes, **changes})
+
+
+def is_possible(choice: dict) -> bool:
+    try:
+        tiny_of(**choice)
+    except ConfigError:
+        return False
+    return True
+
+
+def pairs_of(choice: dict) -> set:
+    """Every two settings that a choice tries together."""
+    return set(itertools.combinations(sorted((name, value) for name, value in choice.items()), 2))
+
+
+def all_pairs(axes: dict, wanted: int = 12, tries: int = 400) -> tuple[list[dict], set]:
+    """Few choices in which any two settings meet that can; and the pairs that cannot, in any company."""
+    draw = random.Random(0)
+    ordered = [(name, value) for name in sorted(axes) for value in axes[name]]
+    open_pairs = {(a, b): None for a, b in itertools.combinations(ordered, 2) if a[0] != b[0]}  # a set with an order
+    rows, impossible = [], set()
+    while open_pairs:
+        pair = next(iter(open_pairs))
+        candidates = (with_pair(pair, axes, draw) for _ in range(tries))
+        possible = list(itertools.islice((c for c in candidates if is_possible(c)), wanted))
+        if not possible:
+            impossible.add(pair)
+            del open_pairs[pair]
+            continue
+        rows.append(max(possible, key=lambda c: sum(p in open_pairs for p in pairs_of(c))))
+        for met in pairs_of(rows[-1]):
+            open_pairs.pop(met, None)
+    return rows, impossible
+
+
+# What a setting needs before it can be tried at all.
+NEEDS = {
+    "pooling": lambda value: {} if value == "cls" else {"head": "classes", "family": "encoder"},
+    "head": lambda value: {} if value == "language" else {"family": "encoder"},
+    "attention_cap": lambda value: {"attention_kernel": "exact"} if value else {},
+    "position": lambda value: {"attention_kernel": "exact"} if value == "relative" else {},
+    "attention": lambda value: (
+        {"attention_kernel": "fused", "attention_cap": 0.0, "position": "learned"} if value == "linear" else {}
+    ),
+}
+
+
+def with_pair(pair, axes: dict, draw: random.Random) -> dict:
+    """A random choice that holds the pair, what it needs, and for the rest often defaults, or few would be possible."""
+    defaults = {f.name: f.default for f in dataclasses.fields(ModelConfig)}
+    chosen = {name: draw.choice(values) if draw.random() < 0.5 else defaults[name] for name, values in axes.items()}
+    needed = {k: v for setting in pair for k, v in NEEDS.get(setting[0], lambda value: {})(setting[1]).items()}
+    return chosen | needed | dict(pair)
+
+
+def batch_for(config: ModelConfig, seed: int = 0):
+    """A batch with padding that a model of this configuration can be trained on."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([6, 4, 5])
+    mask = torch.arange(6)[None] < lengths[:, None]
+    classes = torch.randint(0, C, (3,), generator=draw)
+    if config.family == "vision":
+        return ImageBatch(tokens=3, images=torch.rand(3, 1, 4, 4, generator=draw), answers=classes)
+    ids = random_ids(3, 6, seed=seed)
+    if config.family == "encoder_decoder":
+        other = random_ids(3, 6, seed=seed + 1)
+        return PairBatch(
+            tokens=15, source=other, target_in=ids, target_out=ids.roll(-1, 1), source_mask=mask, target_mask=mask
+        )
+    if config.head == "classes":
+        return LabelBatch(tokens=3, ids=ids, mask=mask, answers=classes)
+    answers = ids.roll(-1, 1) if config.head == "language" else ids % C
+    return TextBatch(tokens=15, ids=ids, mask=mask, answers=answers, asked=mask)
 
 
 def tiny_config(**changes) -> ModelConfig:
@@ -26,8 +143,12 @@ def tiny_config(**changes) -> ModelConfig:
 
 
 def tiny_model(seed: int = 0, **changes):
+    return perturbed(tiny_of(**changes), seed)
+
+
+def perturbed(config: ModelConfig, seed: int = 0):
     torch.manual_seed(seed)
-    model = build_model(tiny_config(**changes)).eval()
+    model = build_model(config).eval()
     with torch.no_grad():  # biases and norms that are not 0 and 1, so that a forgotten one is noticed
         for parameter in model.parameters():
             if parameter.dim() == 1:

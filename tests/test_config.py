@@ -53,16 +53,33 @@ def test_configuration_is_frozen():
         (ModelConfig, {"encoder_layers": True}, "of type bool; expected int"),
         (ModelConfig, {"decoder_layers": 0}, "model.decoder_layers = 0 must be at least 1"),
         (ModelConfig, {"dropout": 1.0}, "model.dropout = 1.0 must be at least 0 and below 1"),
-        (DataConfig, {"train": ("a",)}, "data.train = .* must name two files"),
         (DataConfig, {"corpus": "reverse", "train": ("a", "b")}, "both given"),
         (DataConfig, {"tokenizer_file": "x"}, "do not go together"),
-        (
-            DataConfig,
-            {"corpus": "copy", "max_tokens": 300, "batch_tokens": 200},
-            "300 is more than data.batch_tokens = 200",
-        ),
         (DataConfig, {"train": ("a", "b"), "size": 5}, "data.size = 5 would have no effect, because no built-in"),
         (DataConfig, {"tokenizer": "byte", "vocab_size": 5}, "data.vocab_size = 5 would have no effect"),
+        (
+            ModelConfig,
+            {"n_heads": 8, "n_kv_heads": 3},
+            r"n_heads = 8 is not divisible by model.n_kv_heads = 3.*\[1, 2, 4, 8\]",
+        ),
+        (ModelConfig, {"position": "rope", "d_head": 3}, "'rope' turns pairs of numbers.*, 3, must be even"),
+        (ModelConfig, {"family": "vision", "head": "classes"}, "image_size = 0 cannot be cut into patches"),
+        (
+            ModelConfig,
+            {"rope_base": 5.0},
+            "rope_base = 5.0 would have no effect, because model.position = 'sinusoidal'",
+        ),
+        (ModelConfig, {"attention_window": 5}, "attention_window = 5 would have no effect.*'full' has no window"),
+        (ModelConfig, {"experts": 1}, "experts = 1 is no mixture"),
+        (ModelConfig, {"experts": 4, "experts_per_token": 1}, "experts_per_token = 1 must be at least 2.*experts = 4"),
+        (ModelConfig, {"experts_per_token": 3}, "experts_per_token = 3 would have no effect.*experts = 0"),
+        (
+            ModelConfig,
+            {"family": "decoder", "encoder_layers": 2},
+            "encoder_layers = 2 would have no effect.*no encoder",
+        ),
+        (ModelConfig, {"cross_attention": True}, "cross_attention = True would have no effect.*'encoder_decoder'"),
+        (ModelConfig, {"relative_buckets": 6}, "relative_buckets = 6 must be a multiple of 4"),
         (TrainConfig, {"schedule": "constant", "lr": 1e-3, "warmup": 5}, "warmup = 5 would have no effect"),
         (TrainConfig, {"schedule": "constant"}, "lr = 1.0 as the learning rate itself"),
         (TrainConfig, {"warmup": 0}, "'noam' divides by train.warmup"),
@@ -118,5 +135,30 @@ def test_overrides_do_not_touch_what_they_are_put_on():
     assert tables == {"train": {"steps": 1}}
 
 
+VISION = ModelConfig(family="vision", head="classes", image_size=4, patch_size=2)
+ENCODER = ModelConfig(family="encoder", head="tags")
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"data": DataConfig(train=("a",))}, "data.train = .* must name two files"),
+        ({"data": DataConfig(train=("a", "b")), "model": ENCODER}, "data.train = .* must name one file for tagging"),
+        (
+            {"data": DataConfig(corpus="copy", max_tokens=300, batch_tokens=200)},
+            "300 is more than data.batch_tokens = 200",
+        ),
+        (
+            {"data": DataConfig(corpus="digits", tokenizer="char"), "model": VISION},
+            "data.tokenizer = 'char'.*reads images",
+        ),
+        ({"train": TrainConfig(balance_loss=0.5)}, "balance_loss = 0.5 would have no effect.*experts = 0"),
+    ],
+)
+def test_what_two_tables_ask_of_each_other(tables, message):
+    with pytest.raises(ConfigError, match=message):
+        Config(**tables)
+
+
 def test_choices():
-    assert choices(ModelConfig, "norm_placement") == ("post", "pre")
+    assert choices(ModelConfig, "norm_placement") == ("post", "pre", "sandwich")

@@ -22,7 +22,10 @@ _HOMES = {
     "CutawayError": "cutaway.errors",
     "RunFolder": "cutaway.runs",
     "Tokenizer": "cutaway.data.tokenizer",
+    "read_lines": "cutaway.data.corpus",
     "read_pairs": "cutaway.data.corpus",
+    "read_labels": "cutaway.data.labels",
+    "read_tags": "cutaway.data.labels",
     "load_builtin": "cutaway.data.builtin",
     "Batch": "cutaway.data.batching",
     "build_model": "cutaway.models.build",
@@ -34,12 +37,23 @@ _HOMES = {
     "resume": "cutaway.train.begin",
     "Trainer": "cutaway.train.trainer",
     "Translator": "cutaway.pipeline",
+    "TextGenerator": "cutaway.pipeline",
+    "Classifier": "cutaway.pipeline",
+    "Tagger": "cutaway.pipeline",
+    "evaluate_run": "cutaway.measure",
     "trace_translation": "cutaway.show.trace",
 }
 __all__ = sorted(_HOMES)
 
 # What a missing import is called by those who can install it: module -> extra.
-_EXTRAS = {"torch": "torch", "sacrebleu": "torch", "matplotlib": "show", "fastapi": "serve", "uvicorn": "serve"}
+_EXTRAS = {
+    "torch": "torch",
+    "sacrebleu": "torch",
+    "matplotlib": "show",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "sklearn": "data",
+}
 
 
 def __getattr__(name: str) -> Any:

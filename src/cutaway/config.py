@@ -16,6 +16,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -26,69 +27,251 @@ from cutaway.errors import ConfigError, did_you_mean
 class ModelConfig:
     """The shape of a model. The defaults are the paper's base model (table 3)."""
 
-    family: Literal["encoder_decoder"] = "encoder_decoder"
+    family: Literal["encoder_decoder", "encoder", "decoder", "vision"] = "encoder_decoder"
+    # What it answers: the next or the hidden token, one class for the whole, or one for each token.
+    head: Literal["language", "classes", "tags"] = "language"
     vocab_size: int = 0  # 0: taken from the tokenizer when training starts
+    n_classes: int = 0  # 0: taken from the labels in the training data
+    pooling: Literal["cls", "mean", "max", "attention"] = "cls"  # head = "classes": what stands for the whole
+
     d_model: int = 512
     d_ff: int = 2048
-    n_heads: int = 8
     encoder_layers: int = 6
     decoder_layers: int = 6
     dropout: float = 0.1  # on each sub-layer's output and on the embeddings, as in the paper (section 5.4)
-    attention_dropout: float = 0.0  # on the attention weights: not in the paper, common elsewhere
-    position: Literal["sinusoidal", "learned"] = "sinusoidal"
+    bias: bool = True  # in the projections of attention and feed-forward; T5 and Llama have none
     max_length: int = 1024  # positions there are; a longer text is refused, never cut in silence
-    norm: Literal["layer"] = "layer"
-    norm_placement: Literal["post", "pre"] = "post"
+
+    n_heads: int = 8
+    n_kv_heads: int = 0  # heads of keys and values, shared by the others in groups; 0: as many as n_heads
+    d_head: int = 0  # the width of a head; 0: d_model / n_heads
+    attention: Literal["full", "window", "sparse", "linear"] = "full"
+    attention_window: int = 128  # window: tokens that are less far away; sparse: and every so-many-th beyond
+    attention_kernel: Literal["fused", "exact"] = "fused"
+    attention_dropout: float = 0.0  # on the attention weights: not in the paper, common elsewhere
+    attention_cap: float = 0.0  # above 0, scores stay softly between -cap and cap
+    qk_norm: bool = False  # norm queries and keys, head by head
+    cross_attention: bool = False  # a decoder alone that also looks at a memory; an encoder_decoder always does
+
+    position: Literal["sinusoidal", "learned", "rope", "alibi", "relative_bias", "relative", "none"] = "sinusoidal"
+    rope_base: float = 10_000.0
+    relative_buckets: int = 32  # relative_bias: how many numbers a head learns
+    relative_distance: int = 128  # relative_bias: distances beyond share the last bucket
+    relative_clip: int = 16  # relative: distances beyond share one vector
+
+    norm: Literal["layer", "rms"] = "layer"
+    norm_placement: Literal["post", "pre", "sandwich"] = "post"
     norm_epsilon: float = 1e-5
-    feed_forward: Literal["relu", "gelu"] = "relu"
+    block: Literal["sequential", "parallel"] = "sequential"  # attention, then feed-forward; or both at once
+    feed_forward: Literal["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"] = "relu"
+    experts: int = 0  # above 0: a mixture of so many feed-forward networks
+    experts_per_token: int = 2
+    expert_capacity: float = 0.0  # above 0, in training: an expert takes at most so many times its even share
+
     # Which of source embedding, target embedding and output projection are one matrix:
     # "shared" all three (the paper, section 3.4), "tied" the last two, "separate" none.
     embeddings: Literal["shared", "tied", "separate"] = "shared"
-    attention_kernel: Literal["fused", "exact"] = "fused"
+    embedding_scale: Literal["sqrt_d", "one"] = "sqrt_d"  # what embeddings are multiplied by
+    embedding_norm: bool = False  # a norm after the embeddings, as in BERT
+    segments: int = 0  # kinds of sentence that are told apart by an embedding of their own, as in BERT
+
+    image_size: int = 0  # vision: pixels along a side
+    patch_size: int = 0
+    channels: int = 1
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("d_model", "d_ff", "n_heads", "encoder_layers", "decoder_layers", "max_length"):
-            require(getattr(self, name) >= 1, self, name, "must be at least 1")
-        require(self.vocab_size >= 0, self, "vocab_size", "must not be negative (0: taken from the tokenizer)")
-        for name in ("dropout", "attention_dropout"):
-            require(0 <= getattr(self, name) < 1, self, name, "must be at least 0 and below 1")
-        if self.d_model % self.n_heads:
-            raise ConfigError(
-                f"model.d_model = {self.d_model} is not divisible by model.n_heads = {self.n_heads}, so the heads "
-                f"would have unequal widths. Choose n_heads from {divisors(self.d_model)}, or another d_model."
-            )
-        if self.position == "sinusoidal" and self.d_model % 2:
-            raise ConfigError(
-                f"model.position = 'sinusoidal' pairs a sine with a cosine, so model.d_model = {self.d_model} must be "
-                f"even. Choose {self.d_model + 1}, or position = 'learned'."
-            )
+        check_model_numbers(self)
+        check_widths(self)
+        for refusal in REFUSALS:
+            refusal.check(self)
+        refuse_unread_in_model(self)
+
+    @property
+    def head_width(self) -> int:
+        return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def n_positions(self) -> int:
+        """How long a sequence can be: of tokens, or of an image's patches and the class token."""
+        if self.family != "vision":
+            return self.max_length
+        return (self.image_size // self.patch_size) ** 2 + (self.pooling == "cls")
+
+    @property
+    def task(self) -> str:
+        """What a model of this family with this head is trained to do: a row of the tables in data and train."""
+        return TASKS[self.family, self.head]
+
+
+TASKS = {
+    ("encoder_decoder", "language"): "translation",
+    ("decoder", "language"): "language_model",
+    ("encoder", "language"): "masked_language_model",
+    ("encoder", "classes"): "classification",
+    ("encoder", "tags"): "tagging",
+    ("vision", "classes"): "image_classification",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Two settings that cannot go together: (field, values), (field, values), the reason, and the way out."""
+
+    one: tuple[str, tuple[Any, ...]]
+    other: tuple[str, tuple[Any, ...]]
+    why: str
+    remedy: str
+
+    def check(self, config: Any) -> None:
+        values = [getattr(config, name) for name, _ in (self.one, self.other)]
+        if all(value in bad for value, (_, bad) in zip(values, (self.one, self.other), strict=True)):
+            given = [
+                f"{setting_name(config, name)} = {value!r}"
+                for value, (name, _) in zip(values, (self.one, self.other), strict=True)
+            ]
+            raise ConfigError(f"{given[0]} and {given[1]} cannot go together: {self.why}. {self.remedy}.")
+
+
+BIASED = ("alibi", "relative_bias", "relative")
+REFUSALS = (
+    Refusal(("attention", ("linear",)), ("position", BIASED), "linear attention has no scores to add to",
+            'Use position = "sinusoidal" or "learned", or attention = "full"'),
+    Refusal(("attention", ("linear",)), ("position", ("rope",)), "its feature map undoes what the rotation says",
+            'Use position = "sinusoidal" or "learned", or attention = "full"'),
+    Refusal(("attention", ("linear",)), ("attention_kernel", ("exact",)), "linear attention is a kernel of its own",
+            "Leave attention_kernel out"),
+    Refusal(("position", ("relative",)), ("attention_kernel", ("fused",)), "relative values need the attention weights",
+            'Use attention_kernel = "exact", or position = "relative_bias"'),
+    Refusal(("family", ("encoder_decoder", "decoder")), ("head", ("classes", "tags")), "it writes text",
+            'Use family = "encoder", or head = "language"'),
+    Refusal(("family", ("vision",)), ("head", ("language", "tags")), "an image is given a class",
+            'Use head = "classes"'),
+)  # fmt: skip
+
+
+def check_model_numbers(c: ModelConfig) -> None:
+    sizes = ("d_model", "d_ff", "n_heads", "encoder_layers", "decoder_layers", "max_length", "channels")
+    for name in (*sizes, "attention_window", "relative_distance", "relative_clip"):
+        require(getattr(c, name) >= 1, c, name, "must be at least 1")
+    for name in ("vocab_size", "n_classes", "n_kv_heads", "d_head", "experts", "segments", "image_size", "patch_size"):
+        require(getattr(c, name) >= 0, c, name, "must not be negative")
+    for name in ("attention_cap", "expert_capacity"):
+        require(getattr(c, name) >= 0, c, name, "must not be negative (0 switches it off)")
+    for name in ("dropout", "attention_dropout"):
+        require(0 <= getattr(c, name) < 1, c, name, "must be at least 0 and below 1")
+    for name in ("norm_epsilon", "rope_base"):
+        require(getattr(c, name) > 0, c, name, "must be positive")
+    require(c.relative_buckets >= 4 and c.relative_buckets % 4 == 0, c, "relative_buckets", "must be a multiple of 4")
+    require(c.relative_distance > c.relative_buckets // 2, c, "relative_distance", "must be above half the buckets")
+    if c.experts:
+        require(c.experts >= 2, c, "experts", "is no mixture; set at least 2, or 0 for none")
+        between = f"must be at least 2, or the router has nothing to weigh, and at most experts = {c.experts}"
+        require(2 <= c.experts_per_token <= c.experts, c, "experts_per_token", between)
+
+
+def check_widths(c: ModelConfig) -> None:
+    """What must divide what."""
+    if not c.d_head and c.d_model % c.n_heads:
+        raise ConfigError(
+            f"model.d_model = {c.d_model} is not divisible by model.n_heads = {c.n_heads}, so the heads "
+            f"would have unequal widths. Choose n_heads from {divisors(c.d_model)}, another d_model, or set d_head."
+        )
+    if c.n_heads % c.kv_heads:
+        raise ConfigError(
+            f"model.n_heads = {c.n_heads} is not divisible by model.n_kv_heads = {c.n_kv_heads}, so the groups would "
+            f"be of unequal size. Choose n_kv_heads from {divisors(c.n_heads)}."
+        )
+    if c.position == "sinusoidal" and c.d_model % 2:
+        raise ConfigError(
+            f"model.position = 'sinusoidal' pairs a sine with a cosine, so model.d_model = {c.d_model} must be "
+            f"even. Choose {c.d_model + 1}, or position = 'learned'."
+        )
+    if c.position == "rope" and c.head_width % 2:
+        raise ConfigError(
+            f"model.position = 'rope' turns pairs of numbers, so the width of a head, {c.head_width}, must be even. "
+            "Set d_head to an even number, or choose another position."
+        )
+    if c.family == "vision" and (not c.patch_size or not c.image_size or c.image_size % c.patch_size):
+        raise ConfigError(
+            f"model.image_size = {c.image_size} cannot be cut into patches of model.patch_size = {c.patch_size}. "
+            "A vision model needs both, and the second must divide the first."
+        )
+
+
+def refuse_unread_in_model(c: ModelConfig) -> None:
+    """Settings that this model does not look at."""
+    if c.family != "vision":
+        refuse_unread(c, ("image_size", "patch_size", "channels"), f"model.family = {c.family!r} reads text")
+    else:
+        texts = ("vocab_size", "max_length", "embeddings", "embedding_scale", "embedding_norm", "segments")
+        refuse_unread(c, texts, "model.family = 'vision' reads images")
+    if c.family not in ("encoder_decoder", "decoder"):
+        refuse_unread(c, ("decoder_layers",), f"model.family = {c.family!r} has no decoder")
+    if c.family == "decoder":
+        refuse_unread(c, ("encoder_layers",), "model.family = 'decoder' has no encoder")
+    else:
+        refuse_unread(c, ("cross_attention",), f"it is for model.family = 'decoder', and this is {c.family!r}")
+    if c.family != "encoder":
+        refuse_unread(c, ("segments",), "model.family = 'encoder' alone has segments")
+    if c.head == "language":
+        of_classes = f"model.family = {c.family!r} with model.head = 'language' has no classes"
+        refuse_unread(c, ("n_classes", "pooling"), of_classes)
+    else:
+        refuse_unread(c, ("embeddings",), f"model.head = {c.head!r} has no output matrix to share")
+    if c.head == "tags":
+        refuse_unread(c, ("pooling",), "model.head = 'tags' gives a class to every token")
+    if c.attention not in ("window", "sparse"):
+        refuse_unread(c, ("attention_window",), f"model.attention = {c.attention!r} has no window")
+    if c.attention == "linear":
+        refuse_unread(
+            c, ("attention_dropout", "attention_cap"), "model.attention = 'linear' has neither weights nor scores"
+        )
+    if c.attention_kernel == "fused" and c.attention_cap:
+        raise ConfigError(
+            f"model.attention_cap = {c.attention_cap} and model.attention_kernel = 'fused' cannot go together: the "
+            'fused kernel does not let go of its scores. Use attention_kernel = "exact".'
+        )
+    for position, names in OF_POSITION.items():
+        if c.position != position:
+            refuse_unread(c, names, f"model.position = {c.position!r} does not look at it")
+    if not c.experts:
+        refuse_unread(c, ("experts_per_token", "expert_capacity"), "model.experts = 0 has no experts")
+
+
+OF_POSITION = {
+    "rope": ("rope_base",),
+    "relative_bias": ("relative_buckets", "relative_distance"),
+    "relative": ("relative_clip",),
+}
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where the text comes from, how it is cut into tokens, how the tokens are put into batches."""
 
-    corpus: str = ""  # a built-in corpus: "tinyworld:en-fr", "reverse", ...; or give files in train/valid/test
-    size: int = 40_000  # how many training pairs a built-in corpus generates
+    corpus: str = ""  # a built-in corpus: "tinyworld:en-fr", "python", ...; or give files in train/valid/test
+    size: int = 40_000  # how many training examples a built-in corpus gives
     heldout_size: int = 1_000  # ... and how many for each of valid and test
     root: str = ""  # the folder that the paths below are relative to; empty: the current one
-    train: tuple[str, ...] = ()  # two files, line by line parallel: source, target
+    train: tuple[str, ...] = ()  # files: two parallel ones to translate; one of labels or tags; texts
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     tokenizer: Literal["bpe", "word", "char", "byte", "file"] = "bpe"
     tokenizer_file: str = ""  # with tokenizer = "file": any Hugging Face tokenizer.json
     vocab_size: int = 8_000  # at most; how many tokens bpe and word may learn
-    max_tokens: int = 256  # a training pair with a longer side is left out, and counted
-    batch_tokens: int = 2_048  # target tokens a batch, padding included
+    # A longer training example is left out, and counted; a language model's texts are cut into pieces so long.
+    max_tokens: int = 256
+    batch_tokens: int = 2_048  # tokens a batch, padding included (of the target, if there is one); or images a batch
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("size", "heldout_size", "vocab_size", "max_tokens", "batch_tokens"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
-        for name in ("train", "valid", "test"):
-            files = getattr(self, name)
-            require(len(files) in (0, 2), self, name, 'must name two files, as in ["train.de", "train.en"]')
         if self.corpus and self.train:
             raise ConfigError(
                 f"data.corpus = {self.corpus!r} and data.train = {list(self.train)} are both given; a run has one "
@@ -102,11 +285,6 @@ class DataConfig:
             raise ConfigError(
                 f"data.tokenizer = {self.tokenizer!r} and data.tokenizer_file = {self.tokenizer_file!r} do not go "
                 'together: a file is read with tokenizer = "file", and only then.'
-            )
-        if self.max_tokens > self.batch_tokens:
-            raise ConfigError(
-                f"data.max_tokens = {self.max_tokens} is more than data.batch_tokens = {self.batch_tokens}, so a "
-                "single long pair would not fit into a batch. Lower the first or raise the second."
             )
 
 
@@ -126,6 +304,7 @@ class TrainConfig:
     lr: float = 1.0  # noam: a factor on the paper's schedule; constant: the learning rate itself
     warmup: int = 4_000
     clip_norm: float = 1.0  # 0: no clipping
+    balance_loss: float = 0.01  # with model.experts: how much an uneven load of the experts counts
     log_every: int = 50
     valid_every: int = 1_000
     save_every: int = 1_000
@@ -136,7 +315,7 @@ class TrainConfig:
         check_types(self)
         for name in ("steps", "log_every", "valid_every", "save_every", "keep"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
-        for name in ("warmup", "clip_norm", "snapshots", "seed"):
+        for name in ("warmup", "clip_norm", "balance_loss", "snapshots", "seed"):
             require(getattr(self, name) >= 0, self, name, "must not be negative")
         require(0 <= self.label_smoothing < 1, self, "label_smoothing", "must be at least 0 and below 1")
         require(self.lr > 0, self, "lr", "must be positive")
@@ -191,11 +370,16 @@ class Config:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
-        if self.data.max_tokens > self.model.max_length:
-            raise ConfigError(
-                f"data.max_tokens = {self.data.max_tokens} lets in longer texts than the model has positions for: "
-                f"model.max_length = {self.model.max_length}. Lower the first or raise the second."
-            )
+        """What one table asks of another."""
+        if self.model.family == "vision":
+            of_text = ("tokenizer", "tokenizer_file", "vocab_size", "max_tokens")
+            refuse_unread(self.data, of_text, "model.family = 'vision' reads images")
+        else:
+            check_lengths(self.data, self.model.max_length)
+        for split in ("train", "valid", "test"):
+            check_files(self.data, split, self.model.task)
+        if not self.model.experts:
+            refuse_unread(self.train, ("balance_loss",), "model.experts = 0 has no experts")
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
@@ -203,6 +387,28 @@ class Config:
     @classmethod
     def from_json(cls, text: str) -> Config:
         return config_from_tables(json.loads(text))
+
+
+def check_lengths(data: DataConfig, max_length: int) -> None:
+    if data.max_tokens > max_length:
+        raise ConfigError(
+            f"data.max_tokens = {data.max_tokens} lets in longer texts than the model has positions for: "
+            f"model.max_length = {max_length}. Lower the first or raise the second."
+        )
+    if data.max_tokens > data.batch_tokens:
+        raise ConfigError(
+            f"data.max_tokens = {data.max_tokens} is more than data.batch_tokens = {data.batch_tokens}, so a "
+            "single long example would not fit into a batch. Lower the first or raise the second."
+        )
+
+
+def check_files(data: DataConfig, split: str, task: str) -> None:
+    """Two parallel files to translate, one to classify or tag, any number of texts for a language model."""
+    files = len(getattr(data, split))
+    if task == "translation":
+        require(files in (0, 2), data, split, 'must name two files, as in ["train.de", "train.en"]')
+    elif task in ("classification", "tagging"):
+        require(files in (0, 1), data, split, f'must name one file for {task}, as in ["train.tsv"]')
 
 
 def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -261,7 +467,7 @@ def toml_value(text: str) -> Any:
 
 def check_types(config: Any) -> None:
     """Hold each field against its annotation: 8.0 heads or a misspelt choice is refused by name."""
-    hints = get_type_hints(type(config))
+    hints = type_hints(type(config))  # type: ignore[arg-type]
     for f in dataclasses.fields(config):
         value, hint = getattr(config, f.name), hints[f.name]
         if get_origin(hint) is Literal:
@@ -277,6 +483,11 @@ def check_types(config: Any) -> None:
                 f"{setting_name(config, f.name)} = {value!r} is of type {type(value).__name__}; "
                 f"expected {getattr(hint, '__name__', hint)}."
             )
+
+
+@cache
+def type_hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def is_of_type(value: Any, hint: Any) -> bool:
@@ -310,7 +521,7 @@ def setting_name(config: Any, name: str) -> str:
 
 def choices(cls: type, name: str) -> tuple[str, ...]:
     """The named values of one field: what the tests iterate."""
-    return get_args(get_type_hints(cls)[name])
+    return get_args(type_hints(cls)[name])
 
 
 def divisors(n: int) -> list[int]:

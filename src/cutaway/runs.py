@@ -2,6 +2,7 @@
 
     runs/NAME/
       config.json  tokenizer.json  model.safetensors   enough to load: the best weights
+      labels.json                                      of a classifier or tagger: the names of its classes
       checkpoints/step_001000/                         model, optimizer, state: enough to go on
       snapshots/step_000100.safetensors                weights only, to look at how it learned
       data.json                                        a fingerprint of the training data, checked on resume
@@ -39,6 +40,7 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.tokenizer = self.path / "tokenizer.json"
         self.tokenizer_roles = self.path / "tokenizer_config.json"  # for a tokenizer that came from elsewhere
+        self.labels = self.path / "labels.json"  # of a classifier or tagger: the names, in the order of their ids
         self.weights = self.path / "model.safetensors"
         self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -55,7 +57,8 @@ class RunFolder:
         """This run, or an error that says what is missing from it."""
         if not self.path.is_dir():
             raise RunError(f"there is no run folder {str(self.path)!r}.{self._neighbours()}")
-        missing = [p.name for p in (self.config, self.tokenizer, self.weights) if not p.is_file()]
+        reads = self.labels if self.labels.is_file() else self.tokenizer  # a classifier of images has no tokenizer
+        missing = [p.name for p in (self.config, reads, self.weights) if not p.is_file()]
         if missing:
             only_started = self.config.is_file() and not self.weights.is_file()
             started = "It was started but has no weights yet: go on with --resume. " if only_started else ""
@@ -137,6 +140,7 @@ class RunFolder:
             self.config,
             self.tokenizer,
             self.tokenizer_roles,
+            self.labels,
             self.weights,
             self.data,
             self.metrics,

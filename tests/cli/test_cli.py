@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cutaway.cli.console import clock, command
-from cutaway.cli.translate import one_line
+from cutaway.cli.texts import one_line
 
 SMALL = [
     "--set", "model.d_model=16", "--set", "model.d_ff=32", "--set", "data.size=300", "--set", "data.heldout_size=30",
@@ -39,7 +39,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     result = cutaway("train", "reverse", *SMALL, "--set", "train.steps=20", cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert "300 pairs" in result.stderr
+    assert "300 examples" in result.stderr
     assert "step 20/20" in result.stderr
     assert "tokens/s" in result.stderr
     assert "perplexity" in result.stderr
@@ -78,20 +78,20 @@ def test_evaluate(home):
     assert "BLEU" in result.stdout
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in result.stdout
     numbers = json.loads(cutaway("evaluate", "runs/reverse", "--json", "--limit", "10", cwd=home).stdout)
-    assert numbers["sentences"] == 10
+    assert numbers["examples"] == 10
     assert {"bleu", "chrf", "exact_match", "perplexity", "bleu_signature"} <= numbers.keys()
     (home / "s").write_text("a b c\n")
     (home / "r").write_text("c b a\n")
-    assert (
-        json.loads(cutaway("evaluate", "runs/reverse", "--data", "s", "r", "--json", cwd=home).stdout)["sentences"] == 1
-    )
+    files = cutaway("evaluate", "runs/reverse", "--data", "s", "--data", "r", "--json", cwd=home)
+    assert json.loads(files.stdout)["examples"] == 1
+    assert fails(cutaway("evaluate", "runs/reverse", "--data", "s", cwd=home), "given 1 times; for translation give 2")
 
 
 def test_a_run_is_not_overwritten_by_accident(home):
     assert fails(cutaway("train", "reverse", *SMALL, cwd=home), "there is a run in", "--resume", "--overwrite")
 
 
-@pytest.mark.parametrize("command", ["", "demo", "train", "translate", "evaluate"])
+@pytest.mark.parametrize("command", ["", "demo", "train", "translate", "generate", "classify", "tag", "evaluate"])
 def test_help_has_an_example(command, tmp_path):
     result = cutaway(*command.split(), "--help", cwd=tmp_path)
     assert result.returncode == 0
@@ -210,8 +210,8 @@ def test_tensorboard(tmp_path):
 def test_small_things():
     assert clock(75) == "1:15"
     assert clock(3671) == "1:01:11"
-    assert one_line("a\nb") == "a b\n"
-    assert one_line("") == "\n"
+    assert one_line("a\nb") == "a b"
+    assert one_line("") == ""
 
 
 def test_a_suggested_command_can_be_typed_as_it_stands(tmp_path, monkeypatch):

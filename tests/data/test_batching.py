@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.data.batching import BatchStream, batches_by_tokens, collate
-from cutaway.data.prepare import EncodedPair, without_misfits
+from cutaway.data.batching import BatchStream, batches_by_tokens, collate_pairs
+from cutaway.data.prepare import without_misfits
+from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
 
@@ -17,7 +18,7 @@ pairs_of_ids = st.lists(
 
 @given(pairs_of_ids)
 def test_collate(pairs):
-    batch = collate(pairs, TOKENIZER)
+    batch = collate_pairs(pairs, TOKENIZER)
     assert batch.tokens == sum(len(p.target) + 1 for p in pairs) == batch.target_mask.sum()
     for i, pair in enumerate(pairs):
         s, t = len(pair.source) + 1, len(pair.target) + 1
@@ -57,7 +58,7 @@ def test_seed_and_epoch_change_the_order_and_sorting_saves_padding():
 @given(st.integers(0, 40))
 def test_a_stream_goes_on_from_its_position(n):
     def stream():
-        return BatchStream(many_pairs(100), TOKENIZER, 200, seed=3)
+        return BatchStream(many_pairs(100), "translation", TOKENIZER, 200, seed=3)
 
     one, other = stream(), stream()
     for _ in range(n):
@@ -72,5 +73,5 @@ def test_misfits_are_left_out_and_counted():
     kept, left_out = without_misfits(pairs, 10)
     assert kept == [pairs[0], pairs[2]]
     assert left_out == {"empty": 1, "too long": 1}
-    with pytest.raises(DataError, match=r"of 4, 1 have an empty side and 3 are longer than data.max_tokens = 1"):
+    with pytest.raises(DataError, match=r"of 4, 1 are empty \(on one side\) and 3 are longer than data.max_tokens = 1"):
         without_misfits(pairs, 1)

@@ -4,7 +4,8 @@ import pytest
 
 from cutaway.config import DataConfig
 from cutaway.data.builtin import BUILTIN, load_builtin
-from cutaway.data.corpus import load_pairs, read_lines, read_pairs
+from cutaway.data.corpus import read_lines, read_pairs
+from cutaway.data.tasks import load_split
 from cutaway.errors import DataError
 
 
@@ -54,22 +55,30 @@ def test_missing_file():
         list(read_lines("nowhere.txt"))
 
 
-def test_load_pairs_from_files_and_from_nothing(tmp_path):
+def test_load_split_from_files_and_from_nothing(tmp_path):
     write(tmp_path / "a", "x\n")
     write(tmp_path / "b", "y\n")
     config = DataConfig(root=str(tmp_path), train=("a", "b"))
-    assert load_pairs(config, "train") == [("x", "y")]
+    assert load_split(config, "translation", "train") == [("x", "y")]
     with pytest.raises(DataError, match="names no test data"):
-        load_pairs(config, "test")
+        load_split(config, "translation", "test")
 
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_builtin_corpora_are_reproducible_and_their_splits_disjoint(name):
+    """A picture is an array, which compares otherwise; digits have tests of their own."""
+    if BUILTIN[name].kind == "images":
+        return
     splits = {split: load_builtin(name, split, 300) for split in ("train", "valid", "test")}
     assert splits["train"] == load_builtin(name, "train", 300)
     assert splits["train"] != load_builtin(name, "train", 300, seed=1)
-    sources = [pair.source for pairs in splits.values() for pair in pairs]
-    assert len(sources) == len(set(sources)) == 900
+    texts = [first_text(example) for examples in splits.values() for example in examples]
+    assert len(texts) == len(set(texts))
+    assert len(texts) == 900 or name == "python"  # of whole files there are not so many
+
+
+def first_text(example):
+    return example if isinstance(example, str) else example[0] if isinstance(example, tuple) else example.source
 
 
 def test_unknown_corpus_gets_a_suggestion():

@@ -14,6 +14,13 @@ from cutaway.decode.search import greedy, sample
 from cutaway.decode.stepper import TranslationStepper
 
 BOS, EOS = 0, 1
+
+
+def begin(limits, token):
+    """What each row begins with."""
+    return torch.full((len(limits),), token)
+
+
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 seeds = st.integers(0, 10**6)
 
@@ -22,7 +29,7 @@ seeds = st.integers(0, 10**6)
 def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha, max_length):
     vocab = 4
     width = (vocab - 1) ** max_length  # every prefix that does not end, at its most
-    found = beam_search(TableModel(vocab, seed), [max_length], BOS, EOS, width, alpha, n_best=3)[0]
+    found = beam_search(TableModel(vocab, seed), begin([max_length], BOS), [max_length], EOS, width, alpha, n_best=3)[0]
     expected = exhaustive_search(TableModel(vocab, seed), 0, BOS, EOS, max_length, alpha)
     for hypothesis, (score, tokens, log_p) in zip(found, expected, strict=False):
         assert hypothesis.tokens == tokens
@@ -33,8 +40,8 @@ def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha
 @given(seeds, alphas, st.integers(1, 6), st.integers(1, 4))
 def test_beam_of_one_is_greedy(seed, alpha, max_length, rows):
     limits = [max_length + i for i in range(rows)]
-    beams = beam_search(TableModel(5, seed, rows), limits, BOS, EOS, 1, alpha)
-    for [beam], one in zip(beams, greedy(TableModel(5, seed, rows), limits, BOS, EOS), strict=True):
+    beams = beam_search(TableModel(5, seed, rows), begin(limits, BOS), limits, EOS, 1, alpha)
+    for [beam], one in zip(beams, greedy(TableModel(5, seed, rows), begin(limits, BOS), limits, EOS), strict=True):
         assert beam.tokens == one.tokens
         assert beam.finished == one.finished
         assert is_close(beam.log_probability, one.log_probability)
@@ -47,16 +54,16 @@ def test_batch_equals_one_by_one(seed, alpha, width, limits):
             super().__init__(5, seed)
             self.sentence = [sentence]
 
-    together = beam_search(TableModel(5, seed, len(limits)), limits, BOS, EOS, width, alpha, n_best=2)
-    greedily = greedy(TableModel(5, seed, len(limits)), limits, BOS, EOS)
+    together = beam_search(TableModel(5, seed, len(limits)), begin(limits, BOS), limits, EOS, width, alpha, n_best=2)
+    greedily = greedy(TableModel(5, seed, len(limits)), begin(limits, BOS), limits, EOS)
     for i, limit in enumerate(limits):
-        assert beam_search(Alone(i), [limit], BOS, EOS, width, alpha, n_best=2)[0] == together[i]
-        assert greedy(Alone(i), [limit], BOS, EOS)[0] == greedily[i]
+        assert beam_search(Alone(i), begin([limit], BOS), [limit], EOS, width, alpha, n_best=2)[0] == together[i]
+        assert greedy(Alone(i), begin([limit], BOS), [limit], EOS)[0] == greedily[i]
 
 
 @given(seeds, alphas)
 def test_the_score_is_the_definition(seed, alpha):
-    for hypothesis in beam_search(TableModel(5, seed), [6], BOS, EOS, 3, alpha, n_best=3)[0]:
+    for hypothesis in beam_search(TableModel(5, seed), begin([6], BOS), [6], EOS, 3, alpha, n_best=3)[0]:
         length = len(hypothesis.tokens) + hypothesis.finished
         assert is_close(hypothesis.score, hypothesis.log_probability / ((5 + length) / 6) ** alpha)
         assert hypothesis.finished or length == 6
@@ -69,8 +76,8 @@ def test_the_score_is_the_definition(seed, alpha):
 def test_a_wider_beam_is_seldom_worse_and_the_stopping_rule_loses_nothing():
     """The search may stop early; running on to the greatest length must never find a better text."""
     for seed in range(60):
-        stopped = beam_search(TableModel(5, seed), [8], BOS, EOS, 4, 0.6)[0][0]
-        patient = beam_search(TableModel(5, seed), [8], BOS, EOS, 4, 0.6, n_best=10**6)[0]
+        stopped = beam_search(TableModel(5, seed), begin([8], BOS), [8], EOS, 4, 0.6)[0][0]
+        patient = beam_search(TableModel(5, seed), begin([8], BOS), [8], EOS, 4, 0.6, n_best=10**6)[0]
         assert stopped.score >= patient[0].score - 1e-12
 
 
@@ -95,7 +102,7 @@ def test_sampling_draws_from_the_exact_distribution(filters):
     expected = logits.softmax(-1)[0]
     rows = TableModel(6, seed=3, rows=n, sharpness=1.0)
     rows.sentence = [0] * n
-    drawn = sample(rows, [1] * n, BOS, EOS, filters, torch.Generator().manual_seed(0))
+    drawn = sample(rows, begin([1] * n, BOS), [1] * n, EOS, filters, torch.Generator().manual_seed(0))
     counts = collections.Counter(h.tokens[0] if h.tokens else EOS for h in drawn)
     possible = [t for t in range(6) if expected[t] > 0]
     assert set(counts) <= set(possible)
@@ -105,7 +112,9 @@ def test_sampling_draws_from_the_exact_distribution(filters):
 
 def test_sampling_is_reproducible():
     def draw(seed):
-        return sample(TableModel(9, 1, rows=5), [6] * 5, BOS, EOS, (), torch.Generator().manual_seed(seed))
+        return sample(
+            TableModel(9, 1, rows=5), begin([6] * 5, BOS), [6] * 5, EOS, (), torch.Generator().manual_seed(seed)
+        )
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
@@ -145,8 +154,8 @@ def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
 
     def run(stepper):
         if strategy == "greedy":
-            return [[h] for h in greedy(stepper, [9, 12, 5], 4, 5)]
-        return beam_search(stepper, [9, 12, 5], 4, 5, beam_size=3, n_best=2)
+            return [[h] for h in greedy(stepper, begin([9, 12, 5], 4), [9, 12, 5], 5)]
+        return beam_search(stepper, begin([9, 12, 5], 4), [9, 12, 5], 5, beam_size=3, n_best=2)
 
     with torch.inference_mode():
         for ours, naive in zip(run(TranslationStepper(model, source, mask)), run(Naive()), strict=True):

@@ -5,7 +5,7 @@ import math
 import pytest
 import safetensors.torch
 import torch
-from helpers import ALL_CHOICES, random_ids, tiny_config, tiny_model
+from helpers import TABLES, perturbed, random_ids, tiny_config, tiny_model, tiny_of
 
 from cutaway.config import ModelConfig, choices
 from cutaway.errors import ConfigError, DataError, RunError
@@ -18,12 +18,9 @@ from cutaway.models.weights import load_weights, weights_to_bytes
 @pytest.mark.parametrize(
     ("axis", "table"),
     [
-        ("position", build.POSITIONS),
-        ("norm", build.NORMS),
-        ("norm_placement", build.NORM_PLACEMENTS),
-        ("feed_forward", build.FEED_FORWARDS),
-        ("attention_kernel", build.KERNELS),
-        ("family", build.FAMILIES),
+        *TABLES.items(),
+        ("head", build.HEADS),
+        ("pooling", build.POOLINGS),
     ],
 )
 def test_the_config_and_the_tables_name_the_same_choices(axis, table):
@@ -42,9 +39,38 @@ def parameters_by_hand(c: ModelConfig) -> int:
 
 @pytest.mark.parametrize(("name", "count"), [("paper-base", 63_082_496), ("paper-big", 214_245_376)])
 def test_the_papers_models_have_the_papers_size(name, count):
+    assert size_of(preset(name)) == count == parameters_by_hand(preset(name))
+
+
+def size_of(config: ModelConfig) -> int:
     with torch.device("meta"):
-        model = build.encoder_decoder(preset(name))
-    assert count_parameters(model) == count == parameters_by_hand(preset(name))
+        return count_parameters(build.FAMILIES[config.family](config))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [  # as published with the released weights; test_huggingface.py counts theirs
+        ("gpt2", 124_439_808),
+        ("bert-base", 109_514_298),
+        ("t5-small", 60_506_624),
+        ("vit-b16", 86_567_656),
+        ("smollm-135m", 134_515_008),
+    ],
+)
+def test_presets_have_the_published_size(name, count):
+    assert size_of(preset(name)) == count
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("tiny")])
+def test_tiny_presets_are_tiny_and_run(name):
+    config = preset(name)
+    model = perturbed(config)
+    assert count_parameters(model) < 5_000
+    inputs = {
+        "vision": (torch.rand(2, 1, 4, 4),),
+        "encoder_decoder": (random_ids(2, 5), random_ids(2, 4)),
+    }.get(config.family, (random_ids(2, 5),))
+    assert model(*inputs).isfinite().all()
 
 
 def test_presets_have_the_papers_settings():
@@ -69,7 +95,7 @@ def test_embeddings_are_one_two_or_three_matrices():
 def test_embeddings_are_scaled_by_the_root_of_the_width():
     model = tiny_model()
     ids = random_ids(1, 3)
-    embedded = model.source_embedding(ids, torch.arange(3))
+    embedded = model.source_embedding(ids)
     expected = model.source_embedding.tokens.weight[ids] * math.sqrt(8) + model.source_embedding.position.table[:3]
     assert torch.allclose(embedded, expected, atol=1e-12)
 
@@ -94,14 +120,22 @@ def test_dropout_stands_where_the_paper_puts_it():
     assert not torch.equal(model(random_ids(1, 4), random_ids(1, 4)), model(random_ids(1, 4), random_ids(1, 4)))
 
 
-@pytest.mark.parametrize("choice", ALL_CHOICES, ids=lambda c: "-".join(c.values()))
+@pytest.mark.parametrize("position", build.POSITIONS)
 @pytest.mark.parametrize("embeddings", choices(ModelConfig, "embeddings"))
-def test_saved_equals_loaded(choice, embeddings):
-    model = tiny_model(seed=1, embeddings=embeddings, **choice)
-    other = tiny_model(seed=2, embeddings=embeddings, **choice)
+def test_saved_equals_loaded(position, embeddings):
+    """Where parts share a matrix, or layers a position scheme, it is kept once."""
+    choice = {"position": position, "embeddings": embeddings, "attention_kernel": "exact", "experts": 2}
+    model, other = tiny_model(seed=1, **choice), tiny_model(seed=2, **choice)
     load_weights(other, weights_to_bytes(model))
     source, target = random_ids(2, 5), random_ids(2, 4)
     assert torch.equal(model(source, target), other(source, target))
+
+
+@pytest.mark.parametrize("family", build.FAMILIES)
+def test_the_names_of_the_weights_do_not_depend_on_the_order_of_sharing(family):
+    names = [name for name, _ in perturbed(tiny_of(family=family, position="relative_bias")).named_parameters()]
+    expected = ["source_embedding", "target_embedding"] if family == "encoder_decoder" else ["embedding"]
+    assert [n for n in names if "position" in n] == [f"{e}.position.table" for e in expected]
 
 
 def test_weights_that_do_not_fit_are_refused_by_name():
@@ -117,18 +151,20 @@ def test_weights_that_do_not_fit_are_refused_by_name():
 
 def test_a_text_longer_than_the_positions_is_refused_with_both_numbers():
     model = tiny_model(max_length=6)
-    with pytest.raises(DataError, match="the source has 7 tokens; this model has positions for 6"):
+    with pytest.raises(DataError, match="the text has 7 tokens; this model has positions for 6"):
         model.encode(random_ids(1, 7))
     cache = model.new_cache()
     memory = model.encode(random_ids(1, 6))
     model.decode(random_ids(1, 6), memory, cache=cache)
-    with pytest.raises(DataError, match="the target has 7 tokens"):
+    with pytest.raises(DataError, match="the text has 7 tokens"):
         model.decode(random_ids(1, 1), memory, cache=cache)
 
 
-def test_a_model_needs_a_vocabulary():
+def test_a_model_needs_a_vocabulary_and_a_classifier_classes():
     with pytest.raises(ConfigError, match="vocab_size is not set"):
         build_model(tiny_config(vocab_size=0))
+    with pytest.raises(ConfigError, match="n_classes is not set"):
+        build_model(tiny_of(family="encoder", head="tags", n_classes=0))
 
 
 @pytest.mark.gpu

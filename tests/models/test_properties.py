@@ -1,83 +1,246 @@
-"""What must hold of every model that build.py can build, whatever its choices."""
+"""What must hold of every model that build.py can build, whatever its choices.
+
+The quick tier tries choices in which any two settings meet; the slow tier, the full product of the tables.
+"""
+
+import itertools
 
 import pytest
 import torch
-from helpers import ALL_CHOICES, V, max_difference, random_ids, tiny_model
-from hypothesis import given
+from helpers import AXES, TABLES, V, all_pairs, batch_for, is_possible, max_difference, perturbed, random_ids, tiny_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutaway.config import ModelConfig
+from cutaway.errors import ConfigError
+from cutaway.models.build import build_model
+from cutaway.nn.probe import recording
+from cutaway.train.objectives import OBJECTIVES, loss_of
+
 pytestmark = pytest.mark.usefixtures("double")
-every_choice = pytest.mark.parametrize("choice", ALL_CHOICES, ids=lambda c: "-".join(c.values()))
+CHOICES, IMPOSSIBLE = all_pairs(AXES)
 CLOSE = 1e-10
 
 
-@every_choice
-def test_shape_and_gradient(choice):
-    model = tiny_model(**choice).train()
-    logits = model(random_ids(3, 6), random_ids(3, 5))
-    assert logits.shape == (3, 5, V)
-    logits.logsumexp(-1).sum().backward()
+def name_of(choice):
+    defaults = ModelConfig()
+    return "-".join(
+        f"{v}" if isinstance(v, str) else f"{k}={v}" for k, v in choice.items() if v != getattr(defaults, k)
+    )
+
+
+every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name_of)
+writing = [c for c in CHOICES if c["family"] in ("encoder_decoder", "decoder")]
+reading_text = [c for c in CHOICES if c["family"] != "vision"]
+every_writer = pytest.mark.parametrize("choice", writing, ids=name_of)
+every_reader = pytest.mark.parametrize("choice", reading_text, ids=name_of)
+
+
+def test_the_choices_hold_every_pair_that_is_possible():
+    seen = {frozenset(pair) for choice in CHOICES for pair in itertools.combinations(choice.items(), 2)}
+    for (a, values), (b, others) in itertools.combinations(AXES.items(), 2):
+        for pair in itertools.product(values, others):
+            wanted = frozenset({(a, pair[0]), (b, pair[1])})
+            assert wanted in seen or tuple(sorted(wanted)) in {tuple(sorted(p)) for p in IMPOSSIBLE}, wanted
+
+
+@pytest.mark.parametrize("pair", sorted(IMPOSSIBLE, key=repr), ids=lambda p: "-".join(f"{k}={v}" for k, v in p))
+def test_an_impossible_pair_is_refused_with_both_values_and_a_remedy(pair):
+    """In the company of some family, head and kernel: in others, something else may be amiss first."""
+    messages = []
+    for company in itertools.product(AXES["family"], AXES["head"], AXES["attention_kernel"]):
+        choice = dict(zip(("family", "head", "attention_kernel"), company, strict=True)) | dict(pair)
+        with pytest.raises(ConfigError) as caught:
+            tiny_of(**choice)
+        messages.append(str(caught.value))
+    # pooling is for head = "classes": what that cannot go with, a pooling cannot either
+    known = (
+        dict(pair) if pair[0][0] != "embeddings" or pair[1][0] != "pooling" else dict([pair[0], ("head", "classes")])
+    )
+    named = [m for m in messages if all(f"model.{name} = {value!r}" in m for name, value in known.items())]
+    assert named, messages
+    assert all(any(remedy in m for remedy in ("Use ", "Remove it", "Leave ")) for m in named)
+
+
+def train_ten_steps(config):
+    """The losses of ten steps on one batch."""
+    torch.manual_seed(0)
+    model, batch = build_model(config), batch_for(config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        result = loss_of(model, OBJECTIVES[config.task], batch, 0.0, balance=0.01)
+        result.loss.backward()
+        losses.append(result.nll.item())
+        optimizer.step()
+    return model, losses
+
+
+def run(model, config, ids, seed=0):
+    """Logits, whatever the family; an encoder-decoder translates some other text into `ids`."""
+    if config.family == "encoder_decoder":
+        return model(random_ids(len(ids), 5, seed=seed), ids)
+    return model(ids)
+
+
+def learns(config):
+    model, losses = train_ten_steps(config)
+    assert losses[-1] < losses[0]
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
+        if ".experts." not in name:  # those have a test of their own
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
 
 
-@every_choice
-@given(st.integers(0, 10**6), st.integers(1, 7))
-def test_the_future_cannot_change_the_past(choice, seed, t):
-    model = tiny_model(**choice)
-    source, target = random_ids(2, 5, seed=seed), random_ids(2, 8, seed=seed + 1)
-    changed = target.clone()
-    changed[:, t:] = random_ids(2, 8 - t, seed=seed + 2)
-    assert torch.equal(model(source, target)[:, :t], model(source, changed)[:, :t])
+def is_causal(config, t=3):
+    model = perturbed(config)
+    ids = random_ids(2, 7)
+    changed = ids.clone()
+    changed[:, t:] = random_ids(2, 7 - t, seed=5)
+    changed[:, t] = 4 + (ids[:, t] - 3) % (V - 4)  # another token for certain
+    difference = (run(model, config, ids) - run(model, config, changed)).abs().amax(-1)
+    # experts work on as many tokens as ask them, and a matrix product of another size rounds differently
+    assert (difference[:, :t] <= (1e-12 if config.experts else 0)).all()
+    assert (difference[:, t] > 1e-9).all()  # a model that ignores its input would pass the line above
 
 
-@every_choice
-def test_the_past_does_change_the_future(choice):
-    """The counterpart: a model that ignores its input would pass the test above."""
-    model = tiny_model(**choice)
-    source, target = random_ids(2, 5), random_ids(2, 8, seed=1)
-    changed = target.clone()
-    changed[:, 2] = 4 + (changed[:, 2] - 3) % (V - 4)
-    difference = (model(source, target) - model(source, changed)).abs().amax(-1)
-    assert (difference[:, :2] == 0).all()
-    assert (difference[:, 2:] > 1e-6).all()
+def batch_is_single(config, lengths=(6, 1, 4), seed=0):
+    """A batch with padding gives what each text gives alone; what stands in the padding does not matter."""
+    model = perturbed(config)
+    mask = torch.arange(7)[None] < torch.tensor(lengths)[:, None]
+    ids, source = random_ids(len(lengths), 7, seed=seed), random_ids(len(lengths), 7, seed=seed + 1)
+    if config.family == "encoder_decoder":
+        together = model(source, ids, mask, mask)
+    else:
+        together = model(ids, mask)
+    for i, n in enumerate(lengths):
+        alone = ids[i : i + 1, :n]
+        expected = model(source[i : i + 1, :n], alone) if config.family == "encoder_decoder" else model(alone)
+        found = together[i : i + 1] if config.head == "classes" else together[i : i + 1, :n]
+        assert max_difference(found, expected) < CLOSE
 
 
-@every_choice
-@given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, max_size=4))
-def test_batch_equals_one_by_one_and_padding_changes_nothing(choice, seed, lengths):
-    model = tiny_model(**choice)
-    S, T = max(s for s, _ in lengths) + 2, max(t for _, t in lengths) + 1
-    # what stands in the padding must not matter, so it is random too
-    source, target = random_ids(len(lengths), S, seed=seed), random_ids(len(lengths), T, seed=seed + 1)
-    source_mask = torch.arange(S)[None] < torch.tensor([s for s, _ in lengths])[:, None]
-    target_mask = torch.arange(T)[None] < torch.tensor([t for _, t in lengths])[:, None]
-    together = model(source, target, source_mask, target_mask)
-    for i, (s, t) in enumerate(lengths):
-        alone = model(source[i : i + 1, :s], target[i : i + 1, :t])
-        assert max_difference(together[i, :t], alone[0]) < CLOSE
-
-
-@every_choice
-@given(st.integers(0, 10**6), st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_cached_equals_uncached(choice, seed, pieces):
-    model = tiny_model(**choice)
-    source, target = random_ids(3, 5, seed=seed), random_ids(3, sum(pieces), seed=seed + 1)
-    source_mask = torch.arange(5)[None] < torch.tensor([5, 3, 1])[:, None]
-    memory = model.encode(source, source_mask)
-    whole = model.decode(target, memory, source_mask)
+def cached_is_uncached(config, pieces=(2, 1, 3, 1), seed=0):
+    model = perturbed(config)
+    ids, memory, mask = random_ids(3, sum(pieces), seed=seed), (), None
+    if config.family == "encoder_decoder":
+        mask = torch.arange(5)[None] < torch.tensor([5, 3, 1])[:, None]
+        memory = (model.encode(random_ids(3, 5, seed=seed + 1), mask), mask)
+    whole = model.decode(ids, *memory)
     cache, start = model.new_cache(), 0
     for length in pieces:
-        part = model.decode(target[:, start : start + length], memory, source_mask, cache=cache)
+        part = model.decode(ids[:, start : start + length], *memory, cache=cache)
         assert max_difference(part, whole[:, start : start + length]) < CLOSE
         start += length
     assert cache.length == sum(pieces)
 
 
 @every_choice
-def test_order_matters(choice):
-    """Attention alone sees a bag of tokens: positions must make a permuted source a different one."""
-    model = tiny_model(**choice)
-    source, target = torch.tensor([[4, 5, 6, 7]]), random_ids(1, 3)
-    assert max_difference(model(source, target), model(source.flip(1), target)) > 1e-4
+def test_it_learns_and_every_parameter_gets_a_gradient(choice):
+    learns(tiny_of(**choice))
+
+
+@every_writer
+def test_the_future_cannot_change_the_past_but_the_past_the_future(choice):
+    is_causal(tiny_of(**choice))
+
+
+@every_reader
+@settings(max_examples=4)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(0, 10**6))
+def test_batch_equals_one_by_one_and_padding_changes_nothing(choice, lengths, seed):
+    batch_is_single(tiny_of(**choice), lengths, seed)
+
+
+@every_writer
+@settings(max_examples=4)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
+def test_cached_equals_uncached(choice, pieces, seed):
+    cached_is_uncached(tiny_of(**choice), pieces, seed)
+
+
+@pytest.mark.parametrize("family", TABLES["family"])
+@pytest.mark.parametrize("position", [p for p in TABLES["position"] if p != "none"])
+def test_order_matters(family, position):
+    """Attention alone sees a bag of tokens: positions must make a permuted text a different one."""
+    kernel = "exact" if position == "relative" else "fused"
+    config = tiny_of(family=family, position=position, attention_kernel=kernel)
+    model, ids = perturbed(config), torch.tensor([[4, 5, 6, 7]])
+    if family == "vision":
+        images = torch.rand(1, 1, 4, 4)
+        assert max_difference(model(images), model(images.flip(2))) > 1e-4
+    elif family == "encoder_decoder":
+        assert max_difference(model(ids, ids), model(ids[:, [1, 0, 2, 3]], ids)) > 1e-5
+    else:
+        assert max_difference(model(ids)[0, 2], model(ids[:, [1, 0, 2, 3]])[0, 2]) > 1e-5
+
+
+def test_without_positions_an_encoder_sees_a_bag_of_tokens():
+    model = perturbed(tiny_of(family="encoder", position="none"))
+    ids = torch.tensor([[4, 5, 6, 7]])
+    assert max_difference(model(ids).flip(1), model(ids.flip(1))) < CLOSE
+
+
+def test_alibi_cannot_tell_an_encoder_left_from_right():
+    """It sees distances without their sign, so a text read backwards looks the same; a decoder only looks back."""
+    model = perturbed(tiny_of(family="encoder", position="alibi"))
+    ids = torch.tensor([[4, 5, 6, 7]])
+    assert max_difference(model(ids).flip(1), model(ids.flip(1))) < CLOSE
+
+
+@pytest.mark.parametrize("family", TABLES["family"])
+def test_an_expert_that_got_a_token_gets_a_gradient(family):
+    config = tiny_of(family=family, experts=3)
+    torch.manual_seed(0)
+    model, batch = build_model(config), batch_for(config)
+    with recording(model, "*.load") as seen:
+        loss_of(model, OBJECTIVES[config.task], batch, 0.0, balance=0.01).loss.backward()
+    assert len(seen) == sum(1 for name, _ in model.named_modules() if name.endswith("feed_forward"))
+    for name, share in seen.items():
+        for expert, module in enumerate(model.get_submodule(name.removesuffix(".load")).experts):
+            for parameter in module.parameters():
+                assert (parameter.grad is not None) == (share[expert] > 0)
+                assert parameter.grad is None or parameter.grad.abs().sum() > 0
+
+
+@pytest.mark.usefixtures("double")
+def test_a_decoder_alone_with_cross_attention_is_the_decoder_of_an_encoder_decoder():
+    both = perturbed(tiny_of(embeddings="tied"))
+    alone = build_model(tiny_of(family="decoder", embeddings="tied", cross_attention=True)).eval()
+    theirs = dict(both.named_parameters())
+    with torch.no_grad():
+        for name, parameter in alone.named_parameters():
+            parameter.copy_(theirs[name.replace("embedding.", "target_embedding.", 1)])
+    source, target = random_ids(3, 5), random_ids(3, 6, seed=1)
+    mask = torch.arange(5)[None] < torch.tensor([5, 3, 1])[:, None]
+    memory = both.encode(source, mask)
+    assert max_difference(alone(target, memory=memory, memory_mask=mask), both(source, target, mask)) < CLOSE
+
+
+PRODUCT = {
+    (family, position): [
+        dict(zip(TABLES, values, strict=True))
+        for values in itertools.product(*({**TABLES, "family": [family], "position": [position]}).values())
+    ]
+    for family in TABLES["family"]
+    for position in TABLES["position"]
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", PRODUCT, ids="-".join)
+def test_the_full_product_of_the_tables(group):
+    tried = 0
+    for choice in PRODUCT[group]:
+        if not is_possible(choice):
+            continue
+        config = tiny_of(**choice)
+        learns(config)
+        if config.family in ("encoder_decoder", "decoder"):
+            is_causal(config)
+            cached_is_uncached(config)
+        if config.family != "vision":
+            batch_is_single(config)
+        tried += 1
+    assert tried >= len(PRODUCT[group]) / 4

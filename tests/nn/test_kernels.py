@@ -7,8 +7,9 @@ from helpers import max_difference
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.errors import ConfigError
 from cutaway.models.build import KERNELS
-from cutaway.nn.kernels import attend_exact, attend_fused
+from cutaway.nn.kernels import attend_exact, attend_fused, soft_cap
 
 
 def random_qkv(seed, B=2, H=3, Q=4, K=5, E=6):
@@ -16,13 +17,15 @@ def random_qkv(seed, B=2, H=3, Q=4, K=5, E=6):
     return [torch.randn(B, H, n, E, generator=g, dtype=torch.float64, requires_grad=True) for n in (Q, K, K)]
 
 
-def attention_in_numpy(q, k, v, mask):
-    """softmax(QKᵀ/sqrt(d)) V, one query at a time, straight from the paper."""
+def attention_in_numpy(q, k, v, mask, bias=None, cap=0.0):
+    """softmax(QKᵀ/sqrt(d)) V, one query at a time, straight from the paper; scores capped, then biased."""
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     for b, h, i in np.ndindex(q.shape[:-1]):
         allowed = [j for j in range(k.shape[2]) if mask[b, h, i, j]]
         if allowed:
             scores = np.array([q[b, h, i] @ k[b, h, j] / np.sqrt(q.shape[-1]) for j in allowed])
+            scores = cap * np.tanh(scores / cap) if cap else scores
+            scores = scores if bias is None else scores + bias[b, h, i, allowed]
             weights = np.exp(scores) / np.exp(scores).sum()
             out[b, h, i] = sum(w * v[b, h, j] for w, j in zip(weights, allowed, strict=True))
     return out
@@ -77,6 +80,73 @@ def test_nothing_at_all_to_attend_to(kernel):
 def test_dropout_keeps_the_mean(kernel):
     torch.manual_seed(0)
     q, k, v = (x.detach() for x in random_qkv(1))
-    mean = torch.stack([kernel(q, k, v, None, 0.3) for _ in range(4000)]).mean(0)
+    mean = torch.stack([kernel(q, k, v, dropout=0.3) for _ in range(4000)]).mean(0)
     assert max_difference(mean, kernel(q, k, v)) < 0.15
-    assert max_difference(kernel(q, k, v, None, 0.3), kernel(q, k, v)) > 0.01
+    assert max_difference(kernel(q, k, v, dropout=0.3), kernel(q, k, v)) > 0.01
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_bias_is_added_to_the_scores(kernel, seed, masked):
+    q, k, v = random_qkv(seed)
+    torch.manual_seed(seed)
+    bias, mask = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.rand(2, 3, 4, 5) < 0.5
+    mask = mask if masked else torch.ones_like(mask)
+    expected = attention_in_numpy(*(x.detach().numpy() for x in (q, k, v)), mask.numpy(), bias.numpy())
+    assert max_difference(kernel(q, k, v, mask if masked else None, bias), torch.from_numpy(expected)) < 1e-10
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_a_biased_row_of_nothing_gives_zeros_and_no_gradient(kernel):
+    q, k, v = random_qkv(0)
+    bias = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    mask = torch.ones(2, 3, 4, 5, dtype=torch.bool)
+    mask[:, :, 2] = False
+    out = kernel(q, k, v, mask, bias)
+    (7.0 * out).sum().backward()
+    assert (out[:, :, 2] == 0).all()
+    assert (q.grad[:, :, 2] == 0).all()
+    assert (bias.grad[:, 2] == 0).all()
+    assert all(x.grad.isfinite().all() for x in (q, k, v, bias))
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 50.0]))
+def test_cap_equals_formula(seed, cap):
+    q, k, v = random_qkv(seed)
+    q = 20 * q  # so that the cap is felt
+    bias, mask = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.ones(2, 3, 4, 5, dtype=torch.bool)
+    expected = attention_in_numpy(*(x.detach().numpy() for x in (q, k, v)), mask.numpy(), bias.numpy(), cap)
+    assert max_difference(attend_exact(q, k, v, None, bias, cap=cap), torch.from_numpy(expected)) < 1e-10
+
+
+def test_soft_cap_holds_large_scores_and_leaves_small_ones():
+    assert soft_cap(torch.tensor([-1e6, 1e6]), 50.0).tolist() == [-50.0, 50.0]
+    small = torch.linspace(-0.01, 0.01, 9, dtype=torch.float64)
+    assert max_difference(soft_cap(small, 50.0), small) < 1e-9
+
+
+@pytest.mark.parametrize("G", [1, 2, 3])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_grouped_heads_are_repeated_heads(kernel, G):
+    """Head h looks at key-value head h // (H/G), and gradients of those who share are added up."""
+    q, k, v = random_qkv(3, H=6)
+    shared = [x.detach()[:, :G].clone().requires_grad_() for x in (k, v)]
+    full = [torch.stack([x[:, h // (6 // G)] for h in range(6)], dim=1).detach().requires_grad_() for x in shared]
+    grouped, repeated = kernel(q, *shared), kernel(q, *full)
+    assert max_difference(grouped, repeated) < 1e-10
+    (grouped.pow(2).sum() + repeated.pow(2).sum()).backward()
+    for few, many in zip(shared, full, strict=True):
+        assert max_difference(few.grad, many.grad.unflatten(1, (G, -1)).sum(2)) < 1e-10
+
+
+def test_relative_values_are_made_of_the_weights():
+    q, k, v = random_qkv(4)
+    seen = {}
+    out = attend_exact(q, k, v, relative_values=lambda w: 3 * w @ v, see=lambda name, x: seen.setdefault(name, x))
+    assert max_difference(out, 4 * seen["weights"] @ v) < 1e-10
+
+
+@pytest.mark.parametrize("option", [{"cap": 1.0}, {"relative_values": lambda w: w}])
+def test_the_fused_kernel_says_what_it_cannot_do(option):
+    with pytest.raises(ConfigError, match="can neither cap scores nor add relative values. Use attend_exact"):
+        attend_fused(*random_qkv(0), **option)

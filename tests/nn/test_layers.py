@@ -2,10 +2,16 @@
 
 import pytest
 import torch
-from helpers import max_difference, tiny_model
+from helpers import max_difference, random_ids, tiny_model
 from torch import nn
 
-from cutaway.nn.masks import causal_mask, padding_mask
+from cutaway.errors import CutawayError
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.feedforward import FeedForward
+from cutaway.nn.layers import ParallelLayer, tokens_of
+from cutaway.nn.masks import Causal, Mask, causal_mask
+from cutaway.nn.norms import LayerNorm, RMSNorm
+from cutaway.nn.residual import PostNorm, PreNorm, SandwichNorm
 
 
 def copy_attention(ours, theirs):
@@ -26,7 +32,7 @@ def copy_layer(ours, theirs):
     copy_linear(ours.self_attention_residual.norm, theirs.norm1)
     copy_linear(ours.feed_forward.expand, theirs.linear1)
     copy_linear(ours.feed_forward.contract, theirs.linear2)
-    if hasattr(ours, "cross_attention"):
+    if ours.cross_attention is not None:
         copy_attention(ours.cross_attention, theirs.multihead_attn)
         copy_linear(ours.cross_attention_residual.norm, theirs.norm2)
         copy_linear(ours.feed_forward_residual.norm, theirs.norm3)
@@ -56,22 +62,25 @@ def test_stacks_equal_torch(placement, activation):
     decoder = torch_stack(model.decoder, nn.TransformerDecoderLayer, nn.TransformerDecoder, pre, activation)
     x, y = torch.randn(3, 6, 8), torch.randn(3, 5, 8)
     is_token = torch.arange(6)[None] < torch.tensor([6, 4, 1])[:, None]
-    causal = causal_mask(torch.arange(5), torch.arange(5))
 
-    memory = model.encoder(x, padding_mask(is_token))
+    memory = model.encoder(x, Mask(range(6), range(6), is_token=is_token))
     expected = encoder(x, src_key_padding_mask=~is_token)  # torch: True = may not attend
     assert max_difference(memory[is_token], expected[is_token]) < 1e-10
 
-    out = model.decoder(y, memory, causal, padding_mask(is_token))
-    expected = decoder(y, memory, tgt_mask=~causal, memory_key_padding_mask=~is_token)
+    out = model.decoder(y, Mask(range(5), range(5), (Causal(),)), memory, Mask(range(5), range(6), is_token=is_token))
+    expected = decoder(y, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~is_token)
     assert max_difference(out, expected) < 1e-10
 
     # and the way back: gradients at the inputs
-    for ours, theirs, inputs in ((model.encoder, encoder, (x,)), (model.decoder, decoder, (y, memory.detach()))):
+    memory = memory.detach()
+    for pair, start in (
+        ((model.encoder, encoder), x),
+        ((lambda y: model.decoder(y, memory=memory), lambda y: decoder(y, memory)), y),
+    ):
         gradients = []
-        for stack in (ours, theirs):
-            leaf = inputs[0].clone().requires_grad_()
-            stack(leaf, *inputs[1:]).pow(2).sum().backward()
+        for stack in pair:
+            leaf = start.clone().requires_grad_()
+            stack(leaf).pow(2).sum().backward()
             gradients.append(leaf.grad)
         assert max_difference(*gradients) < 1e-9
 
@@ -84,3 +93,72 @@ def test_layers_are_independent():
         assert len(seen) == len(set(seen))
         first, second = (layer.self_attention.query.weight for layer in stack.layers)
         assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("crossing", [False, True])
+@pytest.mark.usefixtures("double")
+def test_parallel_layer_formula(crossing):
+    """x + attention(norm(x)) + feed_forward(norm(x)), the very same norm(x) (and cross-attention beside them)."""
+    torch.manual_seed(0)
+    layer = ParallelLayer(
+        self_attention=MultiHeadAttention(8, 2),
+        feed_forward=FeedForward(8, 16, torch.relu),
+        residual=PreNorm(lambda: LayerNorm(8), 0.0),
+        cross_attention=MultiHeadAttention(8, 2) if crossing else None,
+    )
+    x, memory, mask = torch.randn(2, 5, 8), torch.randn(2, 4, 8), Mask(range(5), range(5), (Causal(),))
+    normed = layer.residual.norm(x)
+    expected = x + layer.self_attention(normed, mask=causal_mask(5)) + layer.feed_forward(normed)
+    if crossing:
+        expected = expected + layer.cross_attention(normed, memory)
+    assert max_difference(layer(x, mask, memory), expected) < 1e-10
+    assert sum(isinstance(m, LayerNorm) for m in layer.modules()) == 1
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+@pytest.mark.usefixtures("double")
+def test_residual_formulas(norm):
+    """Norms with different weights before and after, so that one in the place of the other would be noticed."""
+    torch.manual_seed(0)
+    x, f = torch.randn(2, 3, 4), nn.Linear(4, 4)
+
+    def made(kind):
+        residual = kind(lambda: norm(4), 0.0)
+        for parameter in residual.parameters():
+            nn.init.normal_(parameter)
+        return residual
+
+    post, pre, sandwich = made(PostNorm), made(PreNorm), made(SandwichNorm)
+    assert max_difference(post(x, f), post.norm(x + f(x))) < 1e-10
+    assert max_difference(pre(x, f), x + f(pre.norm(x))) < 1e-10
+    assert max_difference(sandwich(x, f), x + sandwich.norm_after(f(sandwich.norm(x)))) < 1e-10
+    assert [kind.ends_normed for kind in (PostNorm, PreNorm, SandwichNorm)] == [True, False, False]
+
+
+def test_dropout_is_on_the_branch_and_never_on_the_stream():
+    for kind in (PreNorm, SandwichNorm):
+        residual = kind(lambda: LayerNorm(4), 0.999999).train()
+        x = torch.randn(2, 3, 4)
+        assert torch.equal(residual(x, lambda y: 5 + y), x)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "sandwich"])
+def test_a_stack_ends_normed_whatever_the_placement(placement):
+    model = tiny_model(norm_placement=placement)
+    assert isinstance(model.encoder.norm, nn.Identity) == (placement == "post")
+
+
+def test_tokens_of_new_positions_only():
+    is_token = torch.tensor([[True, True, False, True]])
+    mask = Mask(range(2, 4), range(4), (Causal(),), is_token)
+    assert tokens_of(torch.zeros(1, 2, 3), mask).tolist() == [[False, True]]
+    assert tokens_of(torch.zeros(1, 2, 3), Mask(range(2), range(2))) is None
+    assert tokens_of(torch.zeros(1, 2, 3), None) is None
+
+
+@pytest.mark.parametrize("block", ["sequential", "parallel"])
+def test_cross_attention_without_a_memory_is_refused(block):
+    """Looking at itself instead, without a mask, it would see the future."""
+    model = tiny_model(family="decoder", encoder_layers=6, cross_attention=True, block=block)
+    with pytest.raises(CutawayError, match="memory"):
+        model(random_ids(1, 5))

@@ -1,23 +1,151 @@
-import torch
+"""Masks: every combination of rules against a double loop, and what their shortcuts promise."""
 
-from cutaway.nn.masks import causal_mask, join_masks, padding_mask
+import itertools
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.nn import blocks, masks
+from cutaway.nn.masks import Causal, Mask, Strided, Window, causal_mask, padding_mask
+
+CPU = torch.device("cpu")
+
+# written once more, pair by pair
+ALLOWS = {
+    Causal: lambda rule, i, j: j <= i,
+    Window: lambda rule, i, j: abs(i - j) < rule.width,
+    Strided: lambda rule, i, j: abs(i - j) < rule.width or (i - j) % rule.width == 0,
+}
+
+RULES = st.one_of(
+    st.just(Causal()), st.builds(Window, st.integers(1, 12)), st.builds(Strided, st.integers(1, 12))
+)  # fmt: skip
+
+
+def ranges():
+    return st.builds(lambda start, n: range(start, start + n), st.integers(0, 20), st.integers(1, 20))
+
+
+def pair_by_pair(mask: Mask) -> list[list[bool]]:
+    return [[all(ALLOWS[type(r)](r, i, j) for r in mask.rules) for j in mask.keys] for i in mask.queries]
+
+
+def spelled_out(mask: Mask) -> torch.Tensor:
+    dense, shape = mask.dense(CPU), (len(mask.queries), len(mask.keys))
+    return torch.ones(shape, dtype=torch.bool) if dense is None else dense.expand(*dense.shape[:-2], *shape)
 
 
 def test_true_means_may_attend():
-    assert causal_mask(torch.arange(3), torch.arange(3)).tolist() == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
-    ]
+    assert causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
     assert padding_mask(torch.tensor([[True, False]])).tolist() == [[[[True, False]]]]
 
 
 def test_a_cached_step_is_the_last_row():
-    whole = causal_mask(torch.arange(6), torch.arange(6))
-    assert torch.equal(causal_mask(torch.tensor([5]), torch.arange(6)), whole[5:])
+    for rules in ((Causal(),), (Causal(), Window(3)), (Causal(), Strided(2))):
+        whole = spelled_out(Mask(range(6), range(6), rules))
+        assert torch.equal(spelled_out(Mask(range(5, 6), range(6), rules)), whole[5:])
 
 
 def test_masks_are_joined_with_and():
-    a, b = torch.tensor([True, True, False]), torch.tensor([True, False, False])
-    assert torch.equal(join_masks(a, None, b), a & b)
-    assert join_masks(None, None) is None
+    joined = Mask(range(7), range(7)) & Causal() & Window(2)
+    assert joined.rules == (Causal(), Window(2))
+    assert torch.equal(spelled_out(joined), causal_mask(7) & spelled_out(Mask(range(7), range(7), (Window(2),))))
+
+
+@pytest.mark.parametrize("n_rules", [0, 1, 2, 3])
+def test_dense_equals_a_double_loop(n_rules):
+    every = (Causal(), Window(1), Window(3), Strided(2), Strided(4))
+    for rules in itertools.combinations(every, n_rules):
+        for queries, keys in (
+            (range(9), range(9)),
+            (range(5, 9), range(9)),
+            (range(8, 9), range(9)),
+            (range(4), range(11)),
+        ):
+            mask = Mask(queries, keys, rules)
+            assert spelled_out(mask).tolist() == pair_by_pair(mask), mask
+
+
+@given(ranges(), ranges(), st.lists(RULES, max_size=3))
+def test_dense_equals_a_double_loop_anywhere(queries, keys, rules):
+    mask = Mask(queries, keys, tuple(rules))
+    assert spelled_out(mask).tolist() == pair_by_pair(mask)
+
+
+def test_nobody_attends_to_padding():
+    is_token = torch.tensor([[True, True, True], [True, False, False]])
+    dense = Mask(range(3), range(3), (Causal(),), is_token).dense(CPU)
+    for b, i, j in itertools.product(range(2), range(3), range(3)):
+        assert dense[b, 0, i, j].item() == (j <= i and is_token[b, j].item())
+    assert Mask(range(3), range(3), (), is_token).dense(CPU).shape == (2, 1, 1, 3)  # broadcasts over the queries
+    assert Mask(range(3), range(3)).dense(CPU) is None
+
+
+@given(ranges(), ranges(), st.lists(RULES, max_size=3))
+def test_reach_omits_no_key_that_some_query_may_see(queries, keys, rules):
+    mask = Mask(queries, keys, tuple(rules))
+    reached = mask.reach(CPU)
+    reached = range(len(keys)) if reached is None else reached.tolist()
+    seen = {j for row in pair_by_pair(mask) for j, allowed in enumerate(row) if allowed}
+    assert seen <= set(reached)
+
+
+@given(ranges(), ranges(), RULES)
+def test_one_rule_alone_reaches_exactly_what_is_seen(queries, keys, rule):
+    """Else blocks would be right, but look at more than they need."""
+    mask = Mask(queries, keys, (rule,))
+    reached = mask.reach(CPU)
+    seen = {j for row in pair_by_pair(mask) for j, allowed in enumerate(row) if allowed}
+    assert seen == set(range(len(keys)) if reached is None else reached.tolist())
+
+
+@given(ranges(), ranges(), st.integers(1, 8), st.integers(0, 12))
+def test_a_block_with_chosen_keys_is_a_piece_of_the_whole(queries, keys, width, start):
+    mask = Mask(queries, keys, (Causal(), Strided(width)), torch.rand(2, len(keys)) < 0.7)
+    start = min(start, len(queries) - 1)
+    block = mask.block(start, start + 4)
+    chosen = block.reach(CPU)
+    piece = block.dense(CPU, chosen)
+    whole = spelled_out(mask)[:, :, start : start + 4]
+    assert torch.equal(piece.expand(2, 1, len(block.queries), -1), whole if chosen is None else whole[..., chosen])
+
+
+@pytest.mark.parametrize("kind", [Causal, Window, Strided])
+@given(ranges(), ranges(), st.integers(1, 30))
+def test_a_rule_forbids_nothing_exactly_when_all_is_allowed(kind, queries, keys, width):
+    rule = kind() if kind is Causal else kind(width)
+    everything = all(itertools.chain(*pair_by_pair(Mask(queries, keys, (rule,)))))
+    assert rule.forbids_nothing(queries, keys) == everything
+
+
+@given(ranges(), ranges(), st.lists(RULES, max_size=3))
+def test_what_does_not_bind_makes_no_difference(queries, keys, rules):
+    mask = Mask(queries, keys, tuple(rules))
+    if not mask.binding:
+        assert all(itertools.chain(*pair_by_pair(mask)))
+
+
+def test_the_drawing_of_the_rules_is_right():
+    header, letters, *rows = [
+        line for line in masks.__doc__.splitlines() if "Causal()  " in line or re.match(r" {4,6}[a-e] ", line)
+    ]
+    titles = re.split(r" {2,}", header.strip())
+    assert [eval(title, vars(masks)) for title in titles if "&" not in title] == [Causal(), Window(2)]
+    assert titles[2:] == ["Window(2) & Causal()", "Strided(2) & Causal()"]
+    assert letters.split() == list("abcde") * 4
+    drawn_rules = ((Causal(),), (Window(2),), (Window(2), Causal()), (Strided(2), Causal()))
+    for which, rules in enumerate(drawn_rules):
+        drawn = [re.findall(r"[■·]", row)[5 * which : 5 * which + 5] for row in rows]
+        assert [[cell == "■" for cell in row] for row in drawn] == pair_by_pair(Mask(range(5), range(5), rules))
+
+
+def test_the_drawing_of_the_blocks_is_right():
+    lines = [line for line in blocks.__doc__.splitlines() if re.search(r"[■·]", line)]
+    mask = Mask(range(8), range(8), (Window(3), Causal()))
+    assert [[c == "■" for c in re.findall(r"[■·]", line)] for line in lines] == pair_by_pair(mask)[: len(lines)]
+    reached = [line.split("┘")[1].split() for line in lines if "┘" in line]
+    for i, letters in enumerate(reached):
+        assert letters == ["abcdefgh"[j] for j in mask.block(2 * i, 2 * i + 2).reach(CPU)]

@@ -1,12 +1,28 @@
-"""Positions against their formula, evaluated independently; what a buffer is."""
+"""Positions against their formulas, written once more in NumPy; what a buffer is."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from helpers import max_difference, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cutaway.nn.positions import LearnedPosition, SinusoidalPosition
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.kernels import attend_exact
+from cutaway.nn.masks import Causal, Mask
+from cutaway.nn.positions import (
+    AlibiPosition,
+    LearnedPosition,
+    Position,
+    RelativeBiasPosition,
+    RelativePosition,
+    RotaryPosition,
+    SinusoidalPosition,
+    alibi_slopes,
+    t5_bucket,
+)
 
 
 @pytest.mark.usefixtures("double")
@@ -24,8 +40,11 @@ def test_sinusoids_equal_their_formula(d_model):
 def test_a_step_forward_is_a_linear_map():
     """PE(pos + k) = M_k PE(pos), the same M_k everywhere: why the paper hopes relative positions are easy."""
     table, k = SinusoidalPosition(16, 60).table, 5
-    step = torch.linalg.lstsq(table[:40], table[k : 40 + k]).solution
-    assert max_difference(table[10:50] @ step, table[10 + k : 50 + k]) < 1e-8
+    step = torch.zeros(16, 16)  # each pair (sine, cosine) is turned by k times its frequency, wherever it stands
+    for i in range(0, 16, 2):
+        sin, cos = math.sin(k / 10000 ** (i / 16)), math.cos(k / 10000 ** (i / 16))
+        step[i : i + 2, i : i + 2] = torch.tensor([[cos, sin], [-sin, cos]])
+    assert max_difference(table[:55] @ step.T, table[k : 55 + k]) < 1e-10
 
 
 def test_a_buffer_moves_with_the_model_is_not_trained_and_not_stored():
@@ -52,3 +71,236 @@ def test_positions_are_explicit(scheme):
     x = torch.randn(2, 10, 8)
     whole = position.embed(x, torch.arange(10))
     assert torch.equal(position.embed(x[:, 7:8], torch.tensor([7])), whole[:, 7:8])
+
+
+def test_the_scheme_none_does_nothing():
+    x, positions = torch.randn(1, 2, 3, 4), torch.arange(3)
+    assert Position(9).embed(x, positions) is x
+    assert Position(9).rotate(x, positions) is x
+    assert Position(9).bias(x, positions, positions) is None
+
+
+# RoPE
+
+
+def rotated(x: np.ndarray, pos: int, base: float) -> np.ndarray:
+    """RoFormer, equation 34, for one vector: each pair (2i, 2i+1) by the matrix of rotation by pos · base^(-2i/E)."""
+    out = np.zeros_like(x)
+    for i in range(len(x) // 2):
+        angle = pos * base ** (-2 * i / len(x))
+        matrix = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        out[2 * i : 2 * i + 2] = matrix @ x[2 * i : 2 * i + 2]
+    return out
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("base", [10_000.0, 500.0])
+def test_rope_equals_its_formula(base):
+    positions = torch.tensor([0, 1, 5, 40])
+    x = torch.randn(2, 3, 4, 8)
+    out = RotaryPosition(8, 50, base).rotate(x, positions)
+    for b, h, t in np.ndindex(2, 3, 4):
+        expected = rotated(x[b, h, t].numpy(), positions[t].item(), base)
+        assert np.abs(out[b, h, t].numpy() - expected).max() < 1e-10
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 39))
+@pytest.mark.usefixtures("double")
+def test_rope_sees_differences_only(i, j, shift):
+    position = RotaryPosition(6, 100)
+    q, k = torch.randn(2, 1, 1, 1, 6)
+
+    def dot(at_q, at_k):
+        return (position.rotate(q, torch.tensor([at_q])) * position.rotate(k, torch.tensor([at_k]))).sum().item()
+
+    assert abs(dot(i, j) - dot(i + shift, j + shift)) < 1e-10
+
+
+@pytest.mark.usefixtures("double")
+def test_rope_in_attention_turns_queries_and_keys_and_not_values():
+    attention = MultiHeadAttention(8, 2, position=RotaryPosition(4, 10))
+    x = torch.randn(1, 6, 8)
+    q, k, v = (
+        p(x).view(1, 6, 2, 4).transpose(1, 2).detach().numpy()
+        for p in (attention.query, attention.key, attention.value)
+    )
+    heads = np.zeros((2, 6, 4))
+    for h, i in np.ndindex(2, 6):
+        scores = np.array([rotated(q[0, h, i], i, 1e4) @ rotated(k[0, h, j], j, 1e4) / 2 for j in range(6)])
+        heads[h, i] = softmax(scores) @ v[0, h]
+    assert max_difference(attention(x), projected(attention, heads)) < 1e-10
+
+
+# ALiBi
+
+
+def released_slopes(n: int) -> list[float]:
+    """As in the repository of the authors (ofirpress/attention_with_linear_biases, get_slopes), its arithmetic kept."""
+
+    def get_slopes_power_of_2(n):
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
+
+    if math.log2(n).is_integer():
+        return get_slopes_power_of_2(n)
+    closest = 2 ** math.floor(math.log2(n))
+    return get_slopes_power_of_2(closest) + released_slopes(2 * closest)[0::2][: n - closest]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 64])
+def test_alibi_slopes_of_a_power_of_two(n):
+    assert np.allclose(alibi_slopes(n), [2 ** (-8 * h / n) for h in range(1, n + 1)], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("n", [*range(1, 34), 40, 71, 112])
+def test_alibi_slopes_as_released(n):
+    assert len(alibi_slopes(n)) == n
+    assert np.allclose(alibi_slopes(n), released_slopes(n), rtol=0, atol=1e-15)
+
+
+def test_alibi_slopes_of_twelve_heads():
+    eight, sixteen = ([2 ** (-8 * h / n) for h in range(1, n + 1)] for n in (8, 16))
+    assert np.allclose(alibi_slopes(12), [*eight, sixteen[0], sixteen[2], sixteen[4], sixteen[6]], atol=1e-15)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("kernel", ["exact", "fused"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_alibi_in_attention(kernel, causal):
+    options = {"attend": attend_exact} if kernel == "exact" else {}
+    attention = MultiHeadAttention(12, 3, position=AlibiPosition(3, 10), **options)
+    x = torch.randn(1, 7, 12)
+    q, k, v = (
+        p(x).view(7, 3, 4).transpose(0, 1).detach().numpy() for p in (attention.query, attention.key, attention.value)
+    )
+    heads = np.zeros((3, 7, 4))
+    for h, i in np.ndindex(3, 7):
+        keys = range(i + 1) if causal else range(7)
+        scores = np.array([q[h, i] @ k[h, j] / 2 - released_slopes(3)[h] * abs(i - j) for j in keys])
+        heads[h, i] = softmax(scores) @ v[h, : len(keys)]
+    mask = Mask(range(7), range(7), (Causal(),)) if causal else None
+    assert max_difference(attention(x, mask=mask), projected(attention, heads)) < 1e-10
+
+
+# T5
+
+
+def bucket_by_definition(distance: int, buckets: int, max_distance: int, causal: bool) -> int:
+    """In whole numbers, where no logarithm is rounded.
+
+    The far buckets begin where n · log(d/e) / log(M/e) passes m = 0, 1, 2, ...; that is, at (M/e)^m ≤ (d/e)^n.
+    """
+    offset = 0
+    if causal:
+        d = max(-distance, 0)
+    else:
+        buckets //= 2
+        offset, d = (buckets if distance > 0 else 0), abs(distance)
+    e = buckets // 2
+    if d < e:
+        return offset + d
+    n = buckets - e
+    m = max(m for m in range(n + 1) if max_distance**m * e ** (n - m) <= d**n)
+    return offset + min(e + m, buckets - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (8, 16), (16, 64), (4, 3), (12, 100), (64, 256), (20, 50)]
+)
+def test_t5_buckets(buckets, max_distance, causal, dtype, double):
+    """In both precisions, for the logarithm is rounded: 64/8 = 16^(3/4) must not fall short of its bucket."""
+    torch.set_default_dtype(dtype)
+    distance = torch.arange(-300, 301)
+    expected = [bucket_by_definition(d, buckets, max_distance, causal) for d in distance.tolist()]
+    assert t5_bucket(distance, buckets, max_distance, causal).tolist() == expected
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("causal", [True, False])
+def test_t5_bias_is_the_table_by_bucket_of_key_minus_query(causal):
+    position = RelativeBiasPosition(3, 50, buckets=8, max_distance=16, causal=causal)
+    torch.nn.init.normal_(position.table)
+    query, key = torch.arange(20, 25), torch.arange(25)
+    bias = position.bias(torch.zeros(1, 3, 5, 2), query, key)
+    for h, i, j in np.ndindex(3, 5, 25):
+        bucket = bucket_by_definition(int(key[j] - query[i]), 8, 16, causal)
+        assert bias[h, i, j] == position.table[bucket, h]
+
+
+# Shaw
+
+
+def shaw(q, k, v, a_k, a_v, clip, allowed):
+    """Shaw et al. 2018, equations 3 and 4, for one head: triple loop over i, j and the numbers of a vector."""
+    T, E = q.shape
+    out = np.zeros((T, E))
+    for i in range(T):
+        keys = [j for j in range(T) if allowed(i, j)]
+        at = {j: max(-clip, min(clip, j - i)) + clip for j in keys}
+        e = [sum(q[i, d] * (k[j, d] + a_k[at[j], d]) for d in range(E)) / math.sqrt(E) for j in keys]
+        for weight, j in zip(softmax(np.array(e)), keys, strict=True):
+            for d in range(E):
+                out[i, d] += weight * (v[j, d] + a_v[at[j], d])
+    return out
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("clip", [1, 3, 20])
+def test_shaw_in_attention(clip, causal):
+    attention = MultiHeadAttention(8, 2, attend=attend_exact, position=RelativePosition(4, 10, clip))
+    for table in (attention.position.for_keys, attention.position.for_values):
+        torch.nn.init.normal_(table)
+    x = torch.randn(2, 7, 8)
+    is_token = torch.arange(7) < torch.tensor([[7], [5]])
+    out = attention(x, mask=Mask(range(7), range(7), (Causal(),) if causal else (), is_token))
+    for b in range(2):
+        q, k, v = (
+            p(x[b]).view(7, 2, 4).transpose(0, 1).detach().numpy()
+            for p in (attention.query, attention.key, attention.value)
+        )
+        tables = [t.detach().numpy() for t in (attention.position.for_keys, attention.position.for_values)]
+        may = lambda i, j, b=b: is_token[b, j] and (j <= i or not causal)  # noqa: E731
+        heads = np.stack([shaw(q[h], k[h], v[h], *tables, clip, may) for h in range(2)])
+        assert max_difference(out[b : b + 1], projected(attention, heads)) < 1e-10
+
+
+def test_shaw_tables_have_gradients():
+    attention = MultiHeadAttention(8, 2, attend=attend_exact, position=RelativePosition(4, 10, clip=2))
+    attention(torch.randn(1, 6, 8)).pow(2).sum().backward()
+    for table in (attention.position.for_keys, attention.position.for_values):
+        assert (table.grad.abs().sum(1) > 0).all()
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "relative_bias", "relative"])
+def test_positions_play_no_part_in_cross_attention(scheme):
+    """The memory's order is no order of x: with a scheme or without one, the numbers are the same."""
+    made = {
+        "rope": RotaryPosition(4, 10),
+        "alibi": AlibiPosition(2, 10),
+        "relative_bias": RelativeBiasPosition(2, 10),
+        "relative": RelativePosition(4, 10),
+    }[scheme]
+    with_scheme = MultiHeadAttention(8, 2, attend=attend_exact, position=made)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    without = MultiHeadAttention(8, 2, attend=attend_exact)
+    without.load_state_dict({n: p for n, p in with_scheme.state_dict().items() if not n.startswith("position")})
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    assert torch.equal(with_scheme(x, memory), without(x, memory))
+    assert max_difference(with_scheme(x), without(x)) > 1e-3  # in self-attention it does play one
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    return np.exp(scores) / np.exp(scores).sum()
+
+
+def projected(attention: MultiHeadAttention, heads_HTE: np.ndarray) -> torch.Tensor:
+    """Heads side by side, through the output matrix. -> [1,T,D]"""
+    side_by_side = np.concatenate(list(heads_HTE), axis=-1)
+    return torch.from_numpy(
+        side_by_side @ attention.output.weight.detach().numpy().T + attention.output.bias.detach().numpy()
+    )[None]

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.config import TrainConfig, choices
-from cutaway.data.batching import collate
-from cutaway.data.prepare import EncodedPair
+from cutaway.data.batching import collate_pairs
+from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.train.losses import smoothed_cross_entropy
-from cutaway.train.objectives import translation
+from cutaway.train.objectives import loss_of, translation
 from cutaway.train.optimizers import OPTIMIZERS
 from cutaway.train.schedules import SCHEDULES, make_schedule
 
@@ -39,8 +39,8 @@ def test_padding_is_no_part_of_the_loss():
     tokenizer = Tokenizer.train(["a b c d e f g"], "word", 11)
     model = tiny_model(vocab_size=tokenizer.vocab_size)
     pairs = [EncodedPair([4, 5, 6, 7], [5, 6]), EncodedPair([8], [9, 8, 7, 6, 5])]
-    together = translation(model, collate(pairs, tokenizer), 0.1)
-    apart = [translation(model, collate([pair], tokenizer), 0.1) for pair in pairs]
+    together = loss_of(model, translation, collate_pairs(pairs, tokenizer), 0.1)
+    apart = [loss_of(model, translation, collate_pairs([pair], tokenizer), 0.1) for pair in pairs]
     assert abs(together.loss - sum(a.loss for a in apart)) < 1e-10
     assert together.tokens == sum(a.tokens for a in apart) == 9
 

@@ -10,8 +10,8 @@ import tokenizers
 import torch
 from helpers import max_difference, small_recipe
 
-from cutaway.data.batching import collate
-from cutaway.data.prepare import EncodedPair
+from cutaway.data.batching import collate_pairs
+from cutaway.data.tasks import EncodedPair
 from cutaway.errors import ConfigError, Diverged, Interrupted, RunError
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
@@ -32,7 +32,7 @@ def test_it_learns(tmp_path):
     recipe = small_recipe(schedule="constant", lr=5e-3, warmup=4000, label_smoothing=0.0)
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
     training = begin(recipe, RunFolder(tmp_path / "run"))
-    batch = collate(training.trainer.batches.pairs[:8], training.tokenizer)
+    batch = collate_pairs(training.trainer.batches.examples[:8], training.tokenizer)
     losses = [training.trainer.step(batch).nll for _ in range(150)]
     assert losses[0] > 3
     assert losses[-1] < 0.1
@@ -142,7 +142,7 @@ def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
     other = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, lr=0.5))
     with pytest.raises(ConfigError, match=r"train.lr was 1.0, now 0.5"):
         resume(other, run)
-    (run.path / "data.json").write_text(json.dumps({"fingerprint": "0", "pairs": 200}))
+    (run.path / "data.json").write_text(json.dumps({"fingerprint": "0", "examples": 200}))
     with pytest.raises(RunError, match="the training data is not what"):
         resume(recipe, run)
     with pytest.raises(RunError, match="there is no run in"):
@@ -158,7 +158,7 @@ def test_micro_batches_are_a_larger_batch(tmp_path):
         recipe = small_recipe()
         recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
         training = begin(recipe, RunFolder(tmp_path / str(len(cut))))
-        report = training.trainer.step(*(collate(piece, training.tokenizer) for piece in cut))
+        report = training.trainer.step(*(collate_pairs(piece, training.tokenizer) for piece in cut))
         gradients = {name: p.grad for name, p in training.trainer.model.named_parameters()}
         results.append((report.loss, gradients, weights(training.trainer)))
     assert results[0][0] == pytest.approx(results[1][0], abs=1e-12)
@@ -190,7 +190,7 @@ def test_a_run_is_not_lost_to_a_bad_recipe(tmp_path):
     run = RunFolder(tmp_path / "run")
     begin(small_recipe(), run).trainer.run()
     recipe = small_recipe()
-    with pytest.raises(ConfigError, match="vocab_size = 7, but the tokenizer has"):
+    with pytest.raises(ConfigError, match="vocab_size = 7, but the data has 30"):
         begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=7)), run)
     with pytest.raises(ConfigError, match=r"the device 'gpu9' cannot be used here"):
         begin(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, device="gpu9")), run)

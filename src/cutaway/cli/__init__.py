@@ -9,8 +9,11 @@ import threading
 import typer
 
 from cutaway import __version__, missing_extra
+from cutaway.cli.classify import classify
 from cutaway.cli.demo import demo
 from cutaway.cli.evaluate import evaluate
+from cutaway.cli.generate import generate
+from cutaway.cli.tag import tag
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
 from cutaway.errors import CutawayError
@@ -24,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, evaluate):
+for command in (demo, train, translate, generate, classify, tag, evaluate):
     app.command()(command)
 
 

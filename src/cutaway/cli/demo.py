@@ -19,8 +19,8 @@ from cutaway.config import read_recipe
 from cutaway.runs import RunFolder, write_json
 
 if TYPE_CHECKING:
-    from cutaway.cli.evaluate import Evaluation
     from cutaway.data.builtin.tinyworld import AlignedPair
+    from cutaway.measure import Evaluation
     from cutaway.pipeline import Translator
     from cutaway.show.alignment import Head
 
@@ -77,14 +77,13 @@ def demo(
 
 
 def measure(translator: Translator) -> DemoResults:
-    from cutaway.cli.evaluate import evaluate_pairs
-    from cutaway.data.corpus import load_pairs
+    from cutaway.data.tasks import load_split
+    from cutaway.measure import evaluate_pairs
     from cutaway.show.alignment import alignment_by_head, best_head
 
     data, decode = translator.config.data, translator.config.decode
-    test: Any = load_pairs(data, "test")
-    unseen: Any = load_pairs(data, "unseen")
-    best = best_head(translator, load_pairs(data, "valid"))  # type: ignore[arg-type]
+    test, unseen, valid = (load_split(data, "translation", split) for split in ("test", "unseen", "valid"))
+    best = best_head(translator, valid)
     return DemoResults(
         test=test,
         unseen=unseen,

@@ -17,8 +17,8 @@ from cutaway.train.schedules import Schedule
 
 if TYPE_CHECKING:
     from cutaway.cli.demo import DemoResults
-    from cutaway.cli.evaluate import Evaluation
     from cutaway.data.builtin.tinyworld import AlignedPair
+    from cutaway.measure import Evaluation
 
 
 def write_demo_report(

@@ -2,113 +2,115 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cutaway.cli.console import err, out, print_json
+from cutaway.cli.console import err, out, print_json, say
 from cutaway.config import DecodeConfig, with_given
-from cutaway.errors import ConfigError
+from cutaway.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from cutaway.data.builtin import SentencePair
-    from cutaway.pipeline import Translator
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What a translator did with a set of pairs. Rates are shares from 0 to 1; BLEU and chrF go to 100."""
-
-    translations: list[str]
-    sentences: int
-    bleu: float
-    chrf: float
-    exact_match: float
-    perplexity: float
-    bleu_signature: str
-    chrf_signature: str
-
-    def numbers(self) -> dict[str, Any]:
-        return {k: v for k, v in dataclasses.asdict(self).items() if k != "translations"}
+    from cutaway.measure import Baseline
+    from cutaway.pipeline import Pipeline
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
     split: Annotated[str, typer.Option(help="valid or test; tinyworld has unseen too.")] = "test",
     data: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Two parallel files instead: source, reference.", metavar="SRC REF")
+        list[Path] | None,
+        typer.Option(help="Files instead: one, or to translate two: --data SOURCE --data REFERENCE.", metavar="FILE"),
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many pairs.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many examples.")] = None,
+    baseline: Annotated[bool, typer.Option(help="Print what a simple method achieves, beside it.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
 ) -> None:
-    """Score a run: BLEU and chrF with their signatures, exact match, perplexity, alignment.
+    """Score a run by what it was trained for: BLEU and chrF, perplexity, accuracy, span F1.
 
     Examples:  cutaway evaluate runs/demo
 
-               cutaway evaluate runs/demo --data test.en test.fr --json
-    """
-    from cutaway.data.corpus import load_pairs, read_pairs
-    from cutaway.pipeline import Translator
-    from cutaway.show.alignment import alignment_by_head, best_head, has_alignments
+               cutaway evaluate runs/demo --data test.en --data test.fr --json
 
-    translator = Translator.load(run, device)
+               cutaway evaluate runs/python-tagger --split valid
+    """
+    from cutaway.pipeline import load_pipeline
+
+    pipeline = load_pipeline(run, device)
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit {limit} leaves nothing to score. Give at least 1.")
-    pairs = (read_pairs(*data) if data else load_pairs(translator.config.data, split))[:limit]
-    decode = with_given(translator.config.decode, strategy=strategy)
-    with err.status(f"translating {len(pairs):,} sentences ..."):
-        result = evaluate_pairs(translator, pairs, decode)
-        numbers = {"run": str(run), "data": " ".join(map(str, data)) if data else split, **result.numbers()}
-        if has_alignments(pairs):
-            best = best_head(translator, load_pairs(translator.config.data, "valid"))  # type: ignore[arg-type]
-            rate = alignment_by_head(translator, pairs)[best]  # type: ignore[arg-type]
-            numbers |= {"alignment_error_rate": rate, "alignment_head": list(best)}
-    print_json(numbers) if json else print_numbers(numbers)
+    examples = load_examples(pipeline, split, data)[:limit]
+    decode = with_given(pipeline.config.decode, strategy=strategy)
+    if strategy and not hasattr(pipeline, "translate"):
+        raise ConfigError(f"--strategy {strategy} has no effect: {run} translates nothing. Leave it out.")
+    numbers, simple = scored(pipeline, examples, decode, baseline)
+    where = " ".join(map(str, data)) if data else split
+    if json:
+        beside = {"baseline": {"name": simple.name, **simple.figures}} if simple else {}
+        print_json({"run": str(run), "data": where, "examples": len(examples), **numbers, **beside})
+    else:
+        out.print(f"{len(examples):,} examples: {where}")
+        print_table(numbers, simple)
 
 
-def evaluate_pairs(translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig) -> Evaluation:
-    from cutaway.evaluate.scores import bleu, chrf, exact_match
+def load_examples(pipeline: Pipeline, split: str, data: Sequence[Path] | None) -> Sequence[Any]:
+    from cutaway.data.tasks import TASKS, load_split
 
-    translations = translator.translate([pair.source for pair in pairs], decode)
-    references = [pair.target for pair in pairs]
-    scored = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
-    return Evaluation(
-        translations=translations,
-        sentences=len(pairs),
-        bleu=scored["bleu"].value,
-        chrf=scored["chrf"].value,
-        exact_match=exact_match(translations, references),
-        perplexity=perplexity_of(translator, pairs),
-        bleu_signature=scored["bleu"].signature,
-        chrf_signature=scored["chrf"].signature,
-    )
+    config, task = pipeline.config, pipeline.config.model.task
+    if not data:
+        return load_split(config.data, task, split)
+    wanted = 2 if task == "translation" else 1
+    if len(data) != wanted:
+        raise ConfigError(f"--data was given {len(data)} times; for {task} give {wanted}: {TASKS[task].files}.")
+    return TASKS[task].read(*data)
 
 
-def perplexity_of(translator: Translator, pairs: Sequence[SentencePair]) -> float:
-    """How surprised the model is by the references, token for token."""
-    from cutaway.data.batching import plain_batches
-    from cutaway.data.prepare import encode_pairs
-    from cutaway.evaluate.scores import perplexity
-    from cutaway.train.objectives import OBJECTIVES, mean_nll
+def scored(
+    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig, baseline: bool = True
+) -> tuple[dict[str, Any], Baseline | None]:
+    """The figures of a run, and those of a simple method."""
+    from cutaway import measure
 
-    config, tokenizer = translator.config, translator.tokenizer
-    batches = plain_batches(encode_pairs(tokenizer, pairs), tokenizer, config.data.batch_tokens)
-    return perplexity(mean_nll(translator.model, OBJECTIVES[config.model.family], batches))
+    with err.status(f"scoring {len(examples):,} examples ..."):
+        numbers = measure.evaluate_run(pipeline, examples, decode)
+        numbers |= alignment(pipeline, examples)
+        try:
+            return numbers, measure.baseline(pipeline, examples) if baseline else None
+        except MissingExtra as error:
+            say(f"Note: no baseline: {error}")
+            return numbers, None
 
 
-def print_numbers(numbers: dict[str, Any]) -> None:
-    out.print(f"{numbers['sentences']:,} sentences: {numbers['data']}")
-    out.print(f"BLEU         {numbers['bleu']:6.2f}   {numbers['bleu_signature']}")
-    out.print(f"chrF         {numbers['chrf']:6.2f}   {numbers['chrf_signature']}")
-    out.print(f"exact match  {numbers['exact_match']:6.1%}")
-    out.print(f"perplexity   {numbers['perplexity']:6.3f}   a token, references forced")
-    if "alignment_error_rate" in numbers:
-        layer, head = numbers["alignment_head"]
-        rate = numbers["alignment_error_rate"]
-        out.print(f"alignment    {rate:6.1%}   error rate of the best head: layer {layer}, head {head}")
+def alignment(pipeline: Any, examples: Sequence[Any]) -> dict[str, Any]:
+    """Where the gold alignment is known: how far the best head of the cross-attention agrees with it."""
+    from cutaway.data.tasks import load_split
+    from cutaway.show.alignment import alignment_by_head, best_head, has_alignments
+
+    if not has_alignments(examples):
+        return {}
+    best = best_head(pipeline, load_split(pipeline.config.data, "translation", "valid"))
+    return {"alignment_error_rate": alignment_by_head(pipeline, examples)[best], "alignment_head": list(best)}
+
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "span_f1": "span F1"}
+SHARES = ("exact_match", "accuracy", "span_f1", "alignment_error_rate")  # from 0 to 1, shown in per cent
+
+
+def print_table(numbers: dict[str, Any], simple: Baseline | None) -> None:
+    """Each figure, what a simple method has there, and what one must know to compare it."""
+    out.print(f"{'':22}{'this run':>10}" + (f"{simple.name:>20}" if simple else ""))
+    for name, value in numbers.items():
+        if isinstance(value, float):
+            beside = f"{shown(name, simple.figures[name]):>20}" if simple and name in simple.figures else ""
+            note = numbers.get(f"{name}_signature", "")
+            if name == "alignment_error_rate":
+                note = "the best head: layer {}, head {}".format(*numbers["alignment_head"])
+            out.print(f"{NAMES.get(name, name.replace('_', ' ')):22}{shown(name, value):>10}{beside}   {note}".rstrip())
+
+
+def shown(name: str, value: float) -> str:
+    return f"{value:.1%}" if name in SHARES else f"{value:.3f}" if name == "bits_per_character" else f"{value:.2f}"

@@ -9,15 +9,19 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from cutaway.cli.console import clock, err
 from cutaway.evaluate.scores import perplexity
+from cutaway.train.objectives import Measured
 from cutaway.train.trainer import Observer, StepReport, Trainer
 
+LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something
 WINDOW = 50  # steps that the shown loss and speed are a mean of
 
 
 class TrainingProgress(Observer):
     """step, loss, perplexity, tokens a second, time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str) -> None:
+        self.of_language = task in LANGUAGE
+        self.unit = "examples" if task in ("classification", "image_classification") else "tokens"
         self.recent: deque[StepReport] = deque(maxlen=WINDOW)
         self.times: deque[float] = deque(maxlen=WINDOW + 1)
         self.bar: Progress | None = None
@@ -41,9 +45,12 @@ class TrainingProgress(Observer):
             self.last_line = time.monotonic()
             err.print(f"step {report.step:,}/{trainer.config.steps:,}  {self.describe(trainer)}")
 
-    def on_validation(self, trainer: Trainer, loss: float) -> None:
+    def on_validation(self, trainer: Trainer, measured: Measured) -> None:
         best = "  (best so far)" if trainer.state.best_step == trainer.state.step else ""
-        err.print(f"step {trainer.state.step:,}: validation loss {loss:.4f}, perplexity {perplexity(loss):.3f}{best}")
+        figure = (
+            f"perplexity {perplexity(measured.nll):.3f}" if self.of_language else f"accuracy {measured.accuracy:.1%}"
+        )
+        err.print(f"step {trainer.state.step:,}: validation loss {measured.nll:.4f}, {figure}{best}")
 
     def on_end(self, trainer: Trainer) -> None:
         self.close()
@@ -59,6 +66,5 @@ class TrainingProgress(Observer):
         loss = sum(report.loss * report.tokens for report in self.recent) / tokens
         nll = sum(report.nll * report.tokens for report in self.recent) / tokens
         left = elapsed / len(self.recent) * (trainer.config.steps - trainer.state.step)
-        return (
-            f"loss {loss:.3f}  perplexity {perplexity(nll):.2f}  {tokens / elapsed:,.0f} tokens/s  {clock(left)} left"
-        )
+        figure = f"  perplexity {perplexity(nll):.2f}" if self.of_language else ""
+        return f"loss {loss:.3f}{figure}  {tokens / elapsed:,.0f} {self.unit}/s  {clock(left)} left"

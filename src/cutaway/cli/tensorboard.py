@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutaway.errors import MissingExtra
 from cutaway.runs import RunFolder
+from cutaway.train.objectives import Measured
 from cutaway.train.trainer import Observer, StepReport, Trainer
 
 
@@ -23,8 +24,9 @@ class TensorBoard(Observer):
             for name in ("loss", "nll", "lr", "gradient_norm"):
                 self.writer.add_scalar(f"train/{name}", getattr(report, name), report.step)
 
-    def on_validation(self, trainer: Trainer, loss: float) -> None:
-        self.writer.add_scalar("valid/loss", loss, trainer.state.step)
+    def on_validation(self, trainer: Trainer, measured: Measured) -> None:
+        self.writer.add_scalar("valid/loss", measured.nll, trainer.state.step)
+        self.writer.add_scalar("valid/accuracy", measured.accuracy, trainer.state.step)
 
     def on_end(self, trainer: Trainer) -> None:
         self.writer.close()

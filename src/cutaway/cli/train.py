@@ -9,6 +9,7 @@ import typer
 
 from cutaway.cli.ahead import preparing
 from cutaway.cli.console import clock, command, say
+from cutaway.cli.evaluate import evaluate as evaluate_run
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import Config, read_recipe
 from cutaway.errors import Interrupted, RunError
@@ -31,10 +32,13 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write tensorboard/ into the run as well.")
     ] = False,
+    evaluate: Annotated[bool, typer.Option("--evaluate", help="When trained, score it on the test data.")] = False,
 ) -> None:
     """Train a model from a recipe.
 
-    Example:  cutaway train reverse --set train.steps=1000
+    Examples:  cutaway train reverse --set train.steps=1000
+
+               cutaway train python-tagger --evaluate
 
     Ctrl-C saves and stops; the same command with --resume goes on.
     """
@@ -55,7 +59,16 @@ def train(
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
-    say(f"Next:  {command('evaluate', folder)}   or   {command('translate', folder, 'TEXT')}")
+    if evaluate:
+        evaluate_run(folder.path)
+    say(f"Next:  {command('evaluate', folder)}" + next_use(config.model.task, folder))
+
+
+def next_use(task: str, folder: RunFolder) -> str:
+    from cutaway.pipeline import COMMANDS
+
+    use = COMMANDS[task]
+    return "" if use == "evaluate" or task == "image_classification" else f"   or   {command(use, folder, 'TEXT')}"
 
 
 def make_training(
@@ -63,12 +76,12 @@ def make_training(
 ) -> tuple[Training, TrainingProgress]:
     """Everything up to the first step, with the data prepared while torch is imported."""
     tokenizer_file = folder.require_started().tokenizer if resume else None
-    with preparing(config.data, tokenizer_file) as prepared:
+    with preparing(config.data, config.model.task, tokenizer_file) as prepared:
         from cutaway.cli.progress import TrainingProgress
         from cutaway.cli.tensorboard import TensorBoard
         from cutaway.train import begin as start
 
-        progress = TrainingProgress()
+        progress = TrainingProgress(config.model.task)
         observers = [progress, TensorBoard(folder)] if tensorboard else [progress]
         begin_or_resume = start.resume if resume else start.begin
         return begin_or_resume(config, folder, observers, prepared()), progress
@@ -91,7 +104,9 @@ def describe(training: Training) -> None:
 
     trainer, model = training.trainer, training.config.model
     left_out = ", ".join(f"{n:,} {why}" for why, n in training.left_out.items())
-    say(f"Data:  {training.pairs:,} pairs" + (f" (left out: {left_out})" if left_out else ""))
-    say(f"Model: {count_parameters(trainer.model):,} parameters, vocabulary {model.vocab_size:,}, on {trainer.device}")
+    sizes = {"vocabulary": model.vocab_size, "classes": model.n_classes}
+    named = "".join(f", {name} {size:,}" for name, size in sizes.items() if size)
+    say(f"Data:  {training.examples:,} examples" + (f" (left out: {left_out})" if left_out else ""))
+    say(f"Model: {count_parameters(trainer.model):,} parameters{named}, on {trainer.device}")
     if trainer.state.step:
         say(f"Resuming at step {trainer.state.step:,}.")

@@ -1,27 +1,50 @@
-"""From encoded pairs to batches: padded, masked, of about equal size, in an order that can be resumed.
+"""From encoded examples to batches: padded, masked, of about equal size, in an order that can be resumed.
 
-pairs ──encode_pairs──▶ ids ──batches_by_tokens──▶ which pairs go together ──collate──▶ Batch
+examples ──encode──▶ ids ──batches_by_tokens──▶ which of them go together ──collate──▶ Batch
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.data.prepare import EncodedPair
+from cutaway.data.tasks import (
+    NO_TAG,
+    Encoded,
+    EncodedLabelled,
+    EncodedPair,
+    EncodedPicture,
+    EncodedPiece,
+    EncodedTagged,
+    EncodedText,
+)
 from cutaway.data.tokenizer import Tokenizer
 
-POOL = 8_192  # pairs that are sorted by length together: large enough for little padding, small enough for variety
+POOL = 8_192  # examples that are sorted by length together: large enough for little padding, small enough for variety
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step sees. Masks are True at tokens and False at padding.
+    """What one training step sees. Masks are True at tokens and False at padding."""
+
+    tokens: int  # how many answers are asked for: what the loss is divided by
+
+    def to(self, device: torch.device | str) -> Self:
+        moved: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        return type(self)(**moved)
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """For an encoder-decoder.
 
     target       le   chat  dort
     target_in    <s>  le    chat  dort      what the decoder has read when it must say ...
@@ -33,31 +56,118 @@ class Batch:
     target_out: Tensor  # [B, T]
     source_mask: Tensor  # [B, S] of bool
     target_mask: Tensor  # [B, T] of bool
-    tokens: int  # target tokens, padding not counted: what the loss is divided by
-
-    def to(self, device: torch.device | str) -> Batch:
-        moved: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-        return Batch(**moved)
 
 
-def collate(pairs: Sequence[EncodedPair], tokenizer: Tokenizer) -> Batch:
+@dataclass(frozen=True)
+class TextBatch(Batch):
+    """An answer for each token, or for some: the next token, the hidden one, the tag."""
+
+    ids: Tensor  # [B, T]
+    mask: Tensor  # [B, T] of bool
+    answers: Tensor  # [B, T]
+    asked: Tensor  # [B, T] of bool: where there is an answer
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """An answer for each text."""
+
+    ids: Tensor  # [B, T]
+    mask: Tensor  # [B, T] of bool
+    answers: Tensor  # [B]
+
+
+@dataclass(frozen=True)
+class ImageBatch(Batch):
+    images: Tensor  # [B, C, H, W]
+    answers: Tensor  # [B]
+
+
+Collate = Callable[[Sequence[Any], Tokenizer, np.random.Generator], Batch]
+
+
+def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, draw: object = None) -> PairBatch:
     """Pad encoded pairs to one rectangle a side, with the target shifted right for teacher forcing."""
-    source = pad([[*pair.source, tokenizer.eos] for pair in pairs], tokenizer.pad)
-    target_in = pad([[tokenizer.bos, *pair.target] for pair in pairs], tokenizer.pad)
-    target_out = pad([[*pair.target, tokenizer.eos] for pair in pairs], tokenizer.pad)
     # Masks come from the lengths, not from the ids: some vocabularies use one id for padding and for the end.
     target_lengths = [len(pair.target) + 1 for pair in pairs]
-    return Batch(
-        source=source,
-        target_in=target_in,
-        target_out=target_out,
+    return PairBatch(
+        source=pad([[*pair.source, tokenizer.eos] for pair in pairs], tokenizer.pad),
+        target_in=pad([[tokenizer.bos, *pair.target] for pair in pairs], tokenizer.pad),
+        target_out=pad([[*pair.target, tokenizer.eos] for pair in pairs], tokenizer.pad),
         source_mask=length_mask([len(pair.source) + 1 for pair in pairs]),
         target_mask=length_mask(target_lengths),
         tokens=sum(target_lengths),
     )
+
+
+def collate_pieces(pieces: Sequence[EncodedPiece], tokenizer: Tokenizer, draw: object = None) -> TextBatch:
+    """At each token, the one that comes after it is asked for."""
+    mask = length_mask([len(piece.ids) - 1 for piece in pieces])
+    return TextBatch(
+        ids=pad([piece.ids[:-1] for piece in pieces], tokenizer.pad),
+        mask=mask,
+        answers=pad([piece.ids[1:] for piece in pieces], tokenizer.pad),
+        asked=mask,
+        tokens=int(mask.sum()),
+    )
+
+
+HIDDEN = 0.15  # of the tokens; of these 80 % become <mask>, 10 % another token, 10 % stay as they are (BERT)
+
+
+def collate_masked(texts: Sequence[EncodedText], tokenizer: Tokenizer, draw: np.random.Generator) -> TextBatch:
+    """Some tokens are hidden, and asked for: at least one in a batch."""
+    ids, mask = pad([text.ids for text in texts], tokenizer.pad), length_mask([len(text.ids) for text in texts])
+    may_be_hidden = mask & (ids != tokenizer.bos) & (ids != tokenizer.eos)
+    chance = torch.from_numpy(draw.random(ids.shape)).masked_fill(~may_be_hidden, 2.0)
+    asked = chance <= max(HIDDEN, chance.min().item())
+    how, other = (
+        torch.from_numpy(draw.random(ids.shape)),
+        torch.from_numpy(draw.integers(0, tokenizer.vocab_size, ids.shape)),
+    )
+    shown = torch.where(asked & (how < 0.8), torch.full_like(ids, tokenizer.mask or 0), ids)
+    shown = torch.where(asked & (how >= 0.9), other, shown)
+    return TextBatch(ids=shown, mask=mask, answers=ids, asked=asked, tokens=int(asked.sum()))
+
+
+def collate_tagged(examples: Sequence[EncodedTagged], tokenizer: Tokenizer, draw: object = None) -> TextBatch:
+    """The tag is asked for where a word begins."""
+    tags = pad([example.tags for example in examples], NO_TAG)
+    asked = tags != NO_TAG
+    return TextBatch(
+        ids=pad([example.ids for example in examples], tokenizer.pad),
+        mask=length_mask([len(example.ids) for example in examples]),
+        answers=tags,
+        asked=asked,
+        tokens=int(asked.sum()),
+    )
+
+
+def collate_labelled(examples: Sequence[EncodedLabelled], tokenizer: Tokenizer, draw: object = None) -> LabelBatch:
+    return LabelBatch(
+        ids=pad([example.ids for example in examples], tokenizer.pad),
+        mask=length_mask([len(example.ids) for example in examples]),
+        answers=torch.tensor([example.label for example in examples]),
+        tokens=len(examples),
+    )
+
+
+def collate_pictures(examples: Sequence[EncodedPicture], tokenizer: object = None, draw: object = None) -> ImageBatch:
+    return ImageBatch(
+        images=torch.from_numpy(np.stack([example.pixels for example in examples])).to(torch.get_default_dtype()),
+        answers=torch.tensor([example.label for example in examples]),
+        tokens=len(examples),
+    )
+
+
+COLLATE: dict[str, Collate] = {
+    "translation": collate_pairs,
+    "language_model": collate_pieces,
+    "masked_language_model": collate_masked,
+    "classification": collate_labelled,
+    "tagging": collate_tagged,
+    "image_classification": collate_pictures,
+}
 
 
 def pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
@@ -71,19 +181,19 @@ def length_mask(lengths: Sequence[int]) -> Tensor:
     return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
 
 
-def batches_by_tokens(pairs: Sequence[EncodedPair], budget: int, seed: int, epoch: int) -> list[list[int]]:
-    """Which pairs go together in an epoch: indices, in batches of at most `budget` target tokens with padding.
+def batches_by_tokens(examples: Sequence[Encoded], budget: int, seed: int, epoch: int) -> list[list[int]]:
+    """Which examples go together in an epoch: indices, in batches of at most `budget` tokens, padding included.
 
-    The pairs are shuffled, cut into pools, sorted by length within each pool (so that a batch needs little
+    The examples are shuffled, cut into pools, sorted by length within each pool (so that a batch needs little
     padding), packed, and the batches shuffled. All of it follows from the seed and the epoch alone.
     """
     draw = np.random.default_rng([seed, epoch])
-    order = draw.permutation(len(pairs))
+    order = draw.permutation(len(examples))
     batches: list[list[int]] = []
     for start in range(0, len(order), POOL):
         pool = order[start : start + POOL].tolist()
-        pool.sort(key=lambda i: (len(pairs[i].target), len(pairs[i].source)))
-        batches.extend(_pack(pool, [len(pair.target) + 1 for pair in (pairs[i] for i in pool)], budget))
+        pool.sort(key=lambda i: examples[i].lengths)
+        batches.extend(_pack(pool, [examples[i].lengths[0] for i in pool], budget))
     return [batches[i] for i in draw.permutation(len(batches))]
 
 
@@ -99,17 +209,18 @@ def _pack(indices: Sequence[int], lengths: Sequence[int], budget: int) -> Iterat
         yield batch
 
 
-def plain_batches(encoded: Sequence[EncodedPair], tokenizer: Tokenizer, budget: int) -> list[Batch]:
-    """Batches for measuring: every pair once, in an order that never changes."""
-    order = batches_by_tokens(encoded, budget, seed=0, epoch=0)
-    return [collate([encoded[i] for i in indices], tokenizer) for indices in order]
+def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int) -> list[Batch]:
+    """Batches for measuring: every example once, in an order that never changes."""
+    stream = BatchStream(examples, task, tokenizer, budget, seed=0)
+    return [next(stream) for _ in stream.order] if examples else []
 
 
 class BatchStream:
     """Batches without end, epoch after epoch, from a position that can be saved and set."""
 
-    def __init__(self, pairs: Sequence[EncodedPair], tokenizer: Tokenizer, budget: int, seed: int):
-        self.pairs, self.tokenizer, self.budget, self.seed = pairs, tokenizer, budget, seed
+    def __init__(self, examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int, seed: int):
+        self.examples, self.tokenizer, self.budget, self.seed = examples, tokenizer, budget, seed
+        self.collate = COLLATE[task]
         self.epoch, self.next_batch = 0, 0
         self._order: tuple[int, list[list[int]]] | None = None
 
@@ -118,7 +229,9 @@ class BatchStream:
             self.epoch, self.next_batch = self.epoch + 1, 0
         indices = self.order[self.next_batch]
         self.next_batch += 1
-        return collate([self.pairs[i] for i in indices], self.tokenizer)
+        # what a batch hides follows from its place, so that a resumed run hides the same
+        draw = np.random.default_rng([self.seed, self.epoch, self.next_batch])
+        return self.collate([self.examples[i] for i in indices], self.tokenizer, draw)  # type: ignore[arg-type]
 
     def __iter__(self) -> BatchStream:
         return self
@@ -126,7 +239,7 @@ class BatchStream:
     @property
     def order(self) -> list[list[int]]:
         if self._order is None or self._order[0] != self.epoch:
-            self._order = (self.epoch, batches_by_tokens(self.pairs, self.budget, self.seed, self.epoch))
+            self._order = (self.epoch, batches_by_tokens(self.examples, self.budget, self.seed, self.epoch))
         return self._order[1]
 
     def position(self) -> dict[str, int]:

@@ -1,21 +1,14 @@
-"""Reading text: parallel files, or a built-in corpus, by what the configuration names."""
+"""Reading text: lines, parallel files, whole files. What else there is to read stands in `labels.py`."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
-from cutaway.config import DataConfig
-from cutaway.data.builtin import SentencePair, load_builtin
+from cutaway.data.examples import Pair
 from cutaway.errors import DataError
-
-
-class Pair(NamedTuple):
-    source: str
-    target: str
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -58,18 +51,9 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> list[Pair]:
     return pairs
 
 
-def load_pairs(config: DataConfig, split: str, seed: int = 0) -> Sequence[SentencePair]:
-    """The pairs of one split ("train", "valid", "test"; tinyworld has "unseen" too)."""
-    if config.corpus:
-        size = config.size if split == "train" else config.heldout_size
-        return load_builtin(config.corpus, split, size, seed)
-    files = getattr(config, split, ())
-    if not files:
-        raise DataError(
-            f"the recipe names no {split} data. Set data.corpus to a built-in corpus, or data.{split} to two files."
-        )
-    return read_pairs(*(Path(config.root) / file for file in files))
-
-
-def has_split(config: DataConfig, split: str) -> bool:
-    return bool(config.corpus or getattr(config, split))
+def read_texts(*paths: str | Path) -> list[str]:
+    """Each file as one text, its lines kept: what a language model reads."""
+    texts = ["\n".join(read_lines(path)) for path in paths]
+    if not any(texts):
+        raise DataError(f"{', '.join(map(str, paths))}: nothing but empty text. A corpus needs at least one line.")
+    return texts

@@ -22,14 +22,17 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from cutaway.config import DataConfig
 from cutaway.errors import ConfigError, DataError, did_you_mean
 
-# The four roles, under the names that we give them and the names that others do.
+# The roles, under the names that we give them and the names that others do.
 ROLES: dict[str, tuple[str, ...]] = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|endoftext|>"),
     "bos": ("<s>", "<bos>", "[CLS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>", "<pad>"),
     "eos": ("</s>", "<eos>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
     "unk": ("<unk>", "[UNK]", "<|unk|>"),
+    "mask": ("<mask>", "[MASK]"),
 }
-SPECIALS = [names[0] for names in ROLES.values()]
+MASK = ROLES["mask"][0]
+SPECIALS = [names[0] for role, names in ROLES.items() if role != "mask"]  # only a masked language model needs that
+OPTIONAL = ("unk", "mask")
 ROLE_SETTINGS = {role: f"{role}_token" for role in ROLES}  # what a Hugging Face tokenizer_config.json calls them
 
 
@@ -40,6 +43,7 @@ class Tokenizer:
     bos: int
     eos: int
     unk: int | None
+    mask: int | None
 
     def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str] | None = None):
         self.backend = backend
@@ -57,7 +61,7 @@ class Tokenizer:
         for name in candidates:
             if self.backend.token_to_id(name) is not None:
                 return name
-        if role == "unk" and role not in given:
+        if role in OPTIONAL and role not in given:
             return None
         raise DataError(
             f"the tokenizer has no token for {role!r}: none of {', '.join(candidates)} is in its vocabulary. "
@@ -65,15 +69,20 @@ class Tokenizer:
         )
 
     @classmethod
-    def train(cls, texts: Iterable[str], scheme: str = "bpe", vocab_size: int = 8_000) -> Tokenizer:
-        """Learn a vocabulary of at most `vocab_size` tokens, the four special ones included."""
+    def train(
+        cls, texts: Iterable[str], scheme: str = "bpe", vocab_size: int = 8_000, has_mask: bool = False
+    ) -> Tokenizer:
+        """Learn a vocabulary of at most `vocab_size` tokens, the special ones included; with a <mask> on request."""
         if scheme not in SCHEMES:
             raise ConfigError(f"there is no tokenizer scheme {scheme!r}. {did_you_mean(scheme, SCHEMES)}")
         if vocab_size < (smallest := SMALLEST_VOCABULARY[scheme]):
             raise ConfigError(
                 f"a vocabulary of {vocab_size} is too small: {scheme!r} needs at least {smallest} tokens."
             )
-        return cls(SCHEMES[scheme](texts, vocab_size))
+        backend = SCHEMES[scheme](texts, vocab_size - has_mask)
+        if has_mask:
+            backend.add_special_tokens([MASK])
+        return cls(backend)
 
     @classmethod
     def open(cls, path: str | Path, roles: dict[str, str] | None = None) -> Tokenizer:
@@ -143,11 +152,17 @@ class Tokenizer:
         return [_strip(text, start, end) for start, end in offsets]
 
 
-def make_tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
+def make_tokenizer(config: DataConfig, texts: Iterable[str], has_mask: bool = False) -> Tokenizer:
     """The tokenizer that the configuration asks for, trained on `texts` unless it is read from a file."""
     if config.tokenizer == "file":
-        return Tokenizer.open(Path(config.root) / config.tokenizer_file)
-    return Tokenizer.train(texts, config.tokenizer, config.vocab_size)
+        tokenizer = Tokenizer.open(Path(config.root) / config.tokenizer_file)
+        if has_mask and tokenizer.mask is None:
+            raise DataError(
+                f"{config.tokenizer_file} has no token to hide others with: none of {', '.join(ROLES['mask'])} is in "
+                "its vocabulary. Train a tokenizer, or use one that was made for masked language models."
+            )
+        return tokenizer
+    return Tokenizer.train(texts, config.tokenizer, config.vocab_size, has_mask)
 
 
 # Words do not care how much white space stands between them, nor whether they come first.

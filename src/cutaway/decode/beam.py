@@ -33,20 +33,22 @@ def length_penalty(length: int, alpha: float) -> float:
 
 def beam_search(
     stepper: Stepper,
+    first: Tensor,
     max_lengths: Sequence[int],
-    bos: int,
     eos: int,
     beam_size: int = 4,
     alpha: float = 0.6,
     n_best: int = 1,
-    device: str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """For each row of the stepper the `n_best` texts found, best first. `max_lengths` count </s> as a token."""
+    """For each row of the stepper the `n_best` texts found, best first.
+
+    `first` [B] is what a row begins with, <s> or the last token of a prompt; `max_lengths` count </s> as a token.
+    """
     beams = [Beam(limit, beam_size, alpha, n_best) for limit in max_lengths]
     live = list(beams)
-    prefixes_NT = torch.empty(len(live), 0, dtype=torch.long, device=device)
-    log_p_BK = torch.zeros(len(live), 1, device=device)
-    tokens_N = torch.full((len(live),), bos, device=device)
+    prefixes_NT = first.new_empty(len(live), 0)
+    log_p_BK = torch.zeros(len(live), 1, device=first.device)
+    tokens_N = first
     while live:
         log_p_NV = stepper.step(tokens_N).log_softmax(dim=-1)
         total_BKV = log_p_BK[..., None] + log_p_NV.unflatten(0, log_p_BK.shape)

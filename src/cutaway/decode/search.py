@@ -30,19 +30,18 @@ class Hypothesis:
     finished: bool
 
 
-def greedy(stepper: Stepper, max_lengths: Sequence[int], bos: int, eos: int, device: str = "cpu") -> list[Hypothesis]:
-    """At each step the likeliest token. One row for each of `max_lengths`, which count </s> as a token."""
-    return write(stepper, max_lengths, bos, eos, lambda logits: logits.argmax(dim=-1), device)
+def greedy(stepper: Stepper, first: Tensor, max_lengths: Sequence[int], eos: int) -> list[Hypothesis]:
+    """At each step the likeliest token. `first` [B] is what a row begins with, and `max_lengths` count </s>."""
+    return write(stepper, first, max_lengths, eos, lambda logits: logits.argmax(dim=-1))
 
 
 def sample(
     stepper: Stepper,
+    first: Tensor,
     max_lengths: Sequence[int],
-    bos: int,
     eos: int,
     filters: Sequence[Filter] = (),
     generator: torch.Generator | None = None,
-    device: str = "cpu",
 ) -> list[Hypothesis]:
     """At each step a token drawn from softmax(filters(logits))."""
 
@@ -51,16 +50,13 @@ def sample(
             logits_NV = apply(logits_NV)
         return torch.multinomial(logits_NV.softmax(dim=-1), 1, generator=generator)[:, 0]
 
-    return write(stepper, max_lengths, bos, eos, draw, device)
+    return write(stepper, first, max_lengths, eos, draw)
 
 
-def write(
-    stepper: Stepper, max_lengths: Sequence[int], bos: int, eos: int, choose: Choose, device: str = "cpu"
-) -> list[Hypothesis]:
+def write(stepper: Stepper, first: Tensor, max_lengths: Sequence[int], eos: int, choose: Choose) -> list[Hypothesis]:
     """The loop that greedy search and sampling share. A row that ends leaves the batch, so the others go faster."""
     texts = [Writing(limit) for limit in max_lengths]
-    live = list(texts)
-    tokens = torch.full((len(live),), bos, device=device)
+    live, tokens = list(texts), first
     while live:
         logits_NV = stepper.step(tokens)
         tokens = choose(logits_NV)
@@ -69,7 +65,7 @@ def write(
             text.add(token, gain, eos)
         still = [i for i, text in enumerate(live) if not text.is_over]
         if len(still) < len(live):
-            rows = torch.tensor(still, dtype=torch.long, device=device)
+            rows = torch.tensor(still, dtype=torch.long, device=first.device)
             stepper.keep(rows)
             tokens, live = tokens[rows], [live[i] for i in still]
     return [Hypothesis(t.tokens, t.log_probability, t.log_probability, t.finished) for t in texts]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
 
 
@@ -37,3 +38,21 @@ class TranslationStepper:
         self.cache.reorder(rows)
         self.memory = self.memory[rows]
         self.source_mask = None if self.source_mask is None else self.source_mask[rows]
+
+
+class TextStepper:
+    """A DecoderOnly going on with prompts [B, T], all of one length: reads them at once, then a cached step a token.
+
+    Only the last token of the prompts is left for the first step, which the search makes.
+    """
+
+    def __init__(self, model: DecoderOnly, prompts: Tensor):
+        self.model, self.cache = model, model.new_cache()
+        if prompts.size(1) > 1:
+            model.decode(prompts[:, :-1], cache=self.cache)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.model.head(self.model.decode(tokens[:, None], cache=self.cache))[:, 0]
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.reorder(rows)

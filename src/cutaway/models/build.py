@@ -7,106 +7,278 @@ tables, so a new row is tested the moment it stands here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import nn
 
 from cutaway.config import ModelConfig
 from cutaway.errors import ConfigError
+from cutaway.models.decoder import DecoderOnly
+from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.init import xavier
+from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.nn.embedding import InputEmbedding, TokenEmbedding
-from cutaway.nn.feedforward import FeedForward
-from cutaway.nn.heads import LanguageHead
+from cutaway.nn.embedding import InputEmbedding, PatchEmbedding, TokenEmbedding
+from cutaway.nn.experts import Experts
+from cutaway.nn.feedforward import FeedForward, GatedFeedForward, gelu_tanh, relu_squared
+from cutaway.nn.heads import (
+    AttentionPool,
+    ClassHead,
+    FirstPool,
+    LanguageHead,
+    MaskedLanguageHead,
+    MaxPool,
+    MeanPool,
+    TagHead,
+)
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
-from cutaway.nn.layers import Decoder, DecoderLayer, Encoder, EncoderLayer
-from cutaway.nn.norms import LayerNorm
-from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
-from cutaway.nn.residual import PostNorm, PreNorm, Residual
+from cutaway.nn.layers import Layer, ParallelLayer, Stack
+from cutaway.nn.linear_attention import LinearAttention
+from cutaway.nn.masks import Rule, Strided, Window
+from cutaway.nn.norms import LayerNorm, RMSNorm
+from cutaway.nn.positions import (
+    AlibiPosition,
+    LearnedPosition,
+    Position,
+    RelativeBiasPosition,
+    RelativePosition,
+    RotaryPosition,
+    SinusoidalPosition,
+)
+from cutaway.nn.residual import PostNorm, PreNorm, Residual, SandwichNorm
+
+Model = EncoderDecoder | EncoderOnly | DecoderOnly | VisionTransformer
 
 KERNELS: dict[str, AttentionKernel] = {"fused": attend_fused, "exact": attend_exact}
 
-POSITIONS: dict[str, Callable[[ModelConfig], Position]] = {
-    "sinusoidal": lambda c: SinusoidalPosition(c.d_model, c.max_length),
-    "learned": lambda c: LearnedPosition(c.d_model, c.max_length),
+# the module, and the rules that narrow what self-attention may see
+ATTENTIONS: dict[str, tuple[type[MultiHeadAttention], Callable[[ModelConfig], tuple[Rule, ...]]]] = {
+    "full": (MultiHeadAttention, lambda c: ()),
+    "window": (MultiHeadAttention, lambda c: (Window(c.attention_window),)),
+    "sparse": (MultiHeadAttention, lambda c: (Strided(c.attention_window),)),
+    "linear": (LinearAttention, lambda c: ()),
 }
 
-NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
-    "layer": lambda c: LayerNorm(c.d_model, c.norm_epsilon),
+# the second argument: whether it is for a decoder, which sees the past alone
+POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
+    "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.n_positions),
+    "learned": lambda c, causal: LearnedPosition(c.d_model, c.n_positions),
+    "rope": lambda c, causal: RotaryPosition(c.head_width, c.n_positions, c.rope_base),
+    "alibi": lambda c, causal: AlibiPosition(c.n_heads, c.n_positions),
+    "relative_bias": lambda c, causal: RelativeBiasPosition(
+        c.n_heads, c.n_positions, c.relative_buckets, c.relative_distance, causal
+    ),
+    "relative": lambda c, causal: RelativePosition(c.head_width, c.n_positions, c.relative_clip),
+    "none": lambda c, causal: Position(c.n_positions),
 }
 
-NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
 
-FEED_FORWARDS: dict[str, Callable[[ModelConfig], FeedForward]] = {
-    "relu": lambda c: FeedForward(c.d_model, c.d_ff, F.relu),
-    "gelu": lambda c: FeedForward(c.d_model, c.d_ff, F.gelu),
+NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm, "sandwich": SandwichNorm}
+
+FEED_FORWARDS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "relu": lambda c: FeedForward(c.d_model, c.d_ff, F.relu, c.bias),
+    "gelu": lambda c: FeedForward(c.d_model, c.d_ff, F.gelu, c.bias),
+    "gelu_tanh": lambda c: FeedForward(c.d_model, c.d_ff, gelu_tanh, c.bias),
+    "relu2": lambda c: FeedForward(c.d_model, c.d_ff, relu_squared, c.bias),
+    "swiglu": lambda c: GatedFeedForward(c.d_model, c.d_ff, F.silu, c.bias),
+    "geglu": lambda c: GatedFeedForward(c.d_model, c.d_ff, F.gelu, c.bias),
+}
+
+POOLINGS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "cls": lambda c: FirstPool(),
+    "mean": lambda c: MeanPool(),
+    "max": lambda c: MaxPool(),
+    "attention": lambda c: AttentionPool(c.d_model),
 }
 
 
-def build_model(config: ModelConfig) -> EncoderDecoder:
+def build_model(config: ModelConfig) -> Model:
     """A new model with fresh weights. Seed torch first if they should be the same each time."""
-    if config.vocab_size < 1:
+    if config.vocab_size < 1 and config.family != "vision":
         raise ConfigError(
             "model.vocab_size is not set. Give it the size of the tokenizer, as in ModelConfig(vocab_size=8000)."
         )
+    if config.n_classes < 1 and config.head != "language":
+        raise ConfigError("model.n_classes is not set. Give it the number of labels, as in ModelConfig(n_classes=2).")
     model = FAMILIES[config.family](config)
     xavier(model)
     return model
 
 
 def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
-    source = TokenEmbedding(config.vocab_size, config.d_model)
-    target = source if config.embeddings == "shared" else TokenEmbedding(config.vocab_size, config.d_model)
-    shared = None if config.embeddings == "separate" else target.weight
+    source = token_embedding(config)
+    target = source if config.embeddings == "shared" else token_embedding(config)
+    source_position, target_position = position(config), position(config, causal=True)
     return EncoderDecoder(
-        source_embedding=InputEmbedding(source, POSITIONS[config.position](config), config.dropout),
-        target_embedding=InputEmbedding(target, POSITIONS[config.position](config), config.dropout),
-        encoder=Encoder([encoder_layer(config) for _ in range(config.encoder_layers)], final_norm(config)),
-        decoder=Decoder([decoder_layer(config) for _ in range(config.decoder_layers)], final_norm(config)),
-        head=LanguageHead(config.vocab_size, config.d_model, shared),
+        source_embedding=input_embedding(config, source, source_position),
+        target_embedding=input_embedding(config, target, target_position),
+        encoder=stack(config, config.encoder_layers, source_position),
+        decoder=stack(config, config.decoder_layers, target_position, causal=True, crossing=True),
+        head=LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, target)),
+        rules=rules(config),
     )
 
 
-def encoder_layer(config: ModelConfig) -> EncoderLayer:
-    return EncoderLayer(
-        self_attention=attention(config),
+def decoder_only(config: ModelConfig) -> DecoderOnly:
+    tokens, order = token_embedding(config), position(config, causal=True)
+    return DecoderOnly(
+        embedding=input_embedding(config, tokens, order),
+        decoder=stack(config, config.decoder_layers, order, causal=True, crossing=config.cross_attention),
+        head=LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, tokens)),
+        rules=rules(config),
+    )
+
+
+def encoder_only(config: ModelConfig) -> EncoderOnly:
+    tokens, order = token_embedding(config), position(config)
+    return EncoderOnly(
+        embedding=input_embedding(config, tokens, order),
+        encoder=stack(config, config.encoder_layers, order),
+        head=HEADS[config.head](config, tokens),
+        rules=rules(config),
+    )
+
+
+def vision(config: ModelConfig) -> VisionTransformer:
+    order = position(config)
+    return VisionTransformer(
+        embedding=PatchEmbedding(
+            image_size=config.image_size,
+            patch_size=config.patch_size,
+            channels=config.channels,
+            d_model=config.d_model,
+            position=at_the_input(order),
+            dropout=config.dropout,
+            class_token=config.pooling == "cls",
+        ),
+        encoder=stack(config, config.encoder_layers, order),
+        head=class_head(config),
+        rules=rules(config),
+    )
+
+
+FAMILIES: dict[str, Callable[[ModelConfig], Model]] = {
+    "encoder_decoder": encoder_decoder,
+    "encoder": encoder_only,
+    "decoder": decoder_only,
+    "vision": vision,
+}
+
+
+def class_head(config: ModelConfig) -> ClassHead:
+    return ClassHead(POOLINGS[config.pooling](config), config.n_classes, config.d_model, config.dropout)
+
+
+# what an encoder alone answers
+HEADS: dict[str, Callable[[ModelConfig, TokenEmbedding], nn.Module]] = {
+    "language": lambda c, tokens: MaskedLanguageHead(c.vocab_size, c.d_model, norm(c), shared_matrix(c, tokens)),
+    "tags": lambda c, tokens: TagHead(c.n_classes, c.d_model, c.dropout),
+    "classes": lambda c, tokens: class_head(c),
+}
+
+
+def token_embedding(config: ModelConfig) -> TokenEmbedding:
+    return TokenEmbedding(config.vocab_size, config.d_model, scaled=config.embedding_scale == "sqrt_d")
+
+
+def shared_matrix(config: ModelConfig, tokens: TokenEmbedding) -> nn.Parameter | None:
+    return None if config.embeddings == "separate" else tokens.weight
+
+
+def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
+    return InputEmbedding(
+        tokens,
+        at_the_input(order),
+        config.dropout,
+        norm=norm(config) if config.embedding_norm else None,
+        segments=TokenEmbedding(config.segments, config.d_model, scaled=False) if config.segments else None,
+    )
+
+
+def position(config: ModelConfig, causal: bool = False) -> Position:
+    return POSITIONS[config.position](config, causal)
+
+
+def at_the_input(order: Position) -> Position:
+    """A scheme that every layer has one of has nothing to do at the input."""
+    return Position(order.max_length) if order.per_layer else order
+
+
+def rules(config: ModelConfig) -> tuple[Rule, ...]:
+    return ATTENTIONS[config.attention][1](config)
+
+
+def stack(config: ModelConfig, n_layers: int, order: Position, causal: bool = False, crossing: bool = False) -> Stack:
+    """Layers that share one position scheme, or have one each where the scheme asks for it."""
+    orders = [position(config, causal) if order.per_layer else order for _ in range(n_layers)]
+    ends_normed = NORM_PLACEMENTS[config.norm_placement].ends_normed
+    return Stack(
+        [BLOCKS[config.block](config, order, crossing) for order in orders],
+        nn.Identity() if ends_normed else norm(config),
+    )
+
+
+def sequential_layer(config: ModelConfig, order: Position, crossing: bool) -> Layer:
+    return Layer(
+        self_attention=attention(config, order),
         self_attention_residual=residual(config),
-        feed_forward=FEED_FORWARDS[config.feed_forward](config),
+        cross_attention=attention(config) if crossing else None,
+        cross_attention_residual=residual(config) if crossing else None,
+        feed_forward=feed_forward(config),
         feed_forward_residual=residual(config),
     )
 
 
-def decoder_layer(config: ModelConfig) -> DecoderLayer:
-    return DecoderLayer(
-        self_attention=attention(config),
-        self_attention_residual=residual(config),
-        cross_attention=attention(config),
-        cross_attention_residual=residual(config),
-        feed_forward=FEED_FORWARDS[config.feed_forward](config),
-        feed_forward_residual=residual(config),
+def parallel_layer(config: ModelConfig, order: Position, crossing: bool) -> ParallelLayer:
+    return ParallelLayer(
+        self_attention=attention(config, order),
+        cross_attention=attention(config) if crossing else None,
+        feed_forward=feed_forward(config),
+        residual=residual(config),
     )
 
 
-def attention(config: ModelConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        config.d_model, config.n_heads, KERNELS[config.attention_kernel], config.attention_dropout
+BLOCKS: dict[str, Callable[[ModelConfig, Position, bool], Layer | ParallelLayer]] = {
+    "sequential": sequential_layer,
+    "parallel": parallel_layer,
+}
+
+
+def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAttention:
+    """Self-attention with a position scheme, or cross-attention without one."""
+    head_norm = partial(NORMS[config.norm], config.head_width, config.norm_epsilon)
+    return ATTENTIONS[config.attention][0](
+        config.d_model,
+        config.n_heads,
+        attend=KERNELS[config.attention_kernel],
+        dropout=config.attention_dropout,
+        n_kv_heads=config.kv_heads,
+        d_head=config.head_width,
+        bias=config.bias,
+        position=order,
+        head_norm=head_norm if config.qk_norm else None,
+        cap=config.attention_cap,
     )
+
+
+def feed_forward(config: ModelConfig) -> nn.Module:
+    if not config.experts:
+        return FEED_FORWARDS[config.feed_forward](config)
+    experts = [FEED_FORWARDS[config.feed_forward](config) for _ in range(config.experts)]
+    return Experts(experts, config.d_model, config.experts_per_token, config.expert_capacity)
 
 
 def residual(config: ModelConfig) -> Residual:
-    return NORM_PLACEMENTS[config.norm_placement](NORMS[config.norm](config), config.dropout)
+    return NORM_PLACEMENTS[config.norm_placement](partial(norm, config), config.dropout)
 
 
-def final_norm(config: ModelConfig) -> nn.Module:
-    """A stack that does not end normed needs a norm at its end."""
-    ends_normed = NORM_PLACEMENTS[config.norm_placement].ends_normed
-    return nn.Identity() if ends_normed else NORMS[config.norm](config)
+def norm(config: ModelConfig) -> nn.Module:
+    return NORMS[config.norm](config.d_model, config.norm_epsilon)
 
 
 def count_parameters(model: nn.Module) -> int:
     """How many numbers training may change; a shared matrix counts once."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-FAMILIES: dict[str, Callable[[ModelConfig], EncoderDecoder]] = {"encoder_decoder": encoder_decoder}

@@ -3,5 +3,5 @@
 Dimension key, used as a suffix on names whose shape matters:
 
     B batch   S source length   T target length   Q, K query and key length
-    D width   H heads           E head width      F hidden width   V vocabulary
+    D width   H heads   G key-value heads   E head width   F hidden width   V vocabulary   C classes
 """

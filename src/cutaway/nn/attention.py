@@ -1,60 +1,123 @@
-"""Multi-head attention: one module for self- and cross-attention, cached or not."""
+"""Multi-head attention: one module for self- and cross-attention, every position scheme, cached or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
+from cutaway.errors import ConfigError
+from cutaway.nn.blocks import attend_masked
 from cutaway.nn.cache import AttentionCache
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
+from cutaway.nn.masks import Mask, as_tensor
+from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
 
 
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
 
-    The H projections of width E = D/H are kept side by side in one D×D matrix:
+    The H projections of width E = D/H are kept side by side in one matrix:
 
         x [B,Q,D] ──query──▶ [B,Q,H·E] ──split──▶ [B,H,Q,E] ──┐
-        y [B,K,D] ──key────▶ [B,K,H·E] ──split──▶ [B,H,K,E] ──┤ attend ──▶ [B,H,Q,E] ──merge──▶ output ──▶ [B,Q,D]
-        y [B,K,D] ──value──▶ [B,K,H·E] ──split──▶ [B,H,K,E] ──┘
+        y [B,K,D] ──key────▶ [B,K,G·E] ──split──▶ [B,G,K,E] ──┤ attend ──▶ [B,H,Q,E] ──merge──▶ output ──▶ [B,Q,D]
+        y [B,K,D] ──value──▶ [B,K,G·E] ──split──▶ [B,G,K,E] ──┘
 
-    In self-attention y is x; in cross-attention y is the memory that the encoder left.
+    In self-attention y is x; in cross-attention y is the memory that the encoder left, whose order says nothing
+    about the order of x, so positions play no part. G is H, or fewer if heads share keys and values (grouped-query
+    attention; multi-query with G = 1): the cache is smaller by as much.
+
+    `head_norm` makes a norm of width E for queries and keys, so that no score runs away (QK-norm, Henry et al. 2020).
     """
 
-    def __init__(self, d_model: int, n_heads: int, attend: AttentionKernel = attend_fused, dropout: float = 0.0):
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        attend: AttentionKernel = attend_fused,
+        dropout: float = 0.0,
+        n_kv_heads: int | None = None,
+        d_head: int | None = None,
+        bias: bool = True,
+        position: Position | None = None,
+        head_norm: Callable[[], nn.Module] | None = None,
+        cap: float = 0.0,
+    ):
         super().__init__()
-        self.n_heads = n_heads
-        self.attend = attend
-        self.dropout = dropout
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.d_head = d_head or d_model // n_heads
+        self.attend, self.dropout, self.cap = attend, dropout, cap
+        self.position = position
+        self.query = nn.Linear(d_model, self.n_heads * self.d_head, bias)
+        self.key = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
+        self.value = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
+        self.output = nn.Linear(self.n_heads * self.d_head, d_model, bias)
+        self.query_norm = head_norm() if head_norm else nn.Identity()
+        self.key_norm = head_norm() if head_norm else nn.Identity()
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
+        if attend is attend_fused and (cap or (position is not None and position.has_values)):
+            raise ConfigError("the fused kernel can neither cap scores nor add relative values. Give attend_exact.")
 
     def forward(
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask | Tensor | None = None,
         cache: AttentionCache | None = None,
     ) -> Tensor:
-        """x [B,Q,D], memory [B,K,D] (None: self-attention), mask broadcastable to [B,H,Q,K] -> [B,Q,D]."""
-        q_BHQE = self.split(self.query(x))
-        if memory is None:
-            k_BHKE, v_BHKE = self.keys_and_values(x)
-            if cache is not None:
-                k_BHKE, v_BHKE = cache.append(k_BHKE, v_BHKE)
-        elif cache is None:
-            k_BHKE, v_BHKE = self.keys_and_values(memory)
-        else:
-            k_BHKE, v_BHKE = cache.once(lambda: self.keys_and_values(memory))
-        dropout = self.dropout if self.training else 0.0
-        heads_BHQE = self.heads(self.kernel(q_BHQE, k_BHKE, v_BHKE, mask, dropout, self.see))
-        return self.output(self.merge(heads_BHQE))
+        """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]."""
+        heads_BHQE = self.look_at(x, memory, mask, cache) if memory is not None else self.look_around(x, mask, cache)
+        return self.output(self.merge(self.heads(heads_BHQE)))
+
+    def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
+        """Self-attention: at the new tokens themselves, and at those before them in the cache."""
+        start = cache.length if cache else 0
+        new, all_so_far = range(start, start + x.size(1)), range(start + x.size(1))
+        q, (k, v) = self.turned(self.queries(x), new), self.keys_and_values(x)
+        k = self.turned(k, new)  # kept turned in the cache: a token's position never changes
+        if cache is not None:
+            k, v = cache.append(k, v)
+        return self.attended(q, k, v, mask, new, all_so_far)
+
+    def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
+        """Cross-attention: at a memory, whose keys and values need to be computed only once."""
+        k, v = cache.once(lambda: self.keys_and_values(memory)) if cache else self.keys_and_values(memory)
+        return self.attended(self.queries(x), k, v, mask)
+
+    def attended(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | Tensor | None,
+        queries: range | None = None,
+        keys: range | None = None,
+    ) -> Tensor:
+        """The kernel, with all that it is to take into account. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
+        options: dict[str, object] = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap}
+        if self.position is not None and queries is not None and keys is not None:
+            position, query, key = self.position, as_tensor(queries, q.device), as_tensor(keys, q.device)
+            options["bias"] = position.bias(q, query, key)
+            if position.has_values:
+                options["relative_values"] = lambda weights: position.values(weights, query, key)
+        if self.is_watched:  # then there must be weights to see, of all queries and keys
+            mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
+            return attend_exact(q, k, v, mask, see=self.see, **options)  # type: ignore[arg-type]
+        if isinstance(mask, Mask):
+            return attend_masked(self.attend, q, k, v, mask, **options)
+        return self.attend(q, k, v, mask, **options)  # type: ignore[arg-type]
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.query_norm(self.split(self.query(x)))
 
     def keys_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.split(self.key(y)), self.split(self.value(y))
+        return self.key_norm(self.split(self.key(y))), self.split(self.value(y))
+
+    def turned(self, x_BHTE: Tensor, positions: range) -> Tensor:
+        if self.position is None:
+            return x_BHTE
+        return self.position.rotate(x_BHTE, as_tensor(positions, x_BHTE.device))
 
     def split(self, x_BTD: Tensor) -> Tensor:
         """[B,T,H·E] -> [B,H,T,E].
@@ -62,17 +125,16 @@ class MultiHeadAttention(nn.Module):
         The E numbers of a head lie side by side in D, so `view` must cut D into (H, E); only then may `transpose`
         move H forward. A `view` straight to [B,H,T,E] would cut across positions and mix words up.
         """
-        B, T, D = x_BTD.shape
-        return x_BTD.view(B, T, self.n_heads, D // self.n_heads).transpose(1, 2)
+        B, T, _ = x_BTD.shape
+        return x_BTD.view(B, T, -1, self.d_head).transpose(1, 2)
 
     def merge(self, x_BHTE: Tensor) -> Tensor:
         """[B,H,T,E] -> [B,T,H·E]: the way back; the transposed tensor is copied so that heads lie side by side."""
         return x_BHTE.transpose(1, 2).flatten(2)
 
     @property
-    def kernel(self) -> AttentionKernel:
-        """The fused kernel has no weights to show, so while someone watches them the exact one runs."""
-        return attend_exact if self.scores.is_watched or self.weights.is_watched else self.attend
+    def is_watched(self) -> bool:
+        return self.scores.is_watched or self.weights.is_watched
 
     def see(self, name: str, value: Tensor) -> Tensor:
         """Lead a value inside the kernel through the probe of that name."""

@@ -14,33 +14,41 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+Held = tuple[Tensor, Tensor]
+
 
 class AttentionCache:
-    """Keys and values [B, H, K, E] of one attention module, in buffers that grow by doubling."""
+    """Two tensors of one attention module: keys and values [B, G, K, E], in buffers that grow by doubling.
+
+    Linear attention keeps its two sums here instead.
+    """
 
     def __init__(self, owner: KVCache):
         self.owner = owner
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
+        self.held: Held | None = None
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def length(self) -> int:
+        return self.owner.length
+
+    def append(self, k: Tensor, v: Tensor) -> Held:
         """Put k and v behind what is held; all keys and values so far come back."""
-        start, end = self.owner.length, self.owner.length + k.size(2)
-        self.keys = _with_room(self.keys, k, start, end)
-        self.values = _with_room(self.values, v, start, end)
-        self.keys[:, :, start:end] = k
-        self.values[:, :, start:end] = v
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        start, end = self.length, self.length + k.size(2)
+        keys, values = self.held or (None, None)
+        keys, values = _with_room(keys, k, start, end), _with_room(values, v, start, end)
+        keys[:, :, start:end], values[:, :, start:end] = k, v
+        self.held = keys, values
+        return keys[:, :, :end], values[:, :, :end]
 
-    def once(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Keys and values of a memory that does not change: computed at the first step, kept for the others."""
-        if self.keys is None or self.values is None:
-            self.keys, self.values = compute()
-        return self.keys, self.values
+    def once(self, compute: Callable[[], Held]) -> Held:
+        """What a memory that does not change leaves: computed at the first step, kept for the others."""
+        if self.held is None:
+            self.held = compute()
+        return self.held
 
     def reorder(self, rows: Tensor) -> None:
-        if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
+        if self.held is not None:
+            self.held = self.held[0][rows], self.held[1][rows]
 
 
 class LayerCache:

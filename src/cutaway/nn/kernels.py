@@ -18,7 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cutaway.errors import ConfigError
+
 See = Callable[[str, Tensor], Tensor]
+RelativeValues = Callable[[Tensor], Tensor]
 
 
 def unseen(name: str, value: Tensor) -> Tensor:
@@ -26,7 +29,13 @@ def unseen(name: str, value: Tensor) -> Tensor:
 
 
 class AttentionKernel(Protocol):
-    """q [B,H,Q,E], k and v [B,H,K,E], mask broadcastable to [B,H,Q,K] with True = may attend -> [B,H,Q,E]."""
+    """q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E], where each of the G key-value heads serves H/G heads.
+
+    mask              broadcastable to [B,H,Q,K], True = may attend
+    bias              broadcastable to [B,H,Q,K], added to the scores: what relative positions have to say
+    relative_values   a function of the weights [B,H,Q,K] -> [B,H,Q,E], added to the output (Shaw et al.)
+    cap               above 0, scores are held between -cap and cap
+    """
 
     def __call__(
         self,
@@ -34,30 +43,92 @@ class AttentionKernel(Protocol):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        relative_values: RelativeValues | None = None,
+        cap: float = 0.0,
         dropout: float = 0.0,
         see: See = unseen,
     ) -> Tensor: ...
 
 
 def attend_exact(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, see: See = unseen
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    relative_values: RelativeValues | None = None,
+    cap: float = 0.0,
+    dropout: float = 0.0,
+    see: See = unseen,
 ) -> Tensor:
     """The equation, line by line. `see` is shown the scores and the weights, and may change them."""
-    scores_BHQK = see("scores", q @ k.mT / math.sqrt(q.size(-1)))
+    k, v = for_each_head(k, q.size(1)), for_each_head(v, q.size(1))
+    scores_BHQK = q @ k.mT / math.sqrt(q.size(-1))
+    if cap:
+        scores_BHQK = soft_cap(scores_BHQK, cap)
+    if bias is not None:
+        scores_BHQK = scores_BHQK + bias
+    scores_BHQK = see("scores", scores_BHQK)
     if mask is not None:
         # The lowest finite number rather than -inf: a row of -inf has no softmax, forward or backward.
-        scores_BHQK = scores_BHQK.masked_fill(~mask, torch.finfo(scores_BHQK.dtype).min)
+        scores_BHQK = scores_BHQK.masked_fill(~mask, lowest(scores_BHQK))
     weights_BHQK = scores_BHQK.softmax(dim=-1)
     if mask is not None:
         weights_BHQK = weights_BHQK.masked_fill(~mask, 0.0)
     weights_BHQK = see("weights", weights_BHQK)
     if dropout:
         weights_BHQK = F.dropout(weights_BHQK, dropout)
-    return weights_BHQK @ v
+    heads_BHQE = weights_BHQK @ v
+    return heads_BHQE if relative_values is None else heads_BHQE + relative_values(weights_BHQK)
 
 
 def attend_fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, see: See = unseen
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    relative_values: RelativeValues | None = None,
+    cap: float = 0.0,
+    dropout: float = 0.0,
+    see: See = unseen,
+    causal: bool = False,
 ) -> Tensor:
-    """The same by PyTorch's fused kernel. There are no weights to `see`: that is what makes it fast."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    """The same by PyTorch's fused kernel. There are no weights to `see`: that is what makes it fast.
+
+    `causal` is the causal mask of a whole text, for which the kernel needs no matrix at all.
+    """
+    if cap or relative_values is not None:
+        raise ConfigError("the fused kernel can neither cap scores nor add relative values. Use attend_exact.")
+    added = mask if bias is None else masked_bias(bias, mask)
+    grouped = k.size(1) != q.size(1)
+    heads_BHQE = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=added, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+    )
+    if bias is not None and mask is not None:
+        heads_BHQE = heads_BHQE.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+    return heads_BHQE
+
+
+def soft_cap(scores: Tensor, cap: float) -> Tensor:
+    """cap · tanh(scores / cap): unchanged where small, never beyond ±cap (Gemma 2, 2024)."""
+    return cap * torch.tanh(scores / cap)
+
+
+def for_each_head(x_BGKE: Tensor, n_heads: int) -> Tensor:
+    """Key-value heads repeated for the heads that share them: [B,G,K,E] -> [B,H,K,E].
+
+    G = 2, H = 6      k₀ k₁  ──▶  k₀ k₀ k₀ k₁ k₁ k₁      (Ainslie et al. 2023; G = 1 is Shazeer 2019)
+    """
+    G = x_BGKE.size(1)
+    return x_BGKE if n_heads == G else x_BGKE.repeat_interleave(n_heads // G, dim=1)
+
+
+def masked_bias(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """Bias and mask in one matrix, as the fused kernel takes them."""
+    return bias if mask is None else bias.masked_fill(~mask, lowest(bias))
+
+
+def lowest(x: Tensor) -> float:
+    return torch.finfo(x.dtype).min

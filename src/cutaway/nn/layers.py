@@ -1,4 +1,11 @@
-"""The encoder's and the decoder's layer, and a stack of each: figure 1 of the paper."""
+"""A layer of the encoder or decoder, and a stack of them: figure 1 of the paper.
+
+encoder layer          decoder layer               a decoder alone (GPT)
+
+    feed-forward           feed-forward                feed-forward
+    self-attention         cross-attention ◀─ memory   self-attention, masked
+                           self-attention, masked
+"""
 
 from __future__ import annotations
 
@@ -6,45 +13,24 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from cutaway.errors import DataError
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache, LayerCache
-from cutaway.nn.feedforward import FeedForward
+from cutaway.nn.masks import Mask
 from cutaway.nn.residual import Residual
 
 
-class EncoderLayer(nn.Module):
-    """Look at the whole sentence, then think."""
+class Layer(nn.Module):
+    """Look around, look at the memory (if there is cross-attention), then think."""
 
     def __init__(
         self,
         self_attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: nn.Module,
         self_attention_residual: Residual,
         feed_forward_residual: Residual,
-    ):
-        super().__init__()
-        self.self_attention = self_attention
-        self.self_attention_residual = self_attention_residual
-        self.feed_forward = feed_forward
-        self.feed_forward_residual = feed_forward_residual
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x [B,S,D], mask broadcastable to [B,H,S,S] -> [B,S,D]."""
-        x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask))
-        return self.feed_forward_residual(x, self.feed_forward)
-
-
-class DecoderLayer(nn.Module):
-    """Look at what is written so far, look at the source, then think."""
-
-    def __init__(
-        self,
-        self_attention: MultiHeadAttention,
-        cross_attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        self_attention_residual: Residual,
-        cross_attention_residual: Residual,
-        feed_forward_residual: Residual,
+        cross_attention: MultiHeadAttention | None = None,
+        cross_attention_residual: Residual | None = None,
     ):
         super().__init__()
         self.self_attention = self_attention
@@ -57,36 +43,62 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """x [B,T,D], memory [B,S,D], masks broadcastable to [B,H,T,T] and [B,H,T,S] -> [B,T,D]."""
+        """x [B,T,D], memory [B,S,D] -> [B,T,D]. The masks say what of x, and what of the memory, may be seen."""
         own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
         x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask, cache=own))
-        x = self.cross_attention_residual(x, lambda x: self.cross_attention(x, memory, memory_mask, crossed))
-        return self.feed_forward_residual(x, self.feed_forward)
+        if self.cross_attention is not None and self.cross_attention_residual is not None:
+            cross_attention, memory = self.cross_attention, required(memory)
+            x = self.cross_attention_residual(x, lambda x: cross_attention(x, memory, memory_mask, crossed))
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, tokens_of(x, mask)))
 
 
-class Encoder(nn.Module):
-    """N layers, each with weights of its own, and the norm that ends a pre-norm stack."""
+class ParallelLayer(nn.Module):
+    """Look and think at the same time: x + attention(norm(x)) + feed_forward(norm(x))    (GPT-J, PaLM)
 
-    def __init__(self, layers: Sequence[EncoderLayer], norm: nn.Module):
+    One norm, one residual connection; the sub-layers do not see each other's work until the next layer.
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        residual: Residual,
+        cross_attention: MultiHeadAttention | None = None,
+    ):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.norm = norm
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.residual = residual
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.norm(x)
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+
+        def all_at_once(x: Tensor) -> Tensor:
+            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, tokens_of(x, mask))
+            if self.cross_attention is None:
+                return y
+            return y + self.cross_attention(x, required(memory), memory_mask, crossed)
+
+        return self.residual(x, all_at_once)
 
 
-class Decoder(nn.Module):
-    """As the encoder, with the memory beside it and a cache on request."""
+class Stack(nn.Module):
+    """N layers, each with weights of its own, and the norm that ends a stack whose layers do not end normed."""
 
-    def __init__(self, layers: Sequence[DecoderLayer], norm: nn.Module):
+    def __init__(self, layers: Sequence[Layer | ParallelLayer], norm: nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
@@ -94,11 +106,24 @@ class Decoder(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
         for i, layer in enumerate(self.layers):
-            x = layer(x, memory, mask, memory_mask, cache.layers[i] if cache else None)
+            x = layer(x, mask, memory, memory_mask, cache.layers[i] if cache else None)
         return self.norm(x)
+
+
+def required(memory: Tensor | None) -> Tensor:
+    if memory is None:
+        raise DataError("this model has cross-attention, and was given no memory to look at. Give it one.")
+    return memory
+
+
+def tokens_of(x: Tensor, mask: Mask | None) -> Tensor | None:
+    """Which of x [B,T,D] are tokens and not padding: [B,T]. A mask over keys in a cache knows of more than x."""
+    if mask is None or mask.is_token is None:
+        return None
+    return mask.is_token[:, -x.size(1) :]

@@ -1,5 +1,11 @@
 """Position schemes: how a model that sees a bag of tokens learns their order.
 
+A scheme may act at three places, and overrides the one that it needs:
+
+    embed     on the embedded tokens, once                 sinusoidal, learned
+    rotate    on queries and keys, in every layer          rope
+    bias      on the scores, in every layer                alibi, relative_bias (T5), relative (Shaw)
+
 All take explicit integer positions rather than counting by themselves, so that decoding with a cache, where one
 token comes at a time, is right by construction.
 """
@@ -13,17 +19,34 @@ from torch import Tensor, nn
 
 
 class Position(nn.Module):
-    """The interface, with neutral defaults. A scheme overrides the seam at which it acts."""
+    """The interface, with neutral defaults. By itself it is the scheme "none": order is not told at all.
+
+    (A causal decoder can learn order even so, from how many tokens it may see; an encoder cannot.)
+    """
 
     max_length: int
+    per_layer = False  # True: every layer has one of its own, rather than all sharing one
+    has_values = False  # True: `values` adds to the output of attention, for which the weights must be at hand
 
     def __init__(self, max_length: int):
         super().__init__()
         self.max_length = max_length
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Called once, on the embedded tokens. x [B,T,D], positions [T] or [B,T] -> [B,T,D]."""
+        """Called once, on the embedded tokens. x [B,T,D], positions [T] -> [B,T,D]"""
         return x
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Called on the queries and on the keys of self-attention. x [B,H,T,E], positions [T] -> [B,H,T,E]"""
+        return x
+
+    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        """What is added to the scores. q [B,H,Q,E], positions [Q] and [K] -> broadcastable to [B,H,Q,K]"""
+        return None
+
+    def values(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """With `has_values`: what is added to the output. weights [B,H,Q,K], positions [Q], [K] -> [B,H,Q,E]"""
+        raise NotImplementedError
 
 
 class SinusoidalPosition(Position):
@@ -54,12 +77,127 @@ class LearnedPosition(Position):
         return x + self.table[positions]
 
 
+class RotaryPosition(Position):
+    """Turn each pair of numbers of a query or key by an angle that grows with its position (RoPE, Su et al. 2021).
+
+        (x₂ᵢ, x₂ᵢ₊₁) ─▶ (x₂ᵢ cos θ - x₂ᵢ₊₁ sin θ,  x₂ᵢ sin θ + x₂ᵢ₊₁ cos θ),    θ = pos · base^(-2i/E)
+
+    A dot product of two turned vectors depends on the *difference* of their angles, so attention sees distances.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, d_head: int, max_length: int, base: float = 10_000.0):
+        super().__init__(max_length)
+        angle_TP = angles(max_length, d_head, base)
+        self.register_buffer("cos", angle_TP.cos().to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("sin", angle_TP.sin().to(torch.get_default_dtype()), persistent=False)
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        even, odd = x[..., 0::2], x[..., 1::2]
+        cos, sin = self.cos[positions], self.sin[positions]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+class AlibiPosition(Position):
+    """score(i, j) - m_h · |i - j|: attention fades with distance, in each head at its own rate (Press et al. 2022).
+
+    Nothing is learned, and nothing ends: the line goes on beyond the longest text seen in training. It was made for
+    decoders; an encoder, which looks both ways, cannot tell left from right by a distance without a sign.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int, max_length: int):
+        super().__init__(max_length)
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+
+    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        distance_QK = (query[:, None] - key[None, :]).abs()
+        return -self.slopes[:, None, None] * distance_QK
+
+
+class RelativeBiasPosition(Position):
+    """score(i, j) + b_h[bucket(j - i)]: a learned number for each distance, in buckets (T5, Raffel et al. 2020).
+
+    Near distances have a bucket each, far ones share: the buckets widen like a logarithm up to `max_distance`.
+    A table serves all layers of a stack; a decoder, which only looks back, spends all buckets on the past.
+    """
+
+    def __init__(self, n_heads: int, max_length: int, buckets: int = 32, max_distance: int = 128, causal: bool = False):
+        super().__init__(max_length)
+        self.max_distance, self.causal = max_distance, causal
+        self.table = nn.Parameter(torch.zeros(buckets, n_heads))
+
+    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        bucket_QK = t5_bucket(key[None, :] - query[:, None], self.table.size(0), self.max_distance, self.causal)
+        return self.table[bucket_QK].permute(2, 0, 1)
+
+
+class RelativePosition(Position):
+    """A learned vector for each distance, added to keys and to values (Shaw et al. 2018, equations 3 and 4).
+
+        score(i, j) = q_i · (k_j + a^K[j - i]) / sqrt(E),    output_i = Σ_j weight(i, j) · (v_j + a^V[j - i])
+
+    Distances beyond `clip` share one vector. The sum over j needs the weights, which no fused kernel gives away.
+    """
+
+    per_layer = True
+    has_values = True
+
+    def __init__(self, d_head: int, max_length: int, clip: int = 16):
+        super().__init__(max_length)
+        self.clip = clip
+        self.for_keys = nn.Parameter(torch.zeros(2 * clip + 1, d_head))
+        self.for_values = nn.Parameter(torch.zeros(2 * clip + 1, d_head))
+
+    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        scores_BHQR = q @ self.for_keys.mT / math.sqrt(q.size(-1))  # one for each distance, then dealt out to the keys
+        index_QK = self.index(query, key)
+        return scores_BHQR.gather(-1, index_QK.expand(*q.shape[:-1], -1))
+
+    def values(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        by_distance_BHQR = weights.new_zeros(*weights.shape[:-1], self.for_values.size(0))
+        by_distance_BHQR = by_distance_BHQR.scatter_add(-1, self.index(query, key).expand_as(weights), weights)
+        return by_distance_BHQR @ self.for_values
+
+    def index(self, query: Tensor, key: Tensor) -> Tensor:
+        return (key[None, :] - query[:, None]).clamp(-self.clip, self.clip) + self.clip
+
+
 def sinusoids(length: int, d_model: int) -> Tensor:
     """The table of the paper's sinusoids: sines in even columns, cosines in odd ones. -> [length, D]"""
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angle = position * torch.exp(-math.log(10_000.0) * even / d_model)
-    table = torch.empty(length, d_model, dtype=torch.float64)
-    table[:, 0::2] = angle.sin()
-    table[:, 1::2] = angle.cos()
+    angle_TP = angles(length, d_model)
+    table = torch.stack([angle_TP.sin(), angle_TP.cos()], dim=-1).flatten(1)
     return table.to(torch.get_default_dtype())
+
+
+def angles(length: int, width: int, base: float = 10_000.0) -> Tensor:
+    """pos · base^(-2i/width), for each pair i of columns. -> [length, width / 2] in double precision"""
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    even = torch.arange(0, width, 2, dtype=torch.float64)
+    return position * torch.exp(-math.log(base) * even / width)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for a power of two; else those of the next lower one, and every second of the next."""
+    power = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
+    return slopes if power == n_heads else slopes + alibi_slopes(2 * power)[0::2][: n_heads - power]
+
+
+def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
+    """The bucket of each distance (key minus query). Half of them for exact distances, half for the far ones.
+
+    If the future is in sight as well, one half of all buckets is for it, and the other for the past.
+    """
+    if causal:
+        offset, distance = torch.zeros_like(distance), (-distance).clamp(min=0)
+    else:
+        buckets //= 2
+        offset, distance = (distance > 0) * buckets, distance.abs()
+    exact = buckets // 2
+    growth = torch.log(distance.clamp(min=1) / exact) / math.log(max_distance / exact)
+    far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return offset + torch.where(distance < exact, distance, far)

@@ -1,11 +1,16 @@
-"""The residual connection around every sub-layer. Pre- or post-norm is decided here and nowhere else.
+"""The residual connection around every sub-layer. Where the norm stands is decided here and nowhere else.
 
     post (the paper)                          pre (most models since 2019)
 
     x ──┬──▶ f ──▶ dropout ──▶ + ──▶ norm     x ──┬──▶ norm ──▶ f ──▶ dropout ──▶ +
         └──────────────────────┘                  └───────────────────────────────┘
 
-With post-norm each sub-layer's output is normed, so a stack ends normed. With pre-norm the residual path is
+    sandwich (both, inside the branch)
+
+    x ──┬──▶ norm ──▶ f ──▶ norm ──▶ dropout ──▶ +
+        └────────────────────────────────────────┘
+
+With post-norm each sub-layer's output is normed, so a stack ends normed. With the others the residual path is
 never normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
 """
 
@@ -18,16 +23,17 @@ from torch import Tensor, nn
 from cutaway.nn.probe import Probe
 
 SubLayer = Callable[[Tensor], Tensor]
+MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
     """x plus what a sub-layer makes of it. Probes: `update` is what the sub-layer gives, `stream` what goes on."""
 
-    ends_normed: bool
+    ends_normed = False
 
-    def __init__(self, norm: nn.Module, dropout: float):
+    def __init__(self, make_norm: MakeNorm, dropout: float):
         super().__init__()
-        self.norm = norm
+        self.norm = make_norm()
         self.dropout = nn.Dropout(dropout)
         self.update, self.stream = Probe(), Probe()
 
@@ -44,7 +50,16 @@ class PostNorm(Residual):
 class PreNorm(Residual):
     """x + dropout(f(norm(x)))"""
 
-    ends_normed = False
-
     def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
         return self.stream(x + self.dropout(self.update(sublayer(self.norm(x)))))
+
+
+class SandwichNorm(Residual):
+    """x + dropout(norm₂(f(norm(x)))): no sub-layer can shout, however deep it stands (CogView, Ding et al. 2021)"""
+
+    def __init__(self, make_norm: MakeNorm, dropout: float):
+        super().__init__(make_norm, dropout)
+        self.norm_after = make_norm()
+
+    def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
+        return self.stream(x + self.dropout(self.update(self.norm_after(sublayer(self.norm(x))))))

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cutaway.data.batching import collate
-from cutaway.data.prepare import encode_pairs
+from cutaway.data.batching import collate_pairs
+from cutaway.data.tasks import Encoding, encode_pairs
 from cutaway.evaluate.alignment import Links, alignment_error_rate, links_from_attention, words_of_tokens
 from cutaway.nn.probe import recording
 from cutaway.pipeline import Translator
@@ -71,7 +71,8 @@ def best_head(translator: Translator, pairs: Sequence[AlignedPair], enough: int 
 
 def cross_attention(translator: Translator, pairs: Sequence[AlignedPair]) -> list[NDArray[np.float64]]:
     """The cross-attention weights [B, H, T, S] of each layer while the decoder is led through the right targets."""
-    batch = collate(encode_pairs(translator.tokenizer, pairs), translator.tokenizer).to(translator.device)
+    encoded = encode_pairs(pairs, Encoding(translator.tokenizer))
+    batch = collate_pairs(encoded, translator.tokenizer).to(translator.device)
     with recording(translator.model, KINDS["cross"].format("*")) as seen:
         translator.model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
     return [seen[KINDS["cross"].format(layer)].double().cpu().numpy() for layer in range(len(seen))]

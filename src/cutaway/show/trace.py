@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cutaway.data.batching import collate
-from cutaway.data.prepare import EncodedPair
+from cutaway.data.batching import collate_pairs
+from cutaway.data.tasks import EncodedPair
 from cutaway.nn.probe import recording
 from cutaway.pipeline import Translator
 
@@ -66,7 +66,7 @@ def trace_translation(translator: Translator, source: str, target: str | None = 
         target = translator.translate([source])[0]
     tokenizer = translator.tokenizer
     pair = EncodedPair(tokenizer.encode(source), tokenizer.encode(target))
-    batch = collate([pair], tokenizer).to(translator.device)
+    batch = collate_pairs([pair], tokenizer).to(translator.device)
     with recording(translator.model, "*.weights") as seen:
         translator.model(batch.source, batch.target_in)
     return Trace(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cutaway.config import Config
+from cutaway.config import Config, with_given
 from cutaway.data.batching import BatchStream, plain_batches
 from cutaway.data.prepare import PreparedData, prepare
 from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
@@ -32,8 +32,8 @@ class Training:
 
     trainer: Trainer
     config: Config
-    tokenizer: Tokenizer
-    pairs: int
+    tokenizer: Tokenizer | None
+    examples: int
     left_out: dict[str, int]
 
 
@@ -44,14 +44,17 @@ def begin(
 
     `prepared` is what `prepare(config.data)` gave, if that has been done already.
     """
-    prepared = prepared or prepare(config.data)
+    prepared = prepared or prepare(config.data, config.model.task)
     training = assemble(config, run, prepared, observers)
     run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
-    write_text(run.tokenizer, prepared.tokenizer)
+    if prepared.tokenizer:
+        write_text(run.tokenizer, prepared.tokenizer)
+    if prepared.labels:
+        write_json(run.labels, prepared.labels)
     if config.data.tokenizer == "file":  # its special tokens may have names that nobody could guess
         write_json(run.tokenizer_roles, {ROLE_SETTINGS[role]: name for role, name in prepared.roles.items()})
     write_text(run.config, training.config.to_json())
-    write_json(run.data, {"fingerprint": prepared.fingerprint, "pairs": prepared.pairs})
+    write_json(run.data, {"fingerprint": prepared.fingerprint, "examples": prepared.examples})
     return training
 
 
@@ -60,7 +63,7 @@ def resume(
 ) -> Training:
     """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
     refuse_differences(run.require_started().read_config(), config, run)
-    prepared = prepared or prepare(config.data, run.tokenizer)
+    prepared = prepared or prepare(config.data, config.model.task, run.tokenizer)
     refuse_other_data(run, prepared)
     training = assemble(config, run, prepared, observers)
     training.trainer.resume()
@@ -69,15 +72,16 @@ def resume(
 
 
 def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: Iterable[Observer]) -> Training:
-    tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
-    config = with_vocabulary(config, tokenizer)
+    tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
+    config = with_sizes(config, tokenizer, prepared.labels)
+    task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
     model = build_model(config.model).to(choose_device(config.train.device))
     trainer = Trainer(
         model=model,
-        objective=OBJECTIVES[config.model.family],
-        batches=BatchStream(prepared.train, tokenizer, config.data.batch_tokens, config.train.seed),
-        valid_batches=plain_batches(prepared.valid, tokenizer, config.data.batch_tokens),
+        objective=OBJECTIVES[task],
+        batches=BatchStream(prepared.train, task, tokenizer, budget, config.train.seed),
+        valid_batches=plain_batches(prepared.valid, task, tokenizer, budget),
         schedule=make_schedule(config.train, config.model.d_model),
         config=config.train,
         run=run,
@@ -86,20 +90,22 @@ def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: 
     return Training(trainer, config, tokenizer, len(prepared.train), prepared.left_out)
 
 
-def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
-    given, size = config.model.vocab_size, tokenizer.vocab_size
-    if given not in (0, size):
-        raise ConfigError(
-            f"model.vocab_size = {given}, but the tokenizer has {size} tokens. "
-            "Leave it out of the recipe: it is taken from the tokenizer."
-        )
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
+def with_sizes(config: Config, tokenizer: Tokenizer | None, labels: list[str]) -> Config:
+    """The configuration with what only the data can tell: the sizes of the vocabulary and of the set of labels."""
+    sizes = {"vocab_size": tokenizer.vocab_size if tokenizer else 0, "n_classes": len(labels)}
+    for name, size in sizes.items():
+        given = getattr(config.model, name)
+        if given not in (0, size):
+            raise ConfigError(
+                f"model.{name} = {given}, but the data has {size}. Leave it out of the recipe: it is taken from there."
+            )
+    return dataclasses.replace(config, model=with_given(config.model, **sizes))
 
 
 def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
     before, now = flat(saved), flat(given)
-    if not now["model.vocab_size"]:
-        now["model.vocab_size"] = before["model.vocab_size"]
+    for size in ("model.vocab_size", "model.n_classes"):
+        now[size] = now[size] or before[size]
     differing = [key for key in before if before[key] != now.get(key) and key not in MAY_CHANGE]
     differing = [key for key in differing if not key.startswith("decode.")]
     if differing:
@@ -114,8 +120,8 @@ def refuse_other_data(run: RunFolder, prepared: PreparedData) -> None:
     record = json.loads(run.data.read_text(encoding="utf-8"))
     if record["fingerprint"] != prepared.fingerprint:
         raise RunError(
-            f"the training data is not what {str(run)!r} was started with ({record['pairs']} pairs then, "
-            f"{prepared.pairs} now). Restore it to resume, or train into another folder with --run."
+            f"the training data is not what {str(run)!r} was started with ({record['examples']} examples then, "
+            f"{prepared.examples} now). Restore it to resume, or train into another folder with --run."
         )
 
 

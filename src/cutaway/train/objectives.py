@@ -7,13 +7,21 @@ averages of averages would weigh a token by the batch it happens to be in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from cutaway.data.batching import Batch
+from cutaway.data.batching import Batch, ImageBatch, LabelBatch, PairBatch, TextBatch
+from cutaway.models.balance import balance_losses
 from cutaway.train.losses import smoothed_cross_entropy
+
+
+class Answers(NamedTuple):
+    """What a model said, and what would have been right, wherever it was asked."""
+
+    logits: Tensor  # [N, classes]
+    right: Tensor  # [N]
 
 
 class LossSum(NamedTuple):
@@ -22,27 +30,66 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-Objective = Callable[[nn.Module, Batch, float], LossSum]
+Objective = Callable[[nn.Module, Any], Answers]
 
 
-def translation(model: nn.Module, batch: Batch, label_smoothing: float) -> LossSum:
+def translation(model: nn.Module, batch: PairBatch) -> Answers:
     """Teacher forcing: given the source and the *right* target so far, say the next token, at every place at once."""
     logits_BTV = model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
-    is_token = batch.target_mask
-    loss, nll = smoothed_cross_entropy(logits_BTV[is_token], batch.target_out[is_token], label_smoothing)
+    return Answers(logits_BTV[batch.target_mask], batch.target_out[batch.target_mask])
+
+
+def tokens(model: nn.Module, batch: TextBatch) -> Answers:
+    """Wherever a token is asked about, say which comes next (GPT), which is hidden (BERT), or what its tag is."""
+    logits_BTV = model(batch.ids, batch.mask)
+    return Answers(logits_BTV[batch.asked], batch.answers[batch.asked])
+
+
+def whole_text(model: nn.Module, batch: LabelBatch) -> Answers:
+    return Answers(model(batch.ids, batch.mask), batch.answers)
+
+
+def whole_image(model: nn.Module, batch: ImageBatch) -> Answers:
+    return Answers(model(batch.images), batch.answers)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "translation": translation,
+    "language_model": tokens,
+    "masked_language_model": tokens,
+    "tagging": tokens,
+    "classification": whole_text,
+    "image_classification": whole_image,
+}
+
+
+def loss_of(
+    model: nn.Module, objective: Objective, batch: Batch, label_smoothing: float, balance: float = 0.0
+) -> LossSum:
+    """The loss of a batch; with experts, `balance` times their uneven load comes on top, for each token."""
+    with balance_losses(model) as uneven:
+        answers = objective(model, batch)
+    loss, nll = smoothed_cross_entropy(answers.logits, answers.right, label_smoothing)
+    if uneven:
+        loss = loss + balance * batch.tokens * torch.stack(uneven).sum()
     return LossSum(loss, nll.detach(), batch.tokens)
 
 
+class Measured(NamedTuple):
+    """How a model does on a whole set, without dropout and label smoothing."""
+
+    nll: float  # the mean cross-entropy: its exp is the perplexity
+    accuracy: float  # how often the likeliest answer is right
+
+
 @torch.no_grad()
-def mean_nll(model: nn.Module, objective: Objective, batches: Iterable[Batch]) -> float:
-    """Cross-entropy a token over a whole set, without dropout and label smoothing: its exp is the perplexity."""
+def measure(model: nn.Module, objective: Objective, batches: Iterable[Batch]) -> Measured:
     model.eval()
     device = next(model.parameters()).device
-    nll_sum, tokens = 0.0, 0
+    nll_sum, right, asked = 0.0, 0, 0
     for batch in batches:
-        result = objective(model, batch.to(device), 0.0)
-        nll_sum, tokens = nll_sum + result.nll.item(), tokens + result.tokens
-    return nll_sum / tokens
-
-
-OBJECTIVES: dict[str, Objective] = {"encoder_decoder": translation}
+        logits, answers = objective(model, batch.to(device))
+        nll_sum += smoothed_cross_entropy(logits, answers, 0.0)[1].item()
+        right += int((logits.argmax(dim=-1) == answers).sum())
+        asked += len(answers)
+    return Measured(nll_sum / asked, right / asked)

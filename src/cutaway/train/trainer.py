@@ -19,7 +19,7 @@ from cutaway.errors import Diverged, Interrupted
 from cutaway.evaluate.scores import perplexity
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
-from cutaway.train.objectives import Objective, mean_nll
+from cutaway.train.objectives import Measured, Objective, loss_of, measure
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.schedules import Schedule
 
@@ -29,7 +29,7 @@ class TrainState:
     """Where a training is. With the weights, the optimizer and the random generators it is all there is to save."""
 
     step: int = 0
-    tokens: int = 0  # target tokens seen so far
+    tokens: int = 0  # answers asked for so far: target tokens, labels, tags
     seconds: float = 0.0  # spent training, validation included
     best_loss: float = math.inf
     best_step: int = 0
@@ -52,7 +52,7 @@ class Observer:
 
     def on_start(self, trainer: Trainer) -> None: ...
     def on_step(self, trainer: Trainer, report: StepReport) -> None: ...
-    def on_validation(self, trainer: Trainer, loss: float) -> None: ...
+    def on_validation(self, trainer: Trainer, measured: Measured) -> None: ...
     def on_end(self, trainer: Trainer) -> None: ...
 
 
@@ -101,7 +101,13 @@ class Trainer:
         tokens = sum(batch.tokens for batch in micro_batches)
         loss_sum, nll_sum = 0.0, 0.0
         for batch in micro_batches:
-            result = self.objective(self.model, batch.to(self.device), self.config.label_smoothing)
+            result = loss_of(
+                self.model,
+                self.objective,
+                batch.to(self.device),
+                self.config.label_smoothing,
+                self.config.balance_loss,
+            )
             (result.loss / tokens).backward()
             loss_sum, nll_sum = loss_sum + result.loss.item(), nll_sum + result.nll.item()
         gradient_norm = self.clip_gradients()
@@ -128,17 +134,17 @@ class Trainer:
         step, config = self.state.step, self.config
         last = step == config.steps
         if self.valid_batches and (last or step % config.valid_every == 0):
-            loss = self.validate()
-            if loss < self.state.best_loss:
-                self.state.best_loss, self.state.best_step = loss, step
-            self.tell("on_validation", loss)
+            measured = self.validate()
+            if measured.nll < self.state.best_loss:
+                self.state.best_loss, self.state.best_step = measured.nll, step
+            self.tell("on_validation", measured)
         if last or step % config.save_every == 0 or self.state.best_step == step:
             self.save()
         if step in snapshot_steps(config.steps, config.snapshots):
             checkpoint.save_snapshot(self.run_folder, self.model, step)
 
-    def validate(self) -> float:
-        return mean_nll(self.model, self.objective, self.valid_batches)
+    def validate(self) -> Measured:
+        return measure(self.model, self.objective, self.valid_batches)
 
     def save(self) -> None:
         is_best = self.state.best_step == self.state.step or not self.valid_batches
@@ -180,9 +186,16 @@ class MetricsLog(Observer):
             )
             self.reports.clear()
 
-    def on_validation(self, trainer: Trainer, loss: float) -> None:
-        row = {"step": trainer.state.step, "valid_loss": loss, "valid_perplexity": perplexity(loss)}
-        self.run_folder.append_metrics({**row, "seconds": round(trainer.state.seconds, 3)})
+    def on_validation(self, trainer: Trainer, measured: Measured) -> None:
+        self.run_folder.append_metrics(
+            {
+                "step": trainer.state.step,
+                "valid_loss": measured.nll,
+                "valid_perplexity": perplexity(measured.nll),
+                "valid_accuracy": measured.accuracy,
+                "seconds": round(trainer.state.seconds, 3),
+            }
+        )
 
 
 def mean_over_tokens(values: Sequence[tuple[float, int]]) -> float:

@@ -1,13 +1,13 @@
-"""Corpora that need no download: generated, seeded, with held-out splits that are disjoint by construction.
+"""Corpora that need no download: generated or found on the machine, seeded, with held-out splits that are disjoint.
 
 load_builtin("tinyworld:en-fr", "train", size=40_000)
-load_builtin("reverse", "test", size=500)
+load_builtin("python:tags", "test", size=500)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cutaway.data.builtin.algorithmic import TASKS, algorithmic
 from cutaway.errors import DataError, did_you_mean
@@ -22,7 +22,14 @@ class SentencePair(Protocol):
     def target(self) -> str: ...
 
 
-Load = Callable[[str, int, int], Sequence[SentencePair]]  # split, size, seed
+Load = Callable[[str, int, int], Sequence[Any]]  # split, size, seed
+Words = Callable[[str], list[str]]
+
+
+class Corpus(NamedTuple):
+    kind: str  # of what it is made: pairs, texts, labels, tags or images
+    load: Load
+    words: Words = str.split  # how its texts are cut into words, where that matters
 
 
 def _tinyworld(direction: str) -> Load:
@@ -38,14 +45,44 @@ def _algorithmic(task: str) -> Load:
     return lambda split, size, seed: algorithmic(task, split, size, seed)
 
 
-BUILTIN: dict[str, Load] = {
-    "tinyworld:en-fr": _tinyworld("en-fr"),
-    "tinyworld:en-de": _tinyworld("en-de"),
-    **{task: _algorithmic(task) for task in TASKS},
+def _python(name: str) -> Load:
+    def load(split: str, size: int, seed: int) -> Sequence[Any]:
+        from cutaway.data.builtin import python_source
+
+        return getattr(python_source, name)(split, size, seed)
+
+    return load
+
+
+def _code_words(code: str) -> list[str]:
+    from cutaway.data.builtin.python_source import code_words
+
+    return code_words(code)
+
+
+def _digits(split: str, size: int, seed: int) -> Sequence[Any]:
+    from cutaway.data.builtin.digits import digits
+
+    return digits(split, size, seed)
+
+
+BUILTIN: dict[str, Corpus] = {
+    "tinyworld:en-fr": Corpus("pairs", _tinyworld("en-fr")),
+    "tinyworld:en-de": Corpus("pairs", _tinyworld("en-de")),
+    **{task: Corpus("pairs", _algorithmic(task)) for task in TASKS},
+    "python": Corpus("texts", _python("python_texts")),
+    "python:tags": Corpus("tags", _python("python_tags"), _code_words),
+    "python:expressions": Corpus("labels", _python("python_expressions"), _code_words),
+    "digits": Corpus("images", _digits),
 }
 
 
-def load_builtin(name: str, split: str, size: int, seed: int = 0) -> Sequence[SentencePair]:
+def load_builtin(name: str, split: str, size: int, seed: int = 0) -> Sequence[Any]:
+    """One split of a built-in corpus: Pairs, strings, Labelled, Tagged or Pictures, by the kind of corpus."""
+    return find_corpus(name).load(split, size, seed)
+
+
+def find_corpus(name: str) -> Corpus:
     if name not in BUILTIN:
         raise DataError(f"there is no built-in corpus {name!r}. {did_you_mean(name, BUILTIN)}")
-    return BUILTIN[name](split, size, seed)
+    return BUILTIN[name]

@@ -1,0 +1,334 @@
+"""The corpus that comes with every Python: the source of its own standard library, read in three ways.
+
+python_texts         whole files, for a language model
+python_tags          snippets whose words are tagged keyword, name, string ...: a syntax highlighter that is learned
+python_expressions   one expression and what it does last: "f(x)[0]" takes an item, "f(x[0])" makes a call
+
+What these functions return depends on the Python that runs them: another version has another library.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import os
+import random
+import re
+import sysconfig
+import token as token_types
+import tokenize
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import accumulate, islice
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from cutaway.data.collector import collector_paused
+from cutaway.data.examples import Labelled, Tagged
+from cutaway.errors import DataError, did_you_mean
+
+# A file belongs to a split by a hash of its path, so no file is in two of them, whatever is asked for.
+SPLITS = {"test": range(0, 8), "valid": range(8, 16), "train": range(16, 100)}
+# Not the library itself (what was installed, what tests it), generated tables, and two little-read applications.
+LEFT_OUT = {
+    "site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data", "ensurepip",
+    "encodings", "msilib", "__pycache__",
+}  # fmt: skip
+GENERATED = ("config-", "_sysconfigdata")  # how the names of what the build of Python wrote begin
+
+
+# ---- Files ---------------------------------------------------------------------------------------------------
+
+
+def python_texts(split: str = "train", size: int = 400, seed: int = 0) -> list[str]:
+    """At most `size` source files, whole, in an order drawn with the seed."""
+    return list(islice(_sources(split, seed), size))
+
+
+def _sources(split: str, seed: int = 0) -> Iterator[str]:
+    """The files of one split, read one by one. Those that are empty, not UTF-8 or a copy of another are passed over."""
+    paths, seen = _paths_of(split), set()
+    random.Random(f"python {split} {seed}").shuffle(paths)
+    for path in paths:
+        try:
+            text = (_stdlib() / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if text.strip() and text not in seen:
+            seen.add(text)
+            yield text
+
+
+def _paths_of(split: str) -> list[str]:
+    if split not in SPLITS:
+        raise DataError(f"'python' has no split {split!r}. {did_you_mean(split, SPLITS)}")
+    return [path for path in _library_files() if zlib.crc32(path.encode()) % 100 in SPLITS[split]]
+
+
+def _stdlib() -> Path:
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def _library_files() -> list[str]:
+    """The paths of the library's own modules, relative to it, with forward slashes on every machine."""
+    root = _stdlib()
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in LEFT_OUT and not name.startswith(GENERATED)]
+        modules = [name for name in names if name.endswith(".py") and not name.startswith(GENERATED)]
+        found += [(Path(folder) / name).relative_to(root).as_posix() for name in modules]
+    if not found:
+        raise DataError(
+            f"the standard library of this Python has no .py files (looked in {root}; it may be zipped). "
+            "Use a Python installed with its source, or another corpus."
+        )
+    return sorted(found)
+
+
+# ---- Words ---------------------------------------------------------------------------------------------------
+
+# Knows no Python: which quote opens and which closes, or that "!=" is one operator, is left for a model to learn.
+CODE_WORD = re.compile(r"\w+|\n|[^\w\s]")
+
+
+def code_words(code: str) -> list[str]:
+    """Rough units of any code: runs of word characters, line ends, and every other character that is not blank."""
+    return CODE_WORD.findall(code)
+
+
+def code_word_spans(code: str) -> list[tuple[int, int]]:
+    """Where each of the `code_words` stands in the code: start and end."""
+    return [match.span() for match in CODE_WORD.finditer(code)]
+
+
+# ---- Tags ----------------------------------------------------------------------------------------------------
+
+MAX_SNIPPET_LINES = 12
+MIN_SNIPPET_WORDS = 4
+CLASS_OF_TYPE = {
+    token_types.NUMBER: "number",
+    token_types.STRING: "string",
+    tokenize.COMMENT: "comment",
+    token_types.OP: "operator",
+}
+GOES_ON = {"elif", "else", "except", "finally"}  # at the margin, but inside a statement
+
+
+class Token(NamedTuple):
+    """A token of Python with its class, and where it stands in the code."""
+
+    start: int
+    end: int
+    kind: str
+
+
+class LogicalLine(NamedTuple):
+    """The rows of one statement or header, with the comments above it."""
+
+    first_row: int
+    last_row: int
+    opens: bool  # whether a statement of the file's top level begins here
+
+
+def python_tags(split: str = "train", size: int = 8_000, seed: int = 0) -> list[Tagged]:
+    """At most `size` different snippets: pieces of top-level statements, of some twelve lines or less."""
+    snippets: dict[Tagged, None] = {}
+    for source in _sources(split, seed):
+        for snippet in _snippets(source):
+            if len(snippets) >= size:
+                return list(snippets)
+            snippets.setdefault(snippet)
+    return list(snippets)
+
+
+def tag_code(code: str) -> Tagged:
+    """The `code_words` of whole lines of Python with the BIO tags of its tokens, by the standard `tokenize`."""
+    return _tagged(code, _tokens(code))
+
+
+def _tokens(code: str) -> list[tokenize.TokenInfo]:
+    try:
+        return list(tokenize.generate_tokens(io.StringIO(code).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise DataError(f"this is not Python that can be tagged: {error.args[0]}. Give whole statements.") from None
+
+
+def _snippets(source: str) -> Iterator[Tagged]:
+    try:
+        tokens = _tokens(source)
+    except DataError:
+        return
+    words, tags = _tagged(source, tokens)
+    word_starts = [start for start, _ in code_word_spans(source)]
+    rows = _row_starts(source)
+    for first_row, last_row in _pieces(_logical_lines(tokens)):
+        # The line end that closes the last row is left out: nothing follows it.
+        begin, end = (bisect_left(word_starts, place) for place in (rows[first_row], rows[last_row + 1] - 1))
+        if end - begin >= MIN_SNIPPET_WORDS:
+            yield Tagged(words[begin:end], tags[begin:end])
+
+
+def _tagged(code: str, tokens: list[tokenize.TokenInfo]) -> Tagged:
+    """B- for the first word of a token, I- for its others, O for what is in none, such as the end of a line."""
+    spans = code_word_spans(code)
+    starts = [start for start, _ in spans]
+    tags = ["O"] * len(spans)
+    for start, end, kind in _classified(tokens, _row_starts(code)):
+        first, beyond = bisect_left(starts, start), bisect_left(starts, end)
+        if first < beyond:  # a word such as "1if" holds two tokens, and goes to the first
+            tags[first:beyond] = [f"B-{kind}"] + [f"I-{kind}"] * (beyond - first - 1)
+    return Tagged(tuple(code[start:end] for start, end in spans), tuple(tags))
+
+
+def _row_starts(code: str) -> list[int]:
+    """Where each row begins, counted from row 1 as `tokenize` does, and one row beyond the last."""
+    lengths = (len(line) + 1 for line in code.split("\n"))
+    return [0, *accumulate(lengths, initial=0)]
+
+
+def _classified(tokens: Iterable[tokenize.TokenInfo], rows: list[int]) -> Iterator[Token]:
+    """Tokens that have a class, in order. From Python 3.12 on an f-string comes in parts: here it is one string."""
+    depth = opened = 0
+    before = ""
+    for token in tokens:
+        start, end = (rows[row] + column for row, column in (token.start, token.end))
+        part = token_types.tok_name[token.type].partition("STRING_")[2]  # of FSTRING_START, FSTRING_END and the like
+        if part == "START":
+            opened = opened if depth else start
+            depth += 1
+        elif part == "END":
+            depth -= 1
+        if depth == 0:
+            kind = "string" if part == "END" else _class_of(token, before)
+            if kind:
+                yield Token(opened if part == "END" else start, end, kind)
+        before = token.string
+
+
+def _class_of(token: tokenize.TokenInfo, before: str) -> str | None:
+    if token.type != token_types.NAME:
+        return CLASS_OF_TYPE.get(token.type)
+    if keyword.iskeyword(token.string):
+        return "keyword"
+    return "definition" if before in ("def", "class") else "name"
+
+
+def _logical_lines(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[LogicalLine]:
+    first_row, head, decorated = 0, None, False
+    for token in tokens:
+        if token.type in (token_types.INDENT, token_types.DEDENT, tokenize.NL):
+            continue
+        first_row = first_row or token.start[0]
+        if token.type == token_types.NEWLINE and head:
+            opens = head.start[1] == 0 and head.string not in GOES_ON and not decorated
+            yield LogicalLine(first_row, token.start[0], opens)
+            decorated = head.string == "@"
+            first_row, head = 0, None
+        elif token.type != tokenize.COMMENT:
+            head = head or token
+
+
+def _pieces(lines: Iterable[LogicalLine]) -> Iterator[tuple[int, int]]:
+    """Rows from, to: as many logical lines of one top-level statement as fit. A line too long by itself is left out."""
+    first = last = 0
+    for line in lines:
+        if first and (line.opens or line.last_row - first >= MAX_SNIPPET_LINES):
+            yield first, last
+            first = 0
+        if line.last_row - line.first_row < MAX_SNIPPET_LINES:
+            first, last = first or line.first_row, line.last_row
+    if first:
+        yield first, last
+
+
+# ---- Expressions ---------------------------------------------------------------------------------------------
+
+EXPRESSION_WORDS = range(5, 31)
+TOO_SMALL = (ast.Name, ast.Constant)  # most of what is in a syntax tree
+KINDS: dict[type[ast.AST], str] = {
+    ast.Call: "call",  # f(x)
+    ast.Attribute: "attribute",  # x.name
+    ast.Subscript: "item",  # x[0]
+    ast.BinOp: "arithmetic",  # x + y, also % and | and so on
+    ast.Compare: "comparison",  # x < y, x in y, x is y
+    ast.BoolOp: "logic",  # x and y, x or y
+    ast.Not: "not",  # not x
+    ast.Tuple: "collection",  # (x, y)
+    ast.List: "collection",  # [x, y]
+    ast.Set: "collection",  # {x, y}
+    ast.Dict: "collection",  # {x: y}
+}
+
+
+def python_expressions(split: str = "train", size: int = 12_000, seed: int = 0) -> list[Labelled]:
+    """At most `size` different expressions, labelled with what they do last, the labels as equal as can be.
+
+    The same words in another order do something else, so a model that only counts words cannot do well. Every
+    expression does at least two things, or there would be nothing to decide.
+    """
+    texts = dict(_expressions(split))
+    for heldout in ("test", "valid"):
+        if heldout == split:
+            break
+        # The same expression may stand in several files: it belongs to the first of test, valid and train.
+        texts = {text: kind for text, kind in texts.items() if text not in _expressions(heldout)}
+    draw = random.Random(f"python {split} {seed}")
+    by_kind: dict[str, list[Labelled]] = {kind: [] for kind in KINDS.values()}
+    for text, kind in texts.items():
+        by_kind[kind].append(Labelled(text, kind))
+    for examples in by_kind.values():
+        draw.shuffle(examples)
+    chosen = _balanced(by_kind.values(), size)
+    draw.shuffle(chosen)
+    return chosen
+
+
+def expression_kind(text: str) -> str | None:
+    """What an expression does last, that is, the top of its syntax tree; None where there is no second kind in it."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if isinstance(tree, ast.UnaryOp):
+        top = KINDS.get(type(tree.op))
+    else:
+        top = KINDS.get(type(tree))
+    inside = {KINDS[type(node)] for node in ast.walk(tree) if type(node) in KINDS}
+    return top if len(inside) > 1 else None
+
+
+@cache  # the balance needs them all, and a training asks for its splits one after the other
+def _expressions(split: str) -> dict[str, str]:
+    """Every expression of a split that fits on a line, with its kind."""
+    found: dict[str, str] = {}
+    with collector_paused():
+        for text in (text for source in _sources(split) for text in _one_line_expressions(source)):
+            if text not in found and len(code_words(text)) in EXPRESSION_WORDS and (kind := expression_kind(text)):
+                found[text] = kind
+    return found
+
+
+def _one_line_expressions(source: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return
+    rows = source.encode().split(b"\n")  # ast counts columns in bytes
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and not isinstance(node, TOO_SMALL) and node.lineno == node.end_lineno:
+            yield rows[node.lineno - 1][node.col_offset : node.end_col_offset].decode(errors="replace")
+
+
+def _balanced(groups: Iterable[list[Labelled]], size: int) -> list[Labelled]:
+    """Equal shares. What a small group lacks is spread over the larger ones, up to twice the middle one's number."""
+    chosen: list[Labelled] = []
+    ascending = sorted(filter(None, groups), key=len)
+    most = 2 * int(median(map(len, ascending))) if ascending else 0
+    for i, group in enumerate(ascending):
+        share = -(-(size - len(chosen)) // (len(ascending) - i))
+        chosen += group[: min(share, most)]
+    return chosen

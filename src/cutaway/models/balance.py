@@ -1,0 +1,20 @@
+"""The load-balancing losses of a model's experts, gathered through their probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from cutaway.nn.experts import Experts
+from cutaway.nn.probe import watching
+
+
+@contextmanager
+def balance_losses(model: nn.Module) -> Iterator[list[Tensor]]:
+    """A list that holds, after a forward in the block, one loss for each mixture of experts in the model."""
+    losses: list[Tensor] = []
+    mixtures = [module for module in model.modules() if isinstance(module, Experts)]
+    with watching({str(i): (mixture.balance, losses.append) for i, mixture in enumerate(mixtures)}):
+        yield losses

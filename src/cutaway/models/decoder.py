@@ -1,0 +1,67 @@
+"""A decoder alone: GPT. It reads what is written so far and says what comes next."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from cutaway.nn.cache import KVCache
+from cutaway.nn.embedding import InputEmbedding
+from cutaway.nn.heads import LanguageHead
+from cutaway.nn.layers import Stack
+from cutaway.nn.masks import Causal, Mask, Rule
+
+
+class DecoderOnly(nn.Module):
+    """p(text), one token at a time.
+
+        ids ──▶ embedding ──▶ decoder ──▶ head ──▶ logits
+                                 ▲
+                               memory (only if its layers have cross-attention: an image, a table, another language)
+
+    Token masks are True at tokens and False at padding; None means that there is no padding.
+    """
+
+    def __init__(self, embedding: InputEmbedding, decoder: Stack, head: LanguageHead, rules: tuple[Rule, ...] = ()):
+        super().__init__()
+        self.embedding = embedding
+        self.decoder = decoder
+        self.head = head
+        self.rules = rules
+
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """ids [B,T] -> logits [B,T,V]: at each position, for the token that comes next."""
+        return self.head(self.decode(ids, mask, memory, memory_mask))
+
+    def decode(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """ids [B,T], memory [B,S,D] -> x [B,T,D].
+
+        With a cache, ids are only what is new, while the mask covers all that the cache then holds.
+        """
+        start = cache.length if cache else 0
+        end = start + ids.size(1)
+        x_BTD = self.decoder(
+            self.embedding(ids, start),
+            Mask(range(start, end), range(end), (Causal(), *self.rules), mask),
+            memory,
+            None if memory is None else Mask(range(start, end), range(memory.size(1)), is_token=memory_mask),
+            cache,
+        )
+        if cache:
+            cache.advance(ids.size(1))
+        return x_BTD
+
+    def new_cache(self) -> KVCache:
+        return KVCache(len(self.decoder.layers))

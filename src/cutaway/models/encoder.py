@@ -1,0 +1,35 @@
+"""An encoder alone: BERT. It reads a whole text at once and says something about it, or about each of its tokens."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from cutaway.nn.embedding import InputEmbedding
+from cutaway.nn.heads import ClassHead
+from cutaway.nn.layers import Stack
+from cutaway.nn.masks import Mask, Rule
+
+
+class EncoderOnly(nn.Module):
+    """ids ──▶ embedding ──▶ encoder ──▶ head ──▶ logits
+
+    The head is a MaskedLanguageHead (which token was hidden here?), a TagHead (of what kind is each token?) or a
+    ClassHead (of what kind is the whole?). Token masks are True at tokens and False at padding.
+    """
+
+    def __init__(self, embedding: InputEmbedding, encoder: Stack, head: nn.Module, rules: tuple[Rule, ...] = ()):
+        super().__init__()
+        self.embedding = embedding
+        self.encoder = encoder
+        self.head = head
+        self.rules = rules
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """ids [B,T] -> logits: [B,T,V] of the vocabulary, [B,T,C] of the tags, or [B,C] of the classes."""
+        x_BTD = self.encode(ids, mask, segments)
+        return self.head(x_BTD, mask) if isinstance(self.head, ClassHead) else self.head(x_BTD)
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """ids [B,T] -> x [B,T,D]: each token, with all that it has learned of the others."""
+        everywhere = range(ids.size(1))
+        return self.encoder(self.embedding(ids, segments=segments), Mask(everywhere, everywhere, self.rules, mask))

@@ -1,0 +1,31 @@
+"""The Vision Transformer: an encoder that reads an image as if its patches were words (Dosovitskiy et al. 2021)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from cutaway.nn.embedding import PatchEmbedding
+from cutaway.nn.heads import ClassHead
+from cutaway.nn.layers import Stack
+from cutaway.nn.masks import Mask, Rule
+
+
+class VisionTransformer(nn.Module):
+    """images ──▶ patches ──▶ encoder ──▶ head ──▶ logits"""
+
+    def __init__(self, embedding: PatchEmbedding, encoder: Stack, head: ClassHead, rules: tuple[Rule, ...] = ()):
+        super().__init__()
+        self.embedding = embedding
+        self.encoder = encoder
+        self.head = head
+        self.rules = rules
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images [B,C,H,W] -> logits [B, classes]"""
+        return self.head(self.encode(images))
+
+    def encode(self, images: Tensor) -> Tensor:
+        """images [B,C,H,W] -> x [B,N,D]: each patch, with all that it has learned of the others."""
+        x_BND = self.embedding(images)
+        everywhere = range(x_BND.size(1))
+        return self.encoder(x_BND, Mask(everywhere, everywhere, self.rules))

@@ -1,0 +1,124 @@
+"""Linear attention: a feature map instead of the softmax, so that keys can be summed up before a query comes.
+
+    softmax:   out_i = Σ_j exp(q_i·k_j) v_j / Σ_j exp(q_i·k_j)              every query meets every key: n²
+    linear:    out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)           one sum serves all queries: n
+
+                              S [E,E]             z [E]                     φ(x) = elu(x) + 1
+
+A causal model adds to S and z token by token, so in decoding the two are all the memory there is: a recurrent
+network after all (Katharopoulos et al. 2020, "Transformers are RNNs", equations 8 to 12 and 18 to 20).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cutaway.errors import ConfigError
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.cache import AttentionCache
+from cutaway.nn.kernels import See, for_each_head
+from cutaway.nn.masks import Causal, Mask
+
+CHUNK = 64  # tokens that meet each other directly; what came before them is summed up
+
+
+class Sums(NamedTuple):
+    """All that linear attention remembers of the keys and values so far."""
+
+    S: Tensor  # [B,H,E,E]: Σ φ(k) vᵀ
+    z: Tensor  # [B,H,E]: Σ φ(k)
+
+    def add(self, k: Tensor, v: Tensor) -> Sums:
+        return Sums(self.S + k.mT @ v, self.z + k.sum(dim=2))
+
+
+class LinearAttention(MultiHeadAttention):
+    """Multi-head attention with the linear kernel; its cache holds sums instead of keys and values."""
+
+    def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
+        q, (k, v) = feature(self.queries(x)), self.features_and_values(x)
+        causal, is_token = understood(mask)
+        if self.is_watched and cache is None:
+            return attend_quadratic(q, k, v, mask, self.see)
+        if is_token is not None:
+            k = k * is_token[:, None, -k.size(2) :, None]  # padding adds nothing to the sums
+        if not causal:
+            return look_up(q, nothing(q, v).add(k, v))
+        heads, sums = attend_causal(q, k, v, Sums(*cache.held) if cache and cache.held else nothing(q, v))
+        if cache:
+            cache.held = sums
+        return heads
+
+    def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
+        q, is_token = feature(self.queries(x)), understood(mask)[1]
+        if self.is_watched:
+            return attend_quadratic(q, *self.features_and_values(memory), mask, self.see)
+
+        def summed() -> Sums:
+            k, v = self.features_and_values(memory)
+            return nothing(q, v).add(k if is_token is None else k * is_token[:, None, :, None], v)
+
+        return look_up(q, Sums(*cache.once(summed)) if cache else summed())
+
+    def features_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self.keys_and_values(y)
+        return for_each_head(feature(k), self.n_heads), for_each_head(v, self.n_heads)
+
+
+def feature(x: Tensor) -> Tensor:
+    """φ(x) = elu(x) + 1: always positive, so that weights are."""
+    return F.elu(x) + 1
+
+
+def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, Sums]:
+    """Chunk by chunk: directly among its tokens, through the sums to all before. q, k, v and result [B,H,T,E]
+
+    Decoding is the same with a chunk of one token.
+    """
+    parts = []
+    for start in range(0, q.size(2), CHUNK):
+        q_c, k_c, v_c = (x[:, :, start : start + CHUNK] for x in (q, k, v))
+        weights_QK = (q_c @ k_c.mT).tril()
+        above = weights_QK @ v_c + q_c @ sums.S
+        below = weights_QK.sum(dim=-1, keepdim=True) + q_c @ sums.z[..., None]
+        parts.append(divided(above, below))
+        sums = sums.add(k_c, v_c)
+    return torch.cat(parts, dim=2), sums
+
+
+def look_up(q: Tensor, sums: Sums) -> Tensor:
+    """What the sums hold for each query."""
+    return divided(q @ sums.S, q @ sums.z[..., None])
+
+
+def attend_quadratic(q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, see: See) -> Tensor:
+    """The same with all weights written out, for those who want to look at them."""
+    scores_BHQK = see("scores", q @ k.mT)
+    allowed = mask.dense(q.device) if isinstance(mask, Mask) else mask
+    if allowed is not None:
+        scores_BHQK = scores_BHQK.masked_fill(~allowed, 0.0)
+    weights_BHQK = see("weights", divided(scores_BHQK, scores_BHQK.sum(dim=-1, keepdim=True)))
+    return weights_BHQK @ v
+
+
+def divided(above: Tensor, below: Tensor) -> Tensor:
+    """above / below; where a query may attend to nothing both are 0, and so is the result."""
+    return above / below.masked_fill(below == 0, 1.0)  # not a tiny number: its gradient would be huge, and times 0 NaN
+
+
+def nothing(q: Tensor, v: Tensor) -> Sums:
+    B, H, _, E = q.shape
+    return Sums(q.new_zeros(B, H, E, v.size(-1)), q.new_zeros(B, H, E))
+
+
+def understood(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:
+    """Whether the past alone may be seen, and which keys are tokens: no other mask can be told to a sum."""
+    if mask is None:
+        return False, None
+    if not isinstance(mask, Mask) or not set(mask.rules) <= {Causal()}:
+        raise ConfigError(f"linear attention knows padding and causality, and no other mask; it was given {mask}.")
+    return Causal() in mask.rules, mask.is_token
