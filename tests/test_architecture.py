@@ -22,6 +22,7 @@ ROOMS = {
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn.probe", "data", "evaluate", "pipeline", "runs"},
     "cli": {"models", "data", "evaluate", "train", "pipeline", "measure", "show", "runs", "__init__"},
+    "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before
 }
 FOR_EVERYONE = {"config", "errors"}

@@ -22,6 +22,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cutaway.errors import ConfigError, did_you_mean
 
+PositionName = Literal["sinusoidal", "learned", "rope", "alibi", "relative_bias", "relative", "none"]
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -53,7 +55,7 @@ class ModelConfig:
     qk_norm: bool = False  # norm queries and keys, head by head
     cross_attention: bool = False  # a decoder alone that also looks at a memory; an encoder_decoder always does
 
-    position: Literal["sinusoidal", "learned", "rope", "alibi", "relative_bias", "relative", "none"] = "sinusoidal"
+    position: PositionName = "sinusoidal"
     rope_base: float = 10_000.0
     relative_buckets: int = 32  # relative_bias: how many numbers a head learns
     relative_distance: int = 128  # relative_bias: distances beyond share the last bucket
@@ -137,11 +139,11 @@ class Refusal:
             raise ConfigError(f"{given[0]} and {given[1]} cannot go together: {self.why}. {self.remedy}.")
 
 
-BIASED = ("alibi", "relative_bias", "relative")
+AT_THE_INPUT = ("sinusoidal", "learned", "none")  # schemes that do nothing inside attention
+INSIDE = tuple(name for name in get_args(PositionName) if name not in AT_THE_INPUT)
 REFUSALS = (
-    Refusal(("attention", ("linear",)), ("position", BIASED), "linear attention has no scores to add to",
-            'Use position = "sinusoidal" or "learned", or attention = "full"'),
-    Refusal(("attention", ("linear",)), ("position", ("rope",)), "its feature map undoes what the rotation says",
+    Refusal(("attention", ("linear",)), ("position", INSIDE),
+            "linear attention has no scores to add to, and its feature map undoes a rotation",
             'Use position = "sinusoidal" or "learned", or attention = "full"'),
     Refusal(("attention", ("linear",)), ("attention_kernel", ("exact",)), "linear attention is a kernel of its own",
             "Leave attention_kernel out"),
@@ -267,11 +269,13 @@ class DataConfig:
     # A longer training example is left out, and counted; a language model's texts are cut into pieces so long.
     max_tokens: int = 256
     batch_tokens: int = 2_048  # tokens a batch, padding included (of the target, if there is one); or images a batch
+    distortion: float = 0.0  # images: how far each is turned, stretched and shifted in training, anew every time
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("size", "heldout_size", "vocab_size", "max_tokens", "batch_tokens"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
+        require(self.distortion >= 0, self, "distortion", "must not be negative (0 leaves images as they are)")
         if self.corpus and self.train:
             raise ConfigError(
                 f"data.corpus = {self.corpus!r} and data.train = {list(self.train)} are both given; a run has one "
@@ -296,12 +300,13 @@ class TrainConfig:
     seed: int = 1
     device: str = "auto"  # "auto": CUDA if there is one, else the CPU
     label_smoothing: float = 0.1
-    optimizer: Literal["adam"] = "adam"
+    optimizer: Literal["adam", "adamw"] = "adam"
+    weight_decay: float = 0.01  # adamw: how much of each matrix is taken off at each step, times the learning rate
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
-    schedule: Literal["noam", "constant"] = "noam"
-    lr: float = 1.0  # noam: a factor on the paper's schedule; constant: the learning rate itself
+    schedule: Literal["noam", "cosine", "constant"] = "noam"
+    lr: float = 1.0  # noam: a factor on the paper's schedule; cosine: the peak; constant: the learning rate itself
     warmup: int = 4_000
     clip_norm: float = 1.0  # 0: no clipping
     balance_loss: float = 0.01  # with model.experts: how much an uneven load of the experts counts
@@ -315,7 +320,7 @@ class TrainConfig:
         check_types(self)
         for name in ("steps", "log_every", "valid_every", "save_every", "keep"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
-        for name in ("warmup", "clip_norm", "balance_loss", "snapshots", "seed"):
+        for name in ("weight_decay", "warmup", "clip_norm", "balance_loss", "snapshots", "seed"):
             require(getattr(self, name) >= 0, self, name, "must not be negative")
         require(0 <= self.label_smoothing < 1, self, "label_smoothing", "must be at least 0 and below 1")
         require(self.lr > 0, self, "lr", "must be positive")
@@ -327,11 +332,13 @@ class TrainConfig:
                 f"train.schedule = 'noam' divides by train.warmup, which is {self.warmup}. "
                 "Set warmup to at least 1, or schedule = 'constant'."
             )
+        if self.optimizer == "adam":
+            refuse_unread(self, ("weight_decay",), "train.optimizer = 'adam' has none; use 'adamw'")
         if self.schedule == "constant":
             refuse_unread(self, ("warmup",), "train.schedule = 'constant' has no warmup")
-        if self.schedule == "constant" and self.lr >= 0.1:
+        if self.schedule != "noam" and self.lr >= 0.1:
             raise ConfigError(
-                f"train.schedule = 'constant' takes train.lr = {self.lr} as the learning rate itself, and Adam "
+                f"train.schedule = {self.schedule!r} takes train.lr = {self.lr} as the learning rate itself, and Adam "
                 "diverges at such a rate. Set lr to about 1e-3, or schedule = 'noam', where lr is a factor."
             )
 
@@ -376,6 +383,7 @@ class Config:
             refuse_unread(self.data, of_text, "model.family = 'vision' reads images")
         else:
             check_lengths(self.data, self.model.max_length)
+            refuse_unread(self.data, ("distortion",), f"model.family = {self.model.family!r} reads text")
         for split in ("train", "valid", "test"):
             check_files(self.data, split, self.model.task)
         if not self.model.experts:

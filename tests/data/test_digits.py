@@ -3,7 +3,10 @@ import sys
 import numpy as np
 import pytest
 
-from cutaway.data.builtin.digits import SPLITS, digits, distort
+from cutaway.data.batching import BatchStream, distorted, plain_batches
+from cutaway.data.builtin.digits import SPLITS, digit_sums, digits
+from cutaway.data.distort import distort
+from cutaway.data.tasks import EncodedPicture
 from cutaway.errors import DataError, MissingExtra
 
 
@@ -15,39 +18,82 @@ def test_the_splits_are_the_file_cut_in_order():
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    pictures = digits("train", 1197) + digits("valid", 10**6) + digits("test", 10**6)
-    assert np.array_equal(stacked(pictures)[:, 0] * 16, data.images)
-    assert [picture.label for picture in pictures] == [str(label) for label in data.target]
+    for split, part in SPLITS.items():
+        pictures = digits(split, 10**6)
+        found = sorted((picture.label, (picture.pixels[0] * 16).tolist()) for picture in pictures)
+        assert found == sorted(
+            (str(t), image.tolist()) for t, image in zip(data.target[part], data.images[part], strict=True)
+        )
+    assert stacked(digits("test", 5)).shape == (5, 1, 8, 8)
+    assert stacked(digits("test", 5)).dtype == np.float32
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_size_means_at_most(split):
+def test_size_means_at_most_and_the_seed_draws_the_order(split):
     assert len(digits(split, 50)) == 50
-    assert len(digits(split, 5_000)) == {"train": 5_000, "valid": 200, "test": 400}[split]
+    assert len(digits(split, 5_000)) == {"train": 1197, "valid": 200, "test": 400}[split]
+    assert np.array_equal(stacked(digits(split, 50)), stacked(digits(split, 50)))
+    assert not np.array_equal(stacked(digits(split, 50)), stacked(digits(split, 50, seed=1)))
 
 
-def test_distorted_copies_follow_the_originals():
-    originals, pictures = digits("train", 1197), digits("train", 3_000)
-    assert np.array_equal(stacked(pictures[:1197]), stacked(originals))
-    pixels = stacked(pictures)
-    assert pixels.shape == (3_000, 1, 8, 8)
-    assert pixels.dtype == np.float32
-    assert pixels.min() >= 0
-    assert pixels.max() <= 1
-    assert len(np.unique(pixels.reshape(3_000, -1), axis=0)) > 2_990
-    assert {picture.label for picture in pictures} == set("0123456789")
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_sum_is_of_two_digits_of_its_split(split):
+    """Each of the four quarters is empty or a picture of the split, and the label adds up those two."""
+    known = {p.pixels.tobytes(): int(p.label) for p in digits(split, 10**6)}
+    pictures = digit_sums(split, 60)
+    assert len(pictures) == 60
+    for picture in pictures:
+        quarters = [picture.pixels[:, r : r + 8, c : c + 8] for r in (0, 8) for c in (0, 8)]
+        shown = [known[np.ascontiguousarray(q).tobytes()] for q in quarters if q.any()]
+        assert len(shown) == 2
+        assert str(sum(shown)) == picture.label
+    assert np.array_equal(stacked(pictures), stacked(digit_sums(split, 60)))
+    assert not np.array_equal(stacked(pictures), stacked(digit_sums(split, 60, seed=1)))
 
 
-def test_distortion_is_drawn_with_the_seed():
-    last = [stacked(digits("train", 1_300, seed))[-100:] for seed in (0, 0, 1)]
-    assert np.array_equal(last[0], last[1])
-    assert not np.array_equal(last[0], last[2])
+def test_distorted_pictures_are_like_the_originals_but_not_the_same():
+    pixels = stacked(digits("train", 300))[:, 0]
+    draw = np.random.default_rng(0)
+    once, again = distort(pixels, draw), distort(pixels, draw)
+    assert once.shape == pixels.shape
+    assert once.dtype == np.float32
+    assert once.min() >= 0
+    assert once.max() <= 1
+    assert not np.array_equal(once, again)
+    assert np.array_equal(once, distort(pixels, np.random.default_rng(0)))
+    assert np.allclose(distort(pixels, draw, strength=0.0), pixels, atol=1e-6)
+    likeness = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(pixels, once, strict=True)]
+    assert np.mean(likeness) > 0.8
+
+
+def test_a_stream_distorts_anew_every_epoch_and_the_same_when_resumed():
+    examples = [EncodedPicture(picture.pixels, int(picture.label)) for picture in digits("train", 8)]
+
+    def stream():
+        return BatchStream(examples, "image_classification", None, 8, seed=1, distortion=1.0)
+
+    one = stream()
+    first, second = next(one), next(one)
+    assert not np.allclose(np.sort(first.images.numpy().sum((1, 2, 3))), np.sort(second.images.numpy().sum((1, 2, 3))))
+    other = stream()
+    other.set_position({"epoch": 0, "next_batch": 1})
+    assert np.array_equal(next(other).images, second.images)
+    plain = plain_batches(examples, "image_classification", None, 8)[0]
+    assert sorted(plain.images.numpy().sum((1, 2, 3))) == sorted(p.pixels.sum() for p in examples)
+
+
+def test_the_channels_of_a_picture_are_distorted_together():
+    pixels = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
+    coloured = [EncodedPicture(np.repeat(p, 3, axis=0), 0) for p in pixels]
+    for picture in distorted(coloured, np.random.default_rng(1), 1.0):
+        assert np.array_equal(picture.pixels[0], picture.pixels[1])
+        assert np.array_equal(picture.pixels[0], picture.pixels[2])
 
 
 class Fixed:
     """Draws the same number for every picture: a turn, then a stretch, then a shift."""
 
-    def __init__(self, turn=0.0, stretch=1.0, shift=(0.0, 0.0)):
+    def __init__(self, turn=0.0, stretch=0.0, shift=(0.0, 0.0)):
         self.values = iter([turn, stretch, shift])
 
     def uniform(self, low, high, shape):

@@ -57,6 +57,17 @@ def test_noam_peaks_at_the_end_of_the_warmup():
     assert max(range(1, 500), key=schedule) == 40
 
 
+@given(st.integers(1, 1_000), st.integers(0, 400))
+def test_cosine_climbs_then_falls_to_nothing(step, warmup):
+    schedule = make_schedule(TrainConfig(schedule="cosine", lr=0.01, warmup=warmup, steps=1_000), 64)
+    if step < warmup:
+        expected = 0.01 * step / warmup
+    else:
+        expected = 0.01 * math.cos(math.pi / 2 * (step - warmup) / (1_000 - warmup)) ** 2  # half angle
+    assert schedule(step) == pytest.approx(expected, abs=1e-12)
+    assert schedule(1_000) == pytest.approx(0, abs=1e-12)
+
+
 def test_constant():
     assert make_schedule(TrainConfig(schedule="constant", lr=0.002), 64)(77) == 0.002
 
@@ -70,6 +81,21 @@ def test_adam_has_the_papers_settings():
     optimizer = OPTIMIZERS["adam"](tiny_model(), TrainConfig())
     assert optimizer.defaults["betas"] == (0.9, 0.98)
     assert optimizer.defaults["eps"] == 1e-9
+
+
+@pytest.mark.usefixtures("double")
+def test_adamw_decays_matrices_alone():
+    """With no gradient to follow, a matrix shrinks by lr · decay at each step, and a bias stays."""
+    model = tiny_model()
+    optimizer = OPTIMIZERS["adamw"](model, TrainConfig(optimizer="adamw", weight_decay=0.5))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        assert torch.allclose(p, before[name] * (0.95 if p.dim() > 1 else 1.0), atol=1e-12), name
 
 
 @pytest.mark.usefixtures("double")

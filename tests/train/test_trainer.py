@@ -135,6 +135,14 @@ def test_more_steps_may_be_asked_for(tmp_path):
     assert same(weights(whole.trainer), weights(longer.trainer))
 
 
+def test_a_schedule_that_knows_its_end_cannot_be_made_longer(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    cosine = {"schedule": "cosine", "lr": 1e-3}
+    begin(small_recipe(**cosine), run).trainer.run()
+    with pytest.raises(ConfigError, match="train.steps was 12, now 20"):
+        resume(small_recipe(**cosine, steps=20), run)
+
+
 def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
     run = RunFolder(tmp_path / "run")
     recipe = small_recipe()

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutaway.data.distort import distort
 from cutaway.data.tasks import (
     NO_TAG,
     Encoded,
@@ -160,6 +161,14 @@ def collate_pictures(examples: Sequence[EncodedPicture], tokenizer: object = Non
     )
 
 
+def distorted(examples: Sequence[Any], draw: np.random.Generator, strength: float) -> list[Any]:
+    """The same pictures, each of them turned, stretched and shifted a little; all channels in the same way."""
+    pixels_NCHW = np.stack([example.pixels for example in examples])
+    seed = draw.integers(2**32)
+    channels = [distort(pixels_NCHW[:, c], np.random.default_rng(seed), strength) for c in range(pixels_NCHW.shape[1])]
+    return [EncodedPicture(p, e.label) for p, e in zip(np.stack(channels, axis=1), examples, strict=True)]
+
+
 COLLATE: dict[str, Collate] = {
     "translation": collate_pairs,
     "language_model": collate_pieces,
@@ -216,10 +225,22 @@ def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer |
 
 
 class BatchStream:
-    """Batches without end, epoch after epoch, from a position that can be saved and set."""
+    """Batches without end, epoch after epoch, from a position that can be saved and set.
 
-    def __init__(self, examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int, seed: int):
+    With `distortion` above 0, pictures are distorted anew each time that they are drawn.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Encoded],
+        task: str,
+        tokenizer: Tokenizer | None,
+        budget: int,
+        seed: int,
+        distortion: float = 0.0,
+    ):
         self.examples, self.tokenizer, self.budget, self.seed = examples, tokenizer, budget, seed
+        self.distortion = distortion
         self.collate = COLLATE[task]
         self.epoch, self.next_batch = 0, 0
         self._order: tuple[int, list[list[int]]] | None = None
@@ -229,9 +250,12 @@ class BatchStream:
             self.epoch, self.next_batch = self.epoch + 1, 0
         indices = self.order[self.next_batch]
         self.next_batch += 1
-        # what a batch hides follows from its place, so that a resumed run hides the same
+        # what a batch hides or distorts follows from its place, so that a resumed run does the same
         draw = np.random.default_rng([self.seed, self.epoch, self.next_batch])
-        return self.collate([self.examples[i] for i in indices], self.tokenizer, draw)  # type: ignore[arg-type]
+        examples = [self.examples[i] for i in indices]
+        if self.distortion:
+            examples = distorted(examples, draw, self.distortion)
+        return self.collate(examples, self.tokenizer, draw)  # type: ignore[arg-type]
 
     def __iter__(self) -> BatchStream:
         return self

@@ -80,7 +80,7 @@ def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: 
     trainer = Trainer(
         model=model,
         objective=OBJECTIVES[task],
-        batches=BatchStream(prepared.train, task, tokenizer, budget, config.train.seed),
+        batches=BatchStream(prepared.train, task, tokenizer, budget, config.train.seed, config.data.distortion),
         valid_batches=plain_batches(prepared.valid, task, tokenizer, budget),
         schedule=make_schedule(config.train, config.model.d_model),
         config=config.train,
@@ -106,7 +106,9 @@ def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
     before, now = flat(saved), flat(given)
     for size in ("model.vocab_size", "model.n_classes"):
         now[size] = now[size] or before[size]
-    differing = [key for key in before if before[key] != now.get(key) and key not in MAY_CHANGE]
+    # a cosine is drawn out to the last step, so another number of steps is another schedule
+    may_change = MAY_CHANGE - {"train.steps"} if saved.train.schedule == "cosine" else MAY_CHANGE
+    differing = [key for key in before if before[key] != now.get(key) and key not in may_change]
     differing = [key for key in differing if not key.startswith("decode.")]
     if differing:
         shown = "; ".join(f"{key} was {before[key]!r}, now {now[key]!r}" for key in differing)

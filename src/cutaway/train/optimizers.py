@@ -18,6 +18,18 @@ def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     return eager(torch.optim.Adam)(model.parameters(), lr=0.0, betas=betas, eps=config.epsilon, fused=True)
 
 
+def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam with weight decay apart from the gradient (Loshchilov & Hutter 2019), on matrices alone.
+
+    Biases and norms have a size that means something; to pull them towards zero would only hurt.
+    """
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    betas = (config.beta1, config.beta2)
+    return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
+
+
 @cache
 def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """The same optimizer, without the wrappers by which torch prepares its methods for torch.compile.
@@ -29,7 +41,7 @@ def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimi
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]] = {"adam": adam}
+OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]] = {"adam": adam, "adamw": adamw}
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

@@ -60,10 +60,13 @@ def _code_words(code: str) -> list[str]:
     return code_words(code)
 
 
-def _digits(split: str, size: int, seed: int) -> Sequence[Any]:
-    from cutaway.data.builtin.digits import digits
+def _digits(name: str) -> Load:
+    def load(split: str, size: int, seed: int) -> Sequence[Any]:
+        from cutaway.data.builtin import digits
 
-    return digits(split, size, seed)
+        return getattr(digits, name)(split, size, seed)
+
+    return load
 
 
 BUILTIN: dict[str, Corpus] = {
@@ -73,7 +76,8 @@ BUILTIN: dict[str, Corpus] = {
     "python": Corpus("texts", _python("python_texts")),
     "python:tags": Corpus("tags", _python("python_tags"), _code_words),
     "python:expressions": Corpus("labels", _python("python_expressions"), _code_words),
-    "digits": Corpus("images", _digits),
+    "digits": Corpus("images", _digits("digits")),
+    "digits:sums": Corpus("images", _digits("digit_sums")),
 }
 
 

@@ -1,0 +1,5 @@
+"""python -m cutaway"""
+
+from cutaway.cli import main
+
+main()

@@ -1,0 +1,208 @@
+"""How the examples of each task become ids, and what a batch asks for."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.config import TASKS as TASK_NAMES
+from cutaway.config import DataConfig, choices
+from cutaway.data.batching import COLLATE, HIDDEN, BatchStream, collate_masked, collate_pieces, collate_tagged
+from cutaway.data.builtin import BUILTIN, load_builtin
+from cutaway.data.examples import Labelled, Tagged
+from cutaway.data.prepare import prepare
+from cutaway.data.tasks import (
+    NO_TAG,
+    TASKS,
+    EncodedText,
+    Encoding,
+    encode_labelled,
+    encode_masked,
+    encode_pieces,
+    encode_tagged,
+    encode_words,
+    labels_of,
+    load_split,
+    words_of,
+)
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.errors import DataError
+from cutaway.measure import EVALUATE
+from cutaway.pipeline import COMMANDS, KINDS
+from cutaway.train.objectives import OBJECTIVES
+
+TEXTS = ["the cat sleeps", "a dog", "the dog sleeps and the cat sleeps"]
+TOKENIZER = Tokenizer.train(TEXTS, "word", 40, has_mask=True)
+BPE = Tokenizer.train(TEXTS * 3, "bpe", 270)
+
+
+def test_every_task_has_its_row_in_every_table():
+    names = set(TASK_NAMES.values())
+    assert names == set(TASKS) == set(COLLATE) == set(OBJECTIVES) == set(COMMANDS)
+    assert names == set(EVALUATE) | {"translation"}
+    assert sorted(task for kind in KINDS for task in kind.tasks) == sorted(names)
+    assert {corpus.kind for corpus in BUILTIN.values()} <= {task.kind for task in TASKS.values()}
+
+
+@given(st.integers(1, 12))
+def test_pieces_ask_for_every_token_but_the_very_first_once(piece):
+    encoded = encode_pieces(TEXTS, Encoding(TOKENIZER, max_tokens=piece))
+    row = [i for text in TEXTS for i in (TOKENIZER.bos, *TOKENIZER.encode(text), TOKENIZER.eos)]
+    assert [i for p in encoded for i in p.ids[1:]] == row[1:]
+    assert all(1 <= len(p.ids) - 1 <= piece for p in encoded)
+    batch = collate_pieces(encoded, TOKENIZER)
+    assert batch.tokens == len(row) - 1 == batch.asked.sum()
+    for i, p in enumerate(encoded):
+        n = len(p.ids) - 1
+        assert batch.ids[i, :n].tolist() == p.ids[:-1]
+        assert batch.answers[i, :n].tolist() == p.ids[1:]
+        assert not batch.mask[i, n:].any()
+
+
+@given(st.integers(3, 12))
+def test_masked_texts_are_cut_into_pieces_that_fit(room):
+    encoded = encode_masked(TEXTS, Encoding(TOKENIZER, max_tokens=room))
+    assert all(len(text.ids) <= room for text in encoded)
+    assert [i for text in encoded for i in text.ids[1:-1]] == [i for text in TEXTS for i in TOKENIZER.encode(text)]
+
+
+def test_hidden_tokens_are_asked_for_and_the_others_left_alone():
+    draw = np.random.default_rng(0)
+    texts = [EncodedText([TOKENIZER.bos, *draw.integers(5, 11, 60).tolist(), TOKENIZER.eos]) for _ in range(200)]
+    batch = collate_masked(texts, TOKENIZER, np.random.default_rng(1))
+    original = torch.tensor([text.ids for text in texts])
+    asked = batch.asked
+    assert torch.equal(batch.answers[asked], original[asked])
+    assert torch.equal(batch.ids[~asked], original[~asked])
+    assert not asked[:, 0].any()
+    assert not asked[:, -1].any()
+    n = asked.sum().item()
+    assert n == batch.tokens
+    assert n / (200 * 60) == pytest.approx(HIDDEN, abs=0.02)
+    hidden = (batch.ids[asked] == TOKENIZER.mask).float().mean()
+    kept = (batch.ids[asked] == original[asked]).float().mean()
+    assert hidden == pytest.approx(0.8, abs=0.05)
+    assert kept == pytest.approx(0.1 + 0.1 / TOKENIZER.vocab_size, abs=0.03)
+    again = collate_masked(texts, TOKENIZER, np.random.default_rng(1))
+    assert torch.equal(again.ids, batch.ids)
+
+
+def test_at_least_one_token_is_hidden():
+    text = [EncodedText([TOKENIZER.bos, 7, TOKENIZER.eos])]
+    for seed in range(20):
+        batch = collate_masked(text, TOKENIZER, np.random.default_rng(seed))
+        assert batch.asked.tolist() == [[False, True, False]]
+
+
+def test_a_resumed_stream_hides_the_same_tokens():
+    texts = encode_masked(TEXTS * 20, Encoding(TOKENIZER, max_tokens=6))
+
+    def stream():
+        return BatchStream(texts, "masked_language_model", TOKENIZER, 60, seed=3)
+
+    one, other = stream(), stream()
+    first = next(one)
+    for _ in range(len(one.order) + 2):
+        next(one)
+    other.set_position(one.position())
+    assert torch.equal(next(one).ids, next(other).ids)
+    assert torch.equal(first.ids, next(stream()).ids)
+
+
+def test_a_tag_stands_where_its_word_begins():
+    example = Tagged(("sleeping", "cat"), ("verb", "noun"))
+    encoding = Encoding(BPE, labels_of("tagging", [example]), 100)
+    [encoded] = encode_tagged([example], encoding)
+    first = len(BPE.encode("sleeping"))
+    assert encoded.ids == [BPE.bos, *BPE.encode("sleeping"), *BPE.encode("cat"), BPE.eos]
+    assert first > 1
+    assert [i for i, tag in enumerate(encoded.tags) if tag != NO_TAG] == [1, 1 + first]
+    assert [encoding.labels[tag] for tag in encoded.tags if tag != NO_TAG] == ["verb", "noun"]
+    batch = collate_tagged([encoded], BPE)
+    assert batch.tokens == 2
+    assert batch.asked[0].nonzero()[:, 0].tolist() == [1, 1 + first]
+
+
+def test_a_word_of_which_nothing_is_left_keeps_its_place():
+    [row] = encode_words(TOKENIZER, [["the", " ", "cat"]])
+    assert len(row.first) == 3
+    assert row.ids[row.first[1]] == TOKENIZER.unk
+
+
+def test_labels():
+    examples = [Labelled("the cat", "b"), Labelled("a dog", "a"), Labelled("", "b")]
+    encoding = Encoding(TOKENIZER, labels_of("classification", examples), 10)
+    assert encoding.labels == ["a", "b"]
+    encoded = encode_labelled(examples, encoding)
+    assert [e.label for e in encoded] == [1, 0, 1]
+    assert encoded[0].ids == [TOKENIZER.bos, *TOKENIZER.encode("the cat"), TOKENIZER.eos]
+    assert encoded[2].ids == []  # left out later, and counted
+    with pytest.raises(DataError, match=r"the label 'c' does not occur in the training data, whose labels are: a, b"):
+        encoding.number("c")
+
+
+SMALL = {"corpus": "", "heldout_size": 8, "tokenizer": "byte", "max_tokens": 128}
+CORPUS_FOR = {
+    "translation": "reverse",
+    "language_model": "python",
+    "masked_language_model": "python",
+    "classification": "python:expressions",
+    "tagging": "python:tags",
+    "image_classification": "digits",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_prepares_its_built_in_corpus(task):
+    config = DataConfig(corpus=CORPUS_FOR[task], size=12, heldout_size=6, vocab_size=300, max_tokens=96)
+    prepared = prepare(config, task)
+    assert prepared.train
+    assert prepared.valid
+    assert bool(prepared.tokenizer) == (task != "image_classification")
+    assert bool(prepared.labels) == (TASKS[task].kind in ("labels", "tags", "images"))
+    assert prepared.fingerprint == prepare(config, task).fingerprint
+    other = DataConfig(corpus=CORPUS_FOR[task], size=11, heldout_size=6, vocab_size=300, max_tokens=96)
+    assert prepared.fingerprint != prepare(other, task).fingerprint
+
+
+def test_a_corpus_of_the_wrong_kind_is_refused():
+    with pytest.raises(DataError, match=r"'digits' is made of images, and the task 'tagging' needs tags"):
+        load_split(DataConfig(corpus="digits"), "tagging", "train")
+
+
+def test_files_of_each_task(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.tsv").write_text("good film\tpos\nbad film\tneg\n")
+    (tmp_path / "c.conll").write_text("The DET\ncat NOUN\n\nIt PRON\n")
+    config = DataConfig(root=str(tmp_path), train=("a.txt",))
+    assert load_split(config, "language_model", "train") == ["one\ntwo"]
+    config = DataConfig(root=str(tmp_path), train=("b.tsv",))
+    assert load_split(config, "classification", "train") == [("good film", "pos"), ("bad film", "neg")]
+    config = DataConfig(root=str(tmp_path), train=("c.conll",))
+    assert load_split(config, "tagging", "train")[0] == (("The", "cat"), ("DET", "NOUN"))
+    with pytest.raises(DataError, match="images are read from a built-in corpus only"):
+        load_split(config, "image_classification", "train")
+    with pytest.raises(DataError, match="names no valid data.*a file of words with tags"):
+        load_split(config, "tagging", "valid")
+
+
+def test_words_are_cut_as_the_corpus_cuts_them():
+    assert words_of(DataConfig(corpus="python:tags"))("f(x)") == ["f", "(", "x", ")"]
+    assert words_of(DataConfig(train=("a",)))("f(x) y") == ["f(x)", "y"]
+
+
+def test_only_a_masked_language_model_has_a_mask():
+    assert Tokenizer.train(TEXTS, "word", 40).mask is None
+    assert TOKENIZER.tokens([TOKENIZER.mask]) == ["<mask>"]
+    assert TOKENIZER.encode("the <mask>") == [*TOKENIZER.encode("the"), TOKENIZER.unk]  # written in a text it is text
+    for scheme in choices(DataConfig, "tokenizer"):
+        if scheme != "file":
+            tokenizer = Tokenizer.train(TEXTS, scheme, 300, has_mask=True)
+            assert tokenizer.vocab_size <= 300
+            assert tokenizer.mask == Tokenizer.from_json(tokenizer.to_json()).mask is not None
+
+
+def test_load_builtin_gives_what_the_corpus_is_made_of():
+    assert isinstance(load_builtin("python", "test", 1)[0], str)
+    assert load_builtin("digits", "test", 1)[0].pixels.shape == (1, 8, 8)
