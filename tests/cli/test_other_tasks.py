@@ -34,9 +34,9 @@ RUNS = {
         "data.max_tokens=64",
     ],
     "python-bert": ["data.size=2", "data.heldout_size=1", "data.vocab_size=300", "data.max_tokens=64"],
-    "python-tagger": ["data.size=30", "data.vocab_size=300"],
+    "python-tagger": ["data.size=200", "data.vocab_size=300"],
     "python-expressions": ["data.size=60", "data.vocab_size=300"],
-    "digits-vit": ["data.size=60", "data.batch_tokens=16"],
+    "digits-vit": ["data.size=600", "data.batch_tokens=16"],
 }
 
 

@@ -5,11 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import max_difference
+from helpers import max_difference, tiny_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.config import AT_THE_INPUT
 from cutaway.errors import ConfigError
+from cutaway.models.build import POSITIONS
 from cutaway.nn.cache import KVCache
 from cutaway.nn.linear_attention import CHUNK, LinearAttention
 from cutaway.nn.masks import Causal, Mask, Window, causal_mask
@@ -154,3 +156,15 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_no_nan(watched, causal):
 def test_masks_that_no_sum_can_keep_are_refused(mask):
     with pytest.raises(ConfigError, match="linear attention knows padding and causality"):
         a_module()(torch.randn(1, 3, 8), mask=mask)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_a_position_scheme_that_acts_inside_attention_is_refused(name):
+    """Not ignored in silence, whoever built the module."""
+    scheme = POSITIONS[name](tiny_of(), False)
+    assert scheme.acts_inside == (name not in AT_THE_INPUT)
+    if scheme.acts_inside:
+        with pytest.raises(ConfigError, match=f"no scores or rotations for {type(scheme).__name__}"):
+            LinearAttention(8, 2, position=scheme)
+    else:
+        LinearAttention(8, 2, position=scheme)

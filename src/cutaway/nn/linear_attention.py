@@ -11,7 +11,7 @@ network after all (Katharopoulos et al. 2020, "Transformers are RNNs", equations
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,13 @@ class Sums(NamedTuple):
 
 class LinearAttention(MultiHeadAttention):
     """Multi-head attention with the linear kernel; its cache holds sums instead of keys and values."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        position = named.get("position")
+        if position is not None and position.acts_inside:
+            scheme = type(position).__name__
+            raise ConfigError(f"linear attention has no scores or rotations for {scheme}. Use one for the input.")
+        super().__init__(*arguments, **named)
 
     def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
         q, (k, v) = feature(self.queries(x)), self.features_and_values(x)

@@ -32,6 +32,11 @@ class Position(nn.Module):
         super().__init__()
         self.max_length = max_length
 
+    @property
+    def acts_inside(self) -> bool:
+        """Whether it has anything to do inside attention."""
+        return type(self).rotate is not Position.rotate or type(self).bias is not Position.bias
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Called once, on the embedded tokens. x [B,T,D], positions [T] -> [B,T,D]"""
         return x
