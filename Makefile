@@ -32,7 +32,8 @@ test: $(READY)
 	$(PYTEST) -n 2
 
 test-slow: $(READY) browser
-	$(PYTEST) -m slow --durations=10
+	$(PYTEST) -m 'slow and not product' --durations=10
+	$(PYTEST) -m product -n 2
 
 soak: $(READY)
 	$(PYTEST) -m soak

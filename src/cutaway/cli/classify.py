@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutaway.cli.texts import results, write
+from cutaway.cli.texts import Device, Out, results, write
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def classify(
         Path | None,
         typer.Option(help="Classify the lines of this file, or the images in a .npy file."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    out: Out = None,
     top: Annotated[int, typer.Option(help="So many labels for each, likeliest first.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Give a text, or an image, one of the labels that a model was trained on.
 

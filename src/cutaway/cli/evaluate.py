@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutaway.cli.console import err, out, print_json, say
+from cutaway.cli.texts import Device, Strategy
 from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import ConfigError, MissingExtra
 
@@ -24,10 +25,10 @@ def evaluate(
         list[Path] | None,
         typer.Option(help="Files instead: one, or to translate two: --data SOURCE --data REFERENCE.", metavar="FILE"),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")] = None,
+    strategy: Strategy = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many examples.")] = None,
     baseline: Annotated[bool, typer.Option(help="Print what a simple method achieves, beside it.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
 ) -> None:
     """Score a run by what it was trained for: BLEU and chrF, perplexity, accuracy, span F1.

@@ -11,14 +11,14 @@ import typer
 from rich.text import Text
 
 from cutaway.cli.console import out as terminal
-from cutaway.cli.texts import results, write
+from cutaway.cli.texts import Device, Out, results, write
 from cutaway.errors import DataError
 
 if TYPE_CHECKING:
     from cutaway.pipeline import Tagger
 
-# told apart by people who do not see red and green as different, and by brightness (Okabe & Ito)
-COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#999999")
+# the terminal's own colours, which suit its background; told apart by weight and slant as well
+COLOURS = ("bright_black italic", "bold yellow", "bold blue", "default", "magenta", "cyan", "green", "red")
 PIECE = 12  # lines of a file of code that are read together, as in training
 
 
@@ -26,11 +26,11 @@ def tag(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/python-tagger.")],
     text: Annotated[list[str] | None, typer.Argument(help="What to tag. None: standard input, line by line.")] = None,
     file: Annotated[Path | None, typer.Option(help="Tag this file: its lines, or for code the whole of it.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    out: Out = None,
     colour: Annotated[
         bool | None, typer.Option(help="Show the text in colours instead of a table. Default: on a terminal.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Give every word a tag.
 

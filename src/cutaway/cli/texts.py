@@ -5,11 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from cutaway.cli.console import err, say
 from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import ConfigError, DataError
+
+# The options that several commands have in common.
+Out = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Strategy = Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")]
+BeamSize = Annotated[int | None, typer.Option(help="How many beginnings beam search follows.")]
+LengthPenalty = Annotated[float | None, typer.Option(help="Above 0 favours longer texts.")]
+Temperature = Annotated[float | None, typer.Option(help="sample: below 1 safer, above 1 bolder.")]
+TopK = Annotated[int | None, typer.Option(help="sample: draw from the k likeliest tokens only.")]
+TopP = Annotated[float | None, typer.Option(help="sample: draw from the likeliest tokens that make up p.")]
+Seed = Annotated[int | None, typer.Option(help="sample: the same seed draws the same text.")]
 
 CHUNK = 2_048  # lines of a file that are sorted by length and worked together
 
@@ -74,7 +87,7 @@ OF_BEAM = ("beam_size", "length_penalty")
 OF_SAMPLE = ("temperature", "top_k", "top_p", "seed")
 
 
-def decode_settings(config: DecodeConfig, given: Mapping[str, Any]) -> DecodeConfig:
+def decode_settings(config: DecodeConfig, **given: Any) -> DecodeConfig:
     """The run's way of decoding, with what the command line was given on top."""
     decode: DecodeConfig = with_given(config, **given)
     refuse_unread("beam", decode.strategy, OF_BEAM, given)

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from cutaway.cli.console import say
-from cutaway.cli.texts import decode_settings, one_line, results, write
+from cutaway.cli.texts import (
+    BeamSize,
+    Device,
+    LengthPenalty,
+    Out,
+    Seed,
+    Strategy,
+    Temperature,
+    TopK,
+    TopP,
+    decode_settings,
+    one_line,
+    results,
+    write,
+)
 
 
 def translate(
@@ -17,15 +31,15 @@ def translate(
         list[str] | None, typer.Argument(help="What to translate. None: standard input, line by line.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Translate the lines of this file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="greedy, beam or sample.")] = None,
-    beam_size: Annotated[int | None, typer.Option(help="How many beginnings beam search follows.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours longer translations.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="sample: below 1 safer, above 1 bolder.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="sample: draw from the k likeliest tokens only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="sample: draw from the likeliest tokens that make up p.")] = None,
-    seed: Annotated[int | None, typer.Option(help="sample: the same seed draws the same text.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    out: Out = None,
+    strategy: Strategy = None,
+    beam_size: BeamSize = None,
+    length_penalty: LengthPenalty = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    device: Device = "auto",
 ) -> None:
     """Translate with a trained model.
 
@@ -35,19 +49,19 @@ def translate(
 
                cat in.txt | cutaway translate runs/demo > out.txt
     """
-    given = {
-        "strategy": strategy,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-    }
     from cutaway.pipeline import Translator
 
     translator = Translator.load(run, device)
-    decode = decode_settings(translator.config.decode, given)
+    decode = decode_settings(
+        translator.config.decode,
+        strategy=strategy,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     translated = results(lambda texts: translator.translate(texts, decode), text, file, "translate")
     write(map(one_line, translated), out)
     if unknown := [word for one in text or () for word in translator.tokenizer.unknown(one)]:
