@@ -255,7 +255,7 @@ def vit_weights(w, c):
     names = {"embedding.project": patches, "encoder.norm": "vit.layernorm", "head.classify": "classifier"}
     names |= in_each_layer("encoder.layers", "vit.layers", c.encoder_layers, layer)
     return {
-        "embedding.class_token": w.pop("vit.embeddings.cls_token")[0, 0],
+        "embedding.class_token": w.pop("vit.embeddings.cls_token")[0],
         "embedding.position.table": w.pop("vit.embeddings.position_embeddings")[0],
         **renamed(w, names),
     }

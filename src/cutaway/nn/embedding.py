@@ -94,7 +94,8 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
         self.project = nn.Linear(channels * patch_size**2, d_model)
-        self.class_token = nn.Parameter(torch.zeros(d_model)) if class_token else None
+        # a matrix of one row, so that it begins like other weights: a norm of nothing but zeros has a huge gradient
+        self.class_token = nn.Parameter(torch.zeros(1, d_model)) if class_token else None
         self.position = position
         self.dropout = nn.Dropout(dropout)
         self.embedded = Probe()
