@@ -7,6 +7,7 @@ load_builtin("python:tags", "test", size=500)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from cutaway.data.builtin.algorithmic import TASKS, algorithmic
@@ -45,11 +46,11 @@ def _algorithmic(task: str) -> Load:
     return lambda split, size, seed: algorithmic(task, split, size, seed)
 
 
-def _python(name: str) -> Load:
-    def load(split: str, size: int, seed: int) -> Sequence[Any]:
-        from cutaway.data.builtin import python_source
+def _found(module: str, name: str) -> Load:
+    """A function of one of the modules beside this one, imported when it is first asked for."""
 
-        return getattr(python_source, name)(split, size, seed)
+    def load(split: str, size: int, seed: int) -> Sequence[Any]:
+        return getattr(import_module(f"cutaway.data.builtin.{module}"), name)(split, size, seed)
 
     return load
 
@@ -60,24 +61,15 @@ def _code_words(code: str) -> list[str]:
     return code_words(code)
 
 
-def _digits(name: str) -> Load:
-    def load(split: str, size: int, seed: int) -> Sequence[Any]:
-        from cutaway.data.builtin import digits
-
-        return getattr(digits, name)(split, size, seed)
-
-    return load
-
-
 BUILTIN: dict[str, Corpus] = {
     "tinyworld:en-fr": Corpus("pairs", _tinyworld("en-fr")),
     "tinyworld:en-de": Corpus("pairs", _tinyworld("en-de")),
     **{task: Corpus("pairs", _algorithmic(task)) for task in TASKS},
-    "python": Corpus("texts", _python("python_texts")),
-    "python:tags": Corpus("tags", _python("python_tags"), _code_words),
-    "python:expressions": Corpus("labels", _python("python_expressions"), _code_words),
-    "digits": Corpus("images", _digits("digits")),
-    "digits:sums": Corpus("images", _digits("digit_sums")),
+    "python": Corpus("texts", _found("python_source", "python_texts")),
+    "python:tags": Corpus("tags", _found("python_source", "python_tags"), _code_words),
+    "python:expressions": Corpus("labels", _found("python_source", "python_expressions"), _code_words),
+    "digits": Corpus("images", _found("digits", "digits")),
+    "digits:sums": Corpus("images", _found("digits", "digit_sums")),
 }
 
 
