@@ -2,6 +2,9 @@
 
 translator = Translator.load("runs/demo")
 translator.translate(["The small cat sleeps."])
+
+What happens between the texts and their tokens is here; what happens between tokens is an engine's work.
+No torch here: a translator on the NumPy engine never imports it.
 """
 
 from __future__ import annotations
@@ -11,49 +14,50 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-import torch
-from torch import Tensor
-
 from cutaway.config import Config, DecodeConfig
-from cutaway.data.batching import length_mask, pad
 from cutaway.data.tasks import encode_words, words_of
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.decode.beam import beam_search
-from cutaway.decode.filters import Filter, temperature, top_k, top_p
-from cutaway.decode.search import Hypothesis, greedy, sample
-from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
+from cutaway.decode.request import Hypothesis, Search
+from cutaway.engines import load_engine
 from cutaway.errors import DataError, RunError
-from cutaway.models.build import build_model
-from cutaway.models.device import choose_device
-from cutaway.models.weights import load_weights
-from cutaway.runs import RunFolder, read_sealed
+from cutaway.runs import RunFolder
 
 EXTRA_LENGTH = 50  # a translation may have this many tokens more than its source (the paper, section 6.1)
 GENERATED_LENGTH = 200  # tokens that a text generator writes if nobody says how many
 
 
 class Pipeline:
-    """A trained model with its tokenizer and labels. Each kind below does one of the tasks with it."""
+    """A trained model on an engine, its tokenizer and labels. Each kind below does one of the tasks with it."""
 
     tasks: ClassVar[tuple[str, ...]] = ()
+    engines: ClassVar[tuple[str, ...]] = ("torch",)  # that can do it
 
-    def __init__(self, model: Any, tokenizer: Tokenizer | None, config: Config, labels: Sequence[str] = ()):
-        self.model, self.config, self.labels = model, config, tuple(labels)
+    def __init__(self, engine: Any, tokenizer: Tokenizer | None, config: Config, labels: Sequence[str] = ()):
+        self.engine, self.config, self.labels = engine, config, tuple(labels)
         self._tokenizer = tokenizer
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto", weights: Path | None = None) -> Self:
+    def load(
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        weights: Path | None = None,
+        engine: str = "auto",
+        dtype: str = "float32",
+    ) -> Self:
         """Read a run folder; `weights` may name a snapshot or a checkpoint's weights instead of the best ones."""
         folder = RunFolder(run).require()
         config = folder.read_config()
         if config.model.task not in cls.tasks:
             raise RunError(wrong_task(run, config.model.task, cls.tasks))
-        model = build_model(config.model)
-        path = weights or folder.weights
-        load_weights(model, read_sealed(path), str(path))
+        loaded = load_engine(engine, cls.engines, config.model, weights or folder.weights, device, dtype)
         tokenizer = None if config.model.family == "vision" else load_tokenizer(folder, config)
         labels = json.loads(folder.labels.read_text(encoding="utf-8")) if folder.labels.is_file() else ()
-        return cls(model.to(choose_device(device)).eval(), tokenizer, config, labels)
+        return cls(loaded, tokenizer, config, labels)
+
+    @property
+    def model(self) -> Any:
+        return self.engine.model
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -62,8 +66,11 @@ class Pipeline:
         return self._tokenizer
 
     @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def device(self) -> Any:
+        """Where the model is, for those who give it tensors."""
+        if not hasattr(self.engine, "device"):
+            raise RunError('this needs the PyTorch model. Load the run with engine="torch".')
+        return self.engine.device
 
 
 def load_tokenizer(folder: RunFolder, config: Config) -> Tokenizer:
@@ -103,24 +110,10 @@ def load_pipeline(run: str | Path, device: str = "auto") -> Pipeline:
 class Writer(Pipeline):
     """What translators and text generators share: a search over the tokens of a text."""
 
-    def search(
-        self,
-        stepper: Stepper,
-        first: Tensor,
-        limits: list[int],
-        decode: DecodeConfig,
-        n_best: int,
-        generator: torch.Generator,
-    ) -> list[list[Hypothesis]]:
-        eos = self.tokenizer.eos
-        if decode.strategy == "beam":
-            return beam_search(stepper, first, limits, eos, decode.beam_size, decode.length_penalty, n_best)
-        if decode.strategy == "sample":
-            return [[h] for h in sample(stepper, first, limits, eos, filters_of(decode), generator)]
-        return [[h] for h in greedy(stepper, first, limits, eos)]
+    engines = ("torch", "numpy")
 
-    def generator(self, decode: DecodeConfig) -> torch.Generator:
-        return torch.Generator(self.device).manual_seed(decode.seed)
+    def search(self, decode: DecodeConfig, limits: Sequence[int], numbers: Sequence[int], n_best: int) -> Search:
+        return Search(decode, limits, numbers, self.tokenizer.bos, self.tokenizer.eos, n_best)
 
 
 class Translator(Writer):
@@ -143,20 +136,16 @@ class Translator(Writer):
                 results[index] = hypotheses
         return results
 
-    @torch.inference_mode()
     def decoded(
         self, texts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
         """Batches of texts of like length, each with its hypotheses, as they get ready."""
         decode = decode or self.config.decode
         encoded = self.tokenizer.encode_batch(texts)
-        generator = self.generator(decode)
         for indices in by_length(encoded, decode.batch_size):
             rows = [[*encoded[i], self.tokenizer.eos] for i in indices]
-            first = torch.full((len(rows),), self.tokenizer.bos, device=self.device)
             limits = [self.longest_output(len(encoded[i]), decode) for i in indices]
-            stepper = TranslationStepper(self.model, *padded(self, rows))
-            yield indices, self.search(stepper, first, limits, decode, n_best, generator)
+            yield indices, self.engine.translate(rows, self.search(decode, limits, indices, n_best))
 
     def longest_output(self, source_length: int, decode: DecodeConfig) -> int:
         """A limit of each text's own, so that a translation does not depend on the batch that it is in."""
@@ -180,7 +169,6 @@ class TextGenerator(Writer):
         ids = self.tokenizer.encode(prompt)
         return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
-    @torch.inference_mode()
     def hypotheses(
         self, prompts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1
     ) -> list[list[Hypothesis]]:
@@ -188,12 +176,10 @@ class TextGenerator(Writer):
         decode = decode or self.config.decode
         rows = [[self.tokenizer.bos, *ids] for ids in self.tokenizer.encode_batch(prompts)]
         results: list[list[Hypothesis]] = [[] for _ in prompts]
-        generator = self.generator(decode)
         for indices in by_length(rows, decode.batch_size, alike=True):
-            ids = torch.tensor([rows[i] for i in indices], device=self.device)
-            limits = [self.longest_output(ids.size(1), decode)] * len(indices)
-            stepper = TextStepper(self.model, ids)
-            found = self.search(stepper, ids[:, -1], limits, decode, n_best, generator)
+            prompts_alike = [rows[i] for i in indices]
+            limits = [self.longest_output(len(row), decode) for row in prompts_alike]
+            found = self.engine.go_on(prompts_alike, self.search(decode, limits, indices, n_best))
             for index, hypotheses in zip(indices, found, strict=True):
                 results[index] = hypotheses
         return results
@@ -223,7 +209,6 @@ class Classifier(Pipeline):
         best = [max(zip(row, self.labels, strict=True)) for row in self.probabilities(examples, batch_size)]
         return [Prediction(label, probability) for probability, label in best]
 
-    @torch.inference_mode()
     def probabilities(self, examples: Sequence[Any], batch_size: int = 64) -> list[list[float]]:
         """For each text or image the probability of every label, in the order of `labels`."""
         if self.config.model.family == "vision":
@@ -232,17 +217,14 @@ class Classifier(Pipeline):
         rows = [[tokenizer.bos, *ids, tokenizer.eos] for ids in tokenizer.encode_batch(examples)]
         results: list[list[float]] = [[] for _ in rows]
         for indices in by_length(rows, batch_size):
-            logits = self.model(*padded(self, [rows[i] for i in indices]))
-            for index, p in zip(indices, logits.softmax(dim=-1).tolist(), strict=True):
+            for index, p in zip(indices, self.engine.probabilities([rows[i] for i in indices]), strict=True):
                 results[index] = p
         return results
 
     def of_images(self, images: Sequence[Any], batch_size: int) -> list[list[float]]:
         results: list[list[float]] = []
         for start in range(0, len(images), batch_size):
-            batch = torch.stack([torch.as_tensor(image) for image in images[start : start + batch_size]])
-            logits = self.model(batch.to(self.device, torch.get_default_dtype()))
-            results.extend(logits.softmax(dim=-1).tolist())
+            results.extend(self.engine.image_probabilities(images[start : start + batch_size]))
         return results
 
 
@@ -260,14 +242,12 @@ class Tagger(Pipeline):
         """Whether its texts go over several lines."""
         return self.config.data.corpus.startswith("python")
 
-    @torch.inference_mode()
     def tag(self, sentences: Sequence[Sequence[str]], batch_size: int = 64) -> list[list[str]]:
         """For each sentence, cut into words, a tag for each word."""
         encoded = encode_words(self.tokenizer, sentences)
         results: list[list[str]] = [[] for _ in sentences]
         for indices in by_length([row.ids for row in encoded], batch_size):
-            best_BT = self.model(*padded(self, [encoded[i].ids for i in indices])).argmax(dim=-1).tolist()
-            for index, tags in zip(indices, best_BT, strict=True):
+            for index, tags in zip(indices, self.engine.tags([encoded[i].ids for i in indices]), strict=True):
                 results[index] = [self.labels[tags[place]] for place in encoded[index].first]
         return results
 
@@ -281,12 +261,6 @@ class MaskedModel(Pipeline):
 KINDS: tuple[type[Pipeline], ...] = (Translator, TextGenerator, Classifier, Tagger, MaskedModel)
 
 
-def padded(pipeline: Pipeline, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one rectangle, and where its tokens are, on the model's device."""
-    ids, mask = pad(rows, pipeline.tokenizer.pad), length_mask([len(row) for row in rows])
-    return ids.to(pipeline.device), mask.to(pipeline.device)
-
-
 def by_length(rows: Sequence[Sequence[int]], batch_size: int, alike: bool = False) -> Iterator[list[int]]:
     """Which rows go together: of about the same length, or of exactly the same if `alike`; empty ones not at all."""
     order = sorted((i for i in range(len(rows)) if rows[i]), key=lambda i: len(rows[i]))
@@ -298,14 +272,3 @@ def by_length(rows: Sequence[Sequence[int]], batch_size: int, alike: bool = Fals
         batch.append(i)
     if batch:
         yield batch
-
-
-def filters_of(decode: DecodeConfig) -> list[Filter]:
-    filters: list[Filter] = []
-    if decode.temperature != 1:
-        filters.append(temperature(decode.temperature))
-    if decode.top_k:
-        filters.append(top_k(decode.top_k))
-    if decode.top_p < 1:
-        filters.append(top_p(decode.top_p))
-    return filters

@@ -21,7 +21,7 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,29 @@ def read_sealed(path: Path) -> bytes:
     if expected and _checksum(header, data) != expected:
         raise RunError(f"{damaged}: its checksum differs from the one it was written with. {remedy}")
     return content
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def check_fit(expected: Shapes, saved: Shapes, where: str) -> None:
+    """Saved weights fit a model if no name is missing, none is left over, and every shape agrees."""
+    question = "Is config.json the one that they were trained with?"
+    missing, surplus = expected.keys() - saved.keys(), saved.keys() - expected.keys()
+    if missing or surplus:
+        raise RunError(
+            f"{where} and the model do not fit: missing {_some(missing)}, unknown {_some(surplus)}. {question}"
+        )
+    for name, shape in expected.items():
+        if tuple(shape) != tuple(saved[name]):
+            there, here = tuple(saved[name]), tuple(shape)
+            raise RunError(f"{where} and the model do not fit: {name} is {there} there and {here} here. {question}")
+
+
+def _some(names: Set[str]) -> str:
+    """A few of many names, for a message."""
+    shown = sorted(names)[:3]
+    return (", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")) or "nothing"
 
 
 def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:

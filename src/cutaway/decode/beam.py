@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decode.search import Hypothesis
+from cutaway.decode.request import Hypothesis
 from cutaway.decode.stepper import Stepper
 
 DEAD = float("-inf")

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cutaway.decode.filters import Filter
+from cutaway.decode.request import Hypothesis
 from cutaway.decode.stepper import Stepper
 
-Choose = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A text that a search has written.
-
-    tokens            without <s> and </s>
-    log_probability   the sum over its tokens, </s> included
-    score             what the search ranks by: here the same; in beam search with the length penalty
-    finished          ended by </s>, rather than cut off at the greatest length
-    """
-
-    tokens: list[int]
-    log_probability: float
-    score: float
-    finished: bool
+Choose = Callable[[Tensor, Sequence[int]], Tensor]  # logits [N,V], which texts they are of -> tokens [N]
 
 
 def greedy(stepper: Stepper, first: Tensor, max_lengths: Sequence[int], eos: int) -> list[Hypothesis]:
     """At each step the likeliest token. `first` [B] is what a row begins with, and `max_lengths` count </s>."""
-    return write(stepper, first, max_lengths, eos, lambda logits: logits.argmax(dim=-1))
+    return write(stepper, first, max_lengths, eos, lambda logits, live: logits.argmax(dim=-1))
 
 
 def sample(
@@ -40,15 +25,22 @@ def sample(
     first: Tensor,
     max_lengths: Sequence[int],
     eos: int,
-    filters: Sequence[Filter] = (),
-    generator: torch.Generator | None = None,
+    filters: Sequence[Filter],
+    draws: Sequence[np.random.Generator],
 ) -> list[Hypothesis]:
-    """At each step a token drawn from softmax(filters(logits))."""
+    """At each step a token drawn from softmax(filters(logits)), for each text from its own source of chance.
 
-    def draw(logits_NV: Tensor) -> Tensor:
+    The tokens lie side by side on a line, each as long as it is likely; a number from [0, 1) falls on one of them.
+    """
+
+    def draw(logits_NV: Tensor, live: Sequence[int]) -> Tensor:
         for apply in filters:
             logits_NV = apply(logits_NV)
-        return torch.multinomial(logits_NV.softmax(dim=-1), 1, generator=generator)[:, 0]
+        precision = torch.float32 if logits_NV.device.type == "mps" else torch.float64  # Apple's GPUs have no double
+        reached_NV = logits_NV.softmax(dim=-1, dtype=precision).cumsum(dim=-1)
+        u_N1 = torch.tensor([[draws[i].random()] for i in live], dtype=precision, device=logits_NV.device)
+        tokens_N1 = torch.searchsorted(reached_NV, u_N1 * reached_NV[:, -1:], right=True)
+        return tokens_N1[:, 0].clamp(max=logits_NV.size(-1) - 1)
 
     return write(stepper, first, max_lengths, eos, draw)
 
@@ -56,18 +48,18 @@ def sample(
 def write(stepper: Stepper, first: Tensor, max_lengths: Sequence[int], eos: int, choose: Choose) -> list[Hypothesis]:
     """The loop that greedy search and sampling share. A row that ends leaves the batch, so the others go faster."""
     texts = [Writing(limit) for limit in max_lengths]
-    live, tokens = list(texts), first
+    live, tokens = list(range(len(texts))), first
     while live:
         logits_NV = stepper.step(tokens)
-        tokens = choose(logits_NV)
+        tokens = choose(logits_NV, live)
         gained_N = logits_NV.log_softmax(dim=-1).gather(1, tokens[:, None])[:, 0]
-        for text, token, gain in zip(live, tokens.tolist(), gained_N.tolist(), strict=True):
-            text.add(token, gain, eos)
-        still = [i for i, text in enumerate(live) if not text.is_over]
+        for i, token, gain in zip(live, tokens.tolist(), gained_N.tolist(), strict=True):
+            texts[i].add(token, gain, eos)
+        still = [row for row, i in enumerate(live) if not texts[i].is_over]
         if len(still) < len(live):
             rows = torch.tensor(still, dtype=torch.long, device=first.device)
             stepper.keep(rows)
-            tokens, live = tokens[rows], [live[i] for i in still]
+            tokens, live = tokens[rows], [live[row] for row in still]
     return [Hypothesis(t.tokens, t.log_probability, t.log_probability, t.finished) for t in texts]
 
 

@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import RunError
+from cutaway.runs import check_fit
 
 
 def weights_to_bytes(model: nn.Module) -> bytes:
@@ -21,23 +21,6 @@ def load_weights(model: nn.Module, data: bytes, where: str = "the weights") -> N
 
 @torch.no_grad()
 def copy_tensors(into: dict[str, Tensor], saved: dict[str, Tensor], where: str) -> None:
-    missing, surplus = into.keys() - saved.keys(), saved.keys() - into.keys()
-    if missing or surplus:
-        raise RunError(
-            f"{where} and the model do not fit: missing {some(missing)}, unknown {some(surplus)}. "
-            "Is config.json the one that they were trained with?"
-        )
-    for name, tensor in into.items():
-        if tensor.shape != saved[name].shape:
-            raise RunError(
-                f"{where} and the model do not fit: {name} is {tuple(saved[name].shape)} there and "
-                f"{tuple(tensor.shape)} here. Is config.json the one that they were trained with?"
-            )
+    check_fit({name: tensor.shape for name, tensor in into.items()}, {n: t.shape for n, t in saved.items()}, where)
     for name, tensor in into.items():
         tensor.copy_(saved[name])
-
-
-def some(names: set[str]) -> str:
-    """A few of many names, for a message."""
-    shown = sorted(names)[:3]
-    return (", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")) or "nothing"

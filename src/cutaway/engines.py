@@ -1,0 +1,58 @@
+"""The engines that run a trained model: rows of token ids in, hypotheses out. One flag chooses among them.
+
+    torch   the modules of nn/ and models/: every model, on any device
+    numpy   the twin: translators and text generators, where there is no torch, or no time to import it
+
+An engine is imported when it is asked for, so that asking for one does not take the libraries of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from cutaway.config import ModelConfig
+from cutaway.decode.request import Hypothesis, Rows, Search
+from cutaway.errors import ConfigError, did_you_mean
+
+ENGINES = {"torch": ("cutaway.torch_engine", "TorchEngine"), "numpy": ("cutaway.twin.run", "NumpyEngine")}
+DTYPES = ("float32", "float64")
+
+
+class Engine(Protocol):
+    """What a translator and a text generator need. (The torch engine can do more.)"""
+
+    model: Any
+
+    @classmethod
+    def load(cls, config: ModelConfig, weights: Path, device: str, dtype: str) -> Self:
+        """Build the model and read its weights."""
+        ...
+
+    def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
+        """For each source, ended by </s>, what the search found, best first."""
+        ...
+
+    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+        """For each prompt, begun by <s> and all of one length, what the search found to come after it, best first."""
+        ...
+
+
+def load_engine(
+    name: str, allowed: Sequence[str], config: ModelConfig, weights: Path, device: str = "auto", dtype: str = "float32"
+) -> Engine:
+    """The engine of that name; "auto" is torch, or the first that is allowed if torch is not installed."""
+    if name == "auto":
+        name = "torch" if find_spec("torch") else allowed[-1]
+    if name not in ENGINES:
+        raise ConfigError(f"there is no engine {name!r}. {did_you_mean(name, (*ENGINES, 'auto'))}")
+    if name not in allowed:
+        raise ConfigError(f"engine {name!r} cannot do this. Use engine {' or '.join(map(repr, allowed))}.")
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype {dtype!r} is not a choice. {did_you_mean(dtype, DTYPES)}")
+    module, kind = ENGINES[name]
+    engine: type[Engine] = getattr(import_module(module), kind)
+    return engine.load(config, weights, device, dtype)

@@ -1,0 +1,106 @@
+"""The PyTorch engine: a built model with its weights, on some device, and the searches of decode/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from cutaway.config import DecodeConfig, ModelConfig
+from cutaway.data.batching import length_mask, pad
+from cutaway.decode.beam import beam_search
+from cutaway.decode.filters import Filter, temperature, top_k, top_p
+from cutaway.decode.request import Hypothesis, Rows, Search
+from cutaway.decode.search import greedy, sample
+from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
+from cutaway.models.build import build_model
+from cutaway.models.device import choose_device
+from cutaway.models.weights import load_weights
+from cutaway.runs import read_sealed
+
+PAD = 0  # any id will do: nobody may attend to padding
+
+
+class TorchEngine:
+    """Every family and every choice of architecture."""
+
+    def __init__(self, model: Any):
+        self.model = model.eval()
+
+    @classmethod
+    def load(cls, config: ModelConfig, weights: Path, device: str, dtype: str) -> Self:
+        with default_dtype(getattr(torch, dtype)):  # before building: tables such as the sinusoids are computed in it
+            model = build_model(config)
+        load_weights(model, read_sealed(weights), str(weights))
+        return cls(model.to(choose_device(device)))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @torch.inference_mode()
+    def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
+        first = torch.full((len(sources),), search.bos, device=self.device)
+        return found(TranslationStepper(self.model, *self.padded(sources)), first, search)
+
+    @torch.inference_mode()
+    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+        ids = torch.tensor(prompts, device=self.device)
+        return found(TextStepper(self.model, ids), ids[:, -1], search)
+
+    @torch.inference_mode()
+    def probabilities(self, rows: Rows) -> list[list[float]]:
+        """Of a classifier: for each text how likely each class is."""
+        p_BC: list[list[float]] = self.model(*self.padded(rows)).softmax(dim=-1).tolist()
+        return p_BC
+
+    @torch.inference_mode()
+    def image_probabilities(self, images: Sequence[Any]) -> list[list[float]]:
+        batch = torch.stack([torch.as_tensor(image) for image in images])
+        p_BC: list[list[float]] = self.model(batch.to(self.device, torch.get_default_dtype())).softmax(dim=-1).tolist()
+        return p_BC
+
+    @torch.inference_mode()
+    def tags(self, rows: Rows) -> list[list[int]]:
+        """Of a tagger: for each token its likeliest tag."""
+        best_BT: list[list[int]] = self.model(*self.padded(rows)).argmax(dim=-1).tolist()
+        return best_BT
+
+    def padded(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Rows of ids as one rectangle, and where its tokens are."""
+        return pad(rows, PAD).to(self.device), length_mask([len(row) for row in rows]).to(self.device)
+
+
+def found(stepper: Stepper, first: Tensor, search: Search) -> list[list[Hypothesis]]:
+    """What the strategy that was asked for finds."""
+    decode, limits, eos = search.decode, search.limits, search.eos
+    if decode.strategy == "beam":
+        return beam_search(stepper, first, limits, eos, decode.beam_size, decode.length_penalty, search.n_best)
+    if decode.strategy == "sample":
+        return [[text] for text in sample(stepper, first, limits, eos, filters_of(decode), search.draws())]
+    return [[text] for text in greedy(stepper, first, limits, eos)]
+
+
+def filters_of(decode: DecodeConfig) -> list[Filter]:
+    filters: list[Filter] = []
+    if decode.temperature != 1:
+        filters.append(temperature(decode.temperature))
+    if decode.top_k:
+        filters.append(top_k(decode.top_k))
+    if decode.top_p < 1:
+        filters.append(top_p(decode.top_p))
+    return filters
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

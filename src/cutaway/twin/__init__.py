@@ -1,0 +1,19 @@
+"""The NumPy twin: the same Transformer once more, with nothing but arrays, and every derivative written by hand.
+
+It is here for three reasons. To be **read**: nothing happens that is not on the page. To be **checked against**: it
+shares no line with the PyTorch modules, and tests hold every value and every gradient of the two together. And to be
+**used**: it runs trained models where there is no torch.
+
+    ops.py         the operations, each with its derivative
+    parts.py       what a model is made of: parameters, probes, and their names
+    positions.py   how order is told
+    attention.py   multi-head attention and its cache
+    layers.py      linear, norm, feed-forward, residual, layer, stack, embedding
+    model.py       the encoder-decoder and the decoder alone, and what builds them from a configuration
+    optim.py       Adam, the paper's schedule, clipping
+    train.py       a training loop on one screen
+    search.py      greedy, sampling, beam search
+    run.py         a run folder put to work
+
+No torch is imported anywhere in this folder.
+"""

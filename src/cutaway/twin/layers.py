@@ -1,0 +1,181 @@
+"""A layer of the encoder or decoder, and a stack of them: figure 1 of the paper.
+
+The way back through a chain of steps takes them in the opposite order; through a sum it takes both ways, and adds up
+what they bring.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cutaway.twin.attention import Cache, MultiHeadAttention
+from cutaway.twin.basics import FeedForward, GatedFeedForward, MakeNorm, Norm
+from cutaway.twin.ops import Array, Backward, Op, unchanged
+from cutaway.twin.parts import Called, Dropout, Part, Probe, Variable
+
+Thought = FeedForward | GatedFeedForward
+
+
+class Residual(Part):
+    """x plus what a sub-layer makes of it. A sum sends its gradient back unchanged along both ways."""
+
+    ends_normed = False
+
+    def __init__(self, make_norm: MakeNorm, dropout: float):
+        self.norm = make_norm()
+        self.dropout = Dropout(dropout)
+        self.update, self.stream = Probe(), Probe()
+
+    def __call__(self, x: Array, sublayer: Op) -> Called:
+        raise NotImplementedError
+
+    def updated(self, x: Array, sublayer: Op) -> Called:
+        """dropout(sublayer(x)), seen by the probe `update`"""
+        y, back_sublayer = sublayer(x)
+        y, back_update = self.update(y)
+        y, back_dropout = self.dropout(y)
+        return y, lambda dy: back_sublayer(back_update(back_dropout(dy)))
+
+
+class PostNorm(Residual):
+    """norm(x + dropout(f(x)))"""
+
+    ends_normed = True
+
+    def __call__(self, x: Array, sublayer: Op) -> Called:
+        y, back_update = self.updated(x, sublayer)
+        y, back_norm = self.norm(x + y)
+        y, back_stream = self.stream(y)
+
+        def backward(dy: Array) -> Array:
+            d_sum = back_norm(back_stream(dy))
+            return d_sum + back_update(d_sum)
+
+        return y, backward
+
+
+class PreNorm(Residual):
+    """x + dropout(f(norm(x)))"""
+
+    def __call__(self, x: Array, sublayer: Op) -> Called:
+        normed, back_norm = self.norm(x)
+        y, back_update = self.updated(normed, sublayer)
+        y, back_stream = self.stream(x + y)
+
+        def backward(dy: Array) -> Array:
+            dy = back_stream(dy)
+            return dy + back_norm(back_update(dy))
+
+        return y, backward
+
+
+class SandwichNorm(PreNorm):
+    """x + dropout(norm₂(f(norm(x)))): the second norm belongs to the sub-layer, and the rest is pre-norm."""
+
+    def __init__(self, make_norm: MakeNorm, dropout: float):
+        super().__init__(make_norm, dropout)
+        self.norm_after = make_norm()
+
+    def __call__(self, x: Array, sublayer: Op) -> Called:
+        def normed_after(x: Array) -> Called:
+            y, back_sublayer = sublayer(x)
+            y, back_norm = self.norm_after(y)
+            return y, lambda dy: back_sublayer(back_norm(dy))
+
+        return super().__call__(x, normed_after)
+
+
+class Sight(NamedTuple):
+    """What the layers of a stack may see: of x itself, of the memory, and of what they have read before."""
+
+    mask: Array | None = None  # broadcastable to [B,1,Q,K], True = may attend; None: everything
+    memory: Variable | None = None  # [B,S,D]
+    memory_mask: Array | None = None
+    cache: Cache | None = None
+
+
+class Layer(Part):
+    """Look around, look at the memory (if there is cross-attention), then think; with a residual for each."""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        self_attention_residual: Residual,
+        cross_attention: MultiHeadAttention | None,
+        cross_attention_residual: Residual | None,
+        feed_forward: Thought,
+        feed_forward_residual: Residual,
+    ):
+        self.self_attention, self.self_attention_residual = self_attention, self_attention_residual
+        self.cross_attention, self.cross_attention_residual = cross_attention, cross_attention_residual
+        self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
+
+    def __call__(self, x: Array, sight: Sight, index: int) -> Called:
+        x, back_self = self.self_attention_residual(x, looking_around(self.self_attention, sight, index))
+        back_cross: Backward = unchanged
+        if self.cross_attention and self.cross_attention_residual:
+            x, back_cross = self.cross_attention_residual(x, looking_at(self.cross_attention, sight, index))
+        x, back_think = self.feed_forward_residual(x, self.feed_forward)
+        return x, lambda dx: back_self(back_cross(back_think(dx)))
+
+
+class ParallelLayer(Part):
+    """All at the same time: x + attention(norm(x)) + feed_forward(norm(x))"""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention | None,
+        feed_forward: Thought,
+        residual: Residual,
+    ):
+        self.self_attention, self.cross_attention = self_attention, cross_attention
+        self.feed_forward, self.residual = feed_forward, residual
+
+    def __call__(self, x: Array, sight: Sight, index: int) -> Called:
+        steps: list[Op] = [looking_around(self.self_attention, sight, index), self.feed_forward]
+        if self.cross_attention:
+            steps.append(looking_at(self.cross_attention, sight, index))
+
+        def all_at_once(x: Array) -> Called:
+            done = [step(x) for step in steps]
+            return sum(y for y, _ in done), lambda dy: sum(back(dy) for _, back in done)  # type: ignore[return-value]
+
+        return self.residual(x, all_at_once)
+
+
+def looking_around(attention: MultiHeadAttention, sight: Sight, index: int) -> Op:
+    """Self-attention as a function of x alone."""
+    if sight.cache is None:
+        return lambda x: attention.look_around(x, sight.mask)
+    own, start = sight.cache.own[index], sight.cache.length
+    return lambda x: attention.look_around(x, sight.mask, own, start)
+
+
+def looking_at(attention: MultiHeadAttention, sight: Sight, index: int) -> Op:
+    """Cross-attention as a function of x alone."""
+    assert sight.memory is not None  # whoever has cross-attention has a memory
+    memory, crossed = sight.memory, sight.cache.crossed[index] if sight.cache else None
+    return lambda x: attention.look_at(x, memory, sight.memory_mask, crossed)
+
+
+class Stack(Part):
+    """Layers, and the norm that ends a stack whose layers do not end normed."""
+
+    def __init__(self, layers: list[Layer | ParallelLayer], norm: Norm | None):
+        self.layers, self.norm = layers, norm
+
+    def __call__(self, x: Array, sight: Sight) -> Called:
+        backs = []
+        for index, layer in enumerate(self.layers):
+            x, back = layer(x, sight, index)
+            backs.append(back)
+        x, back_norm = self.norm(x) if self.norm else (x, unchanged)
+
+        def backward(dx: Array) -> Array:
+            dx = back_norm(dx)
+            for back in reversed(backs):
+                dx = back(dx)
+            return dx
+
+        return x, backward

@@ -1,0 +1,361 @@
+"""The operations of a Transformer, each with its derivative beside it.
+
+Every operation returns two things, its output and the way back:
+
+    y, backward = softmax(x)
+    dx = backward(dy)
+
+dy is short for ∂L/∂y, which says how the loss L moves when a number of y does; it has the shape of y. The way back is
+the chain rule: from ∂L/∂y to ∂L/∂x. Above each operation stands how its derivative comes about, with indices
+where they help. δᵢⱼ is 1 if i = j, and else 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Backward = Callable[[Array], Any]
+See = Callable[[str, Array], tuple[Array, Backward]]
+Op = Callable[[Array], tuple[Array, Backward]]
+
+
+def unchanged(dy: Array) -> Array:
+    """The way back through what changes nothing."""
+    return dy
+
+
+def unseen(name: str, value: Array) -> tuple[Array, Backward]:
+    return value, unchanged
+
+
+def keep_all(x: Array) -> tuple[Array, Backward]:
+    """A dropout that drops nothing."""
+    return x, unchanged
+
+
+# --- vectors, one for each token ---------------------------------------------------------------------------------
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Backward]:
+    """y = x Wᵀ + b    x [..., D], W [F, D], b [F] -> y [..., F]
+
+    For one row: y_f = Σ_d x_d W_fd + b_f, so  ∂y_f/∂x_d = W_fd,  ∂y_f/∂W_fd = x_d,  ∂y_f/∂b_f = 1, and
+
+        dx_d = Σ_f dy_f W_fd         dx = dy W
+        dW_fd = Σ_rows dy_f x_d      dW = dyᵀ x
+        db_f = Σ_rows dy_f
+
+    The parameters serve all rows, hence the sums over them.    backward(dy) -> dx, dW, db
+    """
+    x_ND = x.reshape(-1, x.shape[-1])  # all tokens of all texts below each other: one large product
+    y_NF = x_ND @ weight.T
+    if bias is not None:
+        y_NF += bias
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dy_NF = dy.reshape(y_NF.shape)
+        return (dy_NF @ weight).reshape(x.shape), dy_NF.T @ x_ND, dy_NF.sum(axis=0)
+
+    return y_NF.reshape(*x.shape[:-1], -1), backward
+
+
+def embedding(ids: Array, weight: Array) -> tuple[Array, Backward]:
+    """y = W[ids]    ids [...], W [V, D] -> y [..., D]
+
+    A row of W is copied to every place where its token stands, so its gradient is the sum over these places:
+
+        dW_v = Σ_{places with id v} dy        backward(dy) -> dW
+    """
+
+    def backward(dy: Array) -> Array:
+        d_weight = np.zeros_like(weight)
+        np.add.at(d_weight, ids, dy)
+        return d_weight
+
+    return weight[ids], backward
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Array, Backward]:
+    """y = x̂ · w + b,    x̂ = (x - μ) / σ,    μ = mean(x),  σ = sqrt(mean((x - μ)²) + ε)    over the D numbers of a token
+
+        dx̂ = dy · w,    dw = Σ_rows dy · x̂,    db = Σ_rows dy
+
+    x acts on x̂ in three ways: directly, through μ and through σ.
+
+        ∂μ/∂x_j = 1/D,    ∂σ/∂x_j = (x_j - μ) / (D σ) = x̂_j / D
+        ∂x̂_i/∂x_j = (δᵢⱼ - 1/D) / σ - (x_i - μ) / σ² · x̂_j / D = (δᵢⱼ - 1/D - x̂_i x̂_j / D) / σ
+
+    Summed with dx̂_i over i:    dx = (dx̂ - mean(dx̂) - x̂ · mean(dx̂ · x̂)) / σ
+
+    In words: what would only shift the token, or only stretch it, has no effect on y, and is taken out.
+    backward(dy) -> dx, dw, db
+    """
+    centred = x - mean(x)
+    sigma = np.sqrt(mean(centred * centred) + epsilon)
+    x_hat = centred / sigma
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dx_hat = dy * weight
+        dx = (dx_hat - mean(dx_hat) - x_hat * mean(dx_hat * x_hat)) / sigma
+        return dx, over_rows(dy * x_hat), over_rows(dy)
+
+    return x_hat * weight + bias, backward
+
+
+def rms_norm(x: Array, weight: Array, epsilon: float) -> tuple[Array, Backward]:
+    """y = x̂ · w,    x̂ = x / r,    r = sqrt(mean(x²) + ε)
+
+    As in layer_norm without the mean:    ∂r/∂x_j = x̂_j / D,    ∂x̂_i/∂x_j = (δᵢⱼ - x̂_i x̂_j / D) / r
+
+        dx = (dx̂ - x̂ · mean(dx̂ · x̂)) / r        backward(dy) -> dx, dw
+    """
+    r = np.sqrt(mean(x * x) + epsilon)
+    x_hat = x / r
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dx_hat = dy * weight
+        return (dx_hat - x_hat * mean(dx_hat * x_hat)) / r, over_rows(dy * x_hat)
+
+    return x_hat * weight, backward
+
+
+def dropout(x: Array, rate: float, draw: np.random.Generator) -> tuple[Array, Backward]:
+    """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so that y has the mean of x
+
+    m is drawn and does not depend on x:    dx = dy · m
+    """
+    m = (draw.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
+    return x * m, lambda dy: dy * m
+
+
+# --- activations, one for each number: dx = dy · f'(x) -----------------------------------------------------------
+
+
+def relu(x: Array) -> tuple[Array, Backward]:
+    """f(x) = max(0, x),    f'(x) = 1 where x > 0, else 0"""
+    return np.maximum(x, 0), lambda dy: dy * (x > 0)
+
+
+def relu_squared(x: Array) -> tuple[Array, Backward]:
+    """f(x) = max(0, x)²,    f'(x) = 2 max(0, x)"""
+    positive = np.maximum(x, 0)
+    return positive * positive, lambda dy: dy * 2 * positive
+
+
+def gelu(x: Array) -> tuple[Array, Backward]:
+    """f(x) = x Φ(x),    Φ(x) = (1 + erf(x / √2)) / 2: the share of a normal distribution that is below x
+
+    f'(x) = Φ(x) + x φ(x),    φ(x) = Φ'(x) = exp(-x²/2) / sqrt(2π)
+    """
+    below = 0.5 * (1 + erf(x / math.sqrt(2)))
+    return x * below, lambda dy: dy * (below + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi))
+
+
+def gelu_tanh(x: Array) -> tuple[Array, Backward]:
+    """f(x) = x (1 + tanh u) / 2,    u = sqrt(2/π) (x + 0.044715 x³): an approximation of GELU
+
+    tanh' = 1 - tanh²:    f'(x) = (1 + tanh u) / 2 + x (1 - tanh² u) / 2 · sqrt(2/π) (1 + 3 · 0.044715 x²)
+    """
+    c, a = math.sqrt(2 / math.pi), 0.044715
+    t = np.tanh(c * (x + a * x * x * x))
+    return 0.5 * x * (1 + t), lambda dy: dy * 0.5 * (1 + t + x * (1 - t * t) * c * (1 + 3 * a * x * x))
+
+
+def silu(x: Array) -> tuple[Array, Backward]:
+    """f(x) = x s,    s = sigmoid(x) = 1 / (1 + exp(-x)),    s' = s (1 - s)
+
+    f'(x) = s + x s (1 - s)
+    """
+    s = 0.5 * (1 + np.tanh(0.5 * x))  # the same as the sigmoid, and nothing in it can overflow
+    return x * s, lambda dy: dy * (s + x * s * (1 - s))
+
+
+def soft_cap(x: Array, cap: float) -> tuple[Array, Backward]:
+    """f(x) = c tanh(x / c),    f'(x) = 1 - tanh²(x / c)"""
+    t = np.tanh(x / cap)
+    return cap * t, lambda dy: dy * (1 - t * t)
+
+
+# --- attention ---------------------------------------------------------------------------------------------------
+
+
+def softmax(x: Array, mask: Array | None = None) -> tuple[Array, Backward]:
+    """y_i = exp(x_i) / Σ_j exp(x_j) along the last axis, over the places that the mask allows (True = allowed)
+
+        ∂y_i/∂x_j = y_i (δᵢⱼ - y_j)
+        dx_j = Σ_i dy_i y_i (δᵢⱼ - y_j) = y_j (dy_j - Σ_i dy_i y_i)
+
+    What is not allowed has y = 0, so its gradient is 0 as well. Where nothing is allowed, all of y is 0.
+    """
+    if mask is not None:
+        x = np.where(mask, x, lowest(x))
+    y = np.exp(x - np.maximum.reduce(x, axis=-1, keepdims=True))  # the same result, and no overflow
+    y /= np.add.reduce(y, axis=-1, keepdims=True)
+    if mask is not None:
+        y *= mask
+    return y, lambda dy: y * (dy - np.add.reduce(dy * y, axis=-1, keepdims=True))
+
+
+def similarity(q: Array, k: Array) -> tuple[Array, Backward]:
+    """s = q kᵀ / sqrt(E)    q [B,H,Q,E], k [B,G,K,E] -> s [B,H,Q,K]
+
+        s_ij = Σ_e q_ie k_je / sqrt(E):    dq = ds k / sqrt(E),    dk = dsᵀ q / sqrt(E)        backward(ds) -> dq, dk
+
+    If H/G heads share one head of keys, their queries are put below each other and meet the keys in one product,
+    which on the way back also sums over the heads that share.
+    """
+    scale = 1 / math.sqrt(q.shape[-1])
+    q_BGRE = in_groups(q, k)
+    s_BGRK = q_BGRE @ transposed(k)
+    s_BGRK *= scale
+
+    def backward(ds: Array) -> tuple[Array, Array]:
+        ds_BGRK = in_groups(ds, k) * scale
+        return (ds_BGRK @ k).reshape(q.shape), transposed(ds_BGRK) @ q_BGRE
+
+    return s_BGRK.reshape(*q.shape[:3], -1), backward
+
+
+def weighted_sum(weights: Array, v: Array) -> tuple[Array, Backward]:
+    """y = w v    w [B,H,Q,K], v [B,G,K,E] -> y [B,H,Q,E]
+
+    y_ie = Σ_j w_ij v_je:    dw = dy vᵀ,    dv = wᵀ dy        backward(dy) -> dw, dv
+    """
+    w_BGRK = in_groups(weights, v)
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dy_BGRE = in_groups(dy, v)
+        return (dy_BGRE @ transposed(v)).reshape(weights.shape), transposed(w_BGRK) @ dy_BGRE
+
+    return (w_BGRK @ v).reshape(*weights.shape[:3], -1), backward
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    cap: float = 0.0,
+    drop: Op = keep_all,
+    relative_values: Op | None = None,
+    see: See = unseen,
+) -> tuple[Array, Backward]:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V    (the paper, equation 1)
+
+    q [B,H,Q,E], k and v [B,G,K,E], mask and bias broadcastable to [B,H,Q,K] -> [B,H,Q,E]
+
+    The way back takes the same steps in the opposite order. The bias is added to the scores, so its gradient is theirs.
+    backward(dy) -> dq, dk, dv, dbias
+    """
+    scores, back_similarity = similarity(q, k)
+    scores, back_cap = soft_cap(scores, cap) if cap else (scores, unchanged)
+    scores, back_scores = see("scores", scores if bias is None else scores + bias)
+    weights, back_softmax = softmax(scores, mask)
+    weights, back_weights = see("weights", weights)
+    weights, back_drop = drop(weights)
+    y, back_sum = weighted_sum(weights, v)
+    if relative_values is not None:
+        relative, back_relative = relative_values(weights)
+        y = y + relative
+
+    def backward(dy: Array) -> tuple[Array, Array, Array, Array]:
+        d_weights, dv = back_sum(dy)
+        if relative_values is not None:
+            d_weights = d_weights + back_relative(dy)
+        d_scores = back_scores(back_softmax(back_weights(back_drop(d_weights))))
+        dq, dk = back_similarity(back_cap(d_scores))
+        return dq, dk, dv, d_scores
+
+    return y, backward
+
+
+# --- the loss ----------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple[float, Callable[[], Array]]:
+    """L = -Σ_rows Σ_v q_v log p_v,    p = softmax(logits),    q = (1-ε)·one-hot(target) + ε/V
+
+    log p_v = x_v - log Σ_u exp(x_u), so ∂log p_v/∂x_u = δᵤᵥ - p_u, and since the q_v sum to 1:
+
+        dx_u = -Σ_v q_v (δᵤᵥ - p_u) = p_u - q_u
+
+    Nothing is simpler: what the model said minus what it should have said.
+    logits [N, V], target [N] -> a number.    backward() -> dx [N, V]
+    """
+    log_p = log_softmax(logits)
+    rows = np.arange(len(target))
+    loss = -(1 - smoothing) * log_p[rows, target].sum()
+    if smoothing:
+        loss -= smoothing * log_p.mean(axis=-1).sum()
+
+    def backward() -> Array:
+        dx = np.exp(log_p) - smoothing / logits.shape[-1]
+        dx[rows, target] -= 1 - smoothing
+        return dx
+
+    return float(loss), backward
+
+
+# --- small things that the above are written with ------------------------------------------------------------------
+
+
+def mean(x: Array) -> Array:
+    """Over the last axis, which stays, with length 1. (np.mean does the same and takes three times as long.)"""
+    return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
+
+
+def over_rows(x: Array) -> Array:
+    """The sum over all axes but the last: what many tokens have to say about one parameter."""
+    return x.reshape(-1, x.shape[-1]).sum(axis=0)
+
+
+def transposed(x: Array) -> Array:
+    return np.swapaxes(x, -1, -2)
+
+
+def in_groups(x: Array, shared: Array) -> Array:
+    """[B,H,Q,·] -> [B,G,H/G·Q,·]: the heads that share one of the G heads of keys and values, below each other."""
+    return x.reshape(len(x), shared.shape[1], -1, x.shape[-1])
+
+
+def log_softmax(x: Array) -> Array:
+    shifted = x - np.maximum.reduce(x, axis=-1, keepdims=True)
+    return shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
+
+
+def lowest(x: Array) -> float:
+    """So low that its exponential is 0, and not so low that subtracting from it would overflow."""
+    return float(np.finfo(x.dtype).min) / 2
+
+
+STEPS = 1024  # points of the table of erf, to a unit
+FARTHEST = 6  # beyond, erf is 1 in double precision
+
+
+@cache
+def erf_table() -> Array:
+    return np.array([math.erf(i / STEPS) for i in range(-FARTHEST * STEPS, FARTHEST * STEPS + 1)])
+
+
+def erf(x: Array) -> Array:
+    """The error function, which NumPy lacks: Taylor's series around the nearest point p of a table, with d = x - p.
+
+        erf(p + d) ≈ erf(p) + g · (d - p d² + (2p² - 1) d³ / 3),    g = erf'(p) = 2/√π · exp(-p²)
+
+    d is below 1/2048, so what is left out, g · p (3 - 2p²) / 6 · d⁴ and beyond, is below 1e-13.
+    """
+    x = np.clip(x, -FARTHEST, FARTHEST)
+    nearest = np.rint(x * STEPS)
+    p = nearest / STEPS
+    d = x - p
+    g = 2 / math.sqrt(math.pi) * np.exp(-p * p)
+    at_p = erf_table()[nearest.astype(np.intp) + FARTHEST * STEPS].astype(x.dtype)
+    return at_p + g * d * (1 - p * d + (2 * p * p - 1) * d * d / 3)

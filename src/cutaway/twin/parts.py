@@ -1,0 +1,154 @@
+"""What a model is made of: parts within parts, parameters, probes; and how they get their names.
+
+A part is called like a function and, like the operations, returns its output and the way back. Whatever has parameters
+adds to their gradients on that way. A parameter's or probe's name is the path of attributes that leads to it, such as
+`encoder.layers.0.self_attention.query.weight`: the same as in the PyTorch model, because the attributes are called
+the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cutaway.twin.ops import Array, Backward, dropout, unchanged
+
+Called = tuple[Array, Backward]
+Kind = TypeVar("Kind")
+
+
+class Variable:
+    """A value that several parts may read, and the sum of what they send back."""
+
+    def __init__(self, value: Array):
+        self.value = value
+        self.gradient: Array | None = None
+
+    def add(self, gradient: Array) -> None:
+        self.gradient = gradient if self.gradient is None else self.gradient + gradient
+
+
+class Parameter(Variable):
+    """What training changes."""
+
+    def __init__(self, *shape: int, fill: float = 0.0):
+        super().__init__(np.full(shape, fill))
+
+
+class Buffer:
+    """A table that goes with a model and its precision, but that nothing trains and no file stores."""
+
+    def __init__(self, value: Array):
+        self.value = value
+
+
+class Part:
+    """Anything with attributes that may be parts, parameters, buffers or probes, or lists of them."""
+
+    def named(self, kind: type[Kind]) -> dict[str, Kind]:
+        """All of a kind in this part, by name. What occurs twice has the name under which it occurs first."""
+        found: dict[int, tuple[str, Kind]] = {}
+        for name, value in self.walk(""):
+            if isinstance(value, kind):
+                found.setdefault(id(value), (name, value))
+        return dict(found.values())
+
+    def walk(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in vars(self).items():
+            children = (
+                {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
+            )
+            for path, child in children.items():
+                yield prefix + path, child
+                if isinstance(child, Part):
+                    yield from child.walk(f"{prefix}{path}.")
+
+    def parameters(self) -> dict[str, Parameter]:
+        return self.named(Parameter)
+
+    def forget_gradients(self) -> None:
+        for parameter in self.parameters().values():
+            parameter.gradient = None
+
+    def to(self, dtype: Any) -> None:
+        for parameter in self.parameters().values():
+            parameter.value = parameter.value.astype(dtype)
+        for buffer in self.named(Buffer).values():
+            buffer.value = buffer.value.astype(dtype)
+
+    def load(self, weights: Mapping[str, Array]) -> None:
+        """Take over values by name; who calls has seen to it that names and shapes agree."""
+        for name, parameter in self.parameters().items():
+            parameter.value = np.array(weights[name])
+
+    def drop_with(self, draw: np.random.Generator | None) -> None:
+        """Switch dropout on, with this source of chance, or off."""
+        for part in self.named(Dropout).values():
+            part.draw = draw
+
+
+class Dropout(Part):
+    def __init__(self, rate: float):
+        self.rate = rate
+        self.draw: np.random.Generator | None = None  # None: switched off
+
+    def __call__(self, x: Array) -> Called:
+        return dropout(x, self.rate, self.draw) if self.draw and self.rate else (x, unchanged)
+
+
+class Probe(Part):
+    """The identity, with eyes: what passes is shown to the recording, on the way forward and on the way back."""
+
+    def __init__(self) -> None:
+        self.note: Callable[[str, Array], None] | None = None  # None: nobody looks
+
+    def __call__(self, x: Array) -> Called:
+        if self.note is None:
+            return x, unchanged
+        note = self.note
+        note("value", x)
+
+        def backward(dx: Array) -> Array:
+            note("gradient", dx)
+            return dx
+
+        return x, backward
+
+
+@dataclass
+class Recording:
+    """Probe name -> what passed there."""
+
+    values: dict[str, Array] = field(default_factory=dict)
+    gradients: dict[str, Array] = field(default_factory=dict)
+
+
+@contextmanager
+def recording(model: Part) -> Iterator[Recording]:
+    """Record every probe of a model, forward and backward, while the block runs."""
+    seen = Recording()
+    probes = model.named(Probe)
+
+    def noting(name: str) -> Callable[[str, Array], None]:
+        return lambda which, x: (seen.values if which == "value" else seen.gradients).__setitem__(name, x)
+
+    for name, probe in probes.items():
+        probe.note = noting(name)
+    try:
+        yield seen
+    finally:
+        for probe in probes.values():
+            probe.note = None
+
+
+def xavier(model: Part, draw: np.random.Generator) -> None:
+    """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010); biases and norms stay 0 and 1."""
+    for parameter in model.parameters().values():
+        if parameter.value.ndim > 1:
+            limit = math.sqrt(6 / sum(parameter.value.shape))
+            parameter.value = draw.uniform(-limit, limit, parameter.value.shape)

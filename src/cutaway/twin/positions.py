@@ -1,0 +1,203 @@
+"""How order is told: one class a scheme, each acting at the places that it needs.
+
+    embed     on the embedded tokens, once               sinusoidal, learned
+    rotate    on queries and keys, in every layer        rope
+    bias      on the scores, in every layer              alibi, relative_bias (T5), relative (Shaw)
+    values    on the output of attention                 relative (Shaw)
+
+Each returns what it makes and the way back. Positions are integers [T], counted from the beginning of the text.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cutaway.twin.ops import Array, Backward, transposed, unchanged
+from cutaway.twin.parts import Buffer, Called, Parameter, Part
+
+
+def no_gradient(dy: Array) -> float:
+    """The way back from what does not depend on the query."""
+    return 0.0
+
+
+class Position(Part):
+    """Order is not told at all; the others override what they need."""
+
+    per_layer = False  # True: every layer has one of its own
+    has_values = False
+
+    def embed(self, x: Array, positions: Array) -> Called:
+        """x [B,T,D] -> [B,T,D]"""
+        return x, unchanged
+
+    def rotate(self, x: Array, positions: Array) -> Called:
+        """x [B,H,T,E] -> [B,H,T,E]"""
+        return x, unchanged
+
+    def bias(self, q: Array, query: Array, key: Array) -> tuple[Array | None, Backward]:
+        """q [B,H,Q,E], positions [Q] and [K] -> what is added to the scores, and from its gradient the one of q"""
+        return None, no_gradient
+
+    def values(self, weights: Array, query: Array, key: Array) -> Called:
+        """weights [B,H,Q,K] -> what is added to the output [B,H,Q,E]"""
+        raise NotImplementedError
+
+
+class SinusoidalPosition(Position):
+    """x + PE[pos],    PE(pos, 2i) = sin(pos / 10000^(2i/D)),    PE(pos, 2i+1) = cos(pos / 10000^(2i/D))
+
+    PE is constant:    dx = dy
+    """
+
+    def __init__(self, d_model: int, max_length: int):
+        angle_TP = angles(max_length, d_model)
+        self.table = Buffer(np.stack([np.sin(angle_TP), np.cos(angle_TP)], axis=-1).reshape(max_length, d_model))
+
+    def embed(self, x: Array, positions: Array) -> Called:
+        return x + self.table.value[positions], unchanged
+
+
+class LearnedPosition(Position):
+    """x + P[pos]:    dx = dy, and a row of P gets the sum over the texts, all of which have that position."""
+
+    def __init__(self, d_model: int, max_length: int):
+        self.table = Parameter(max_length, d_model)
+
+    def embed(self, x: Array, positions: Array) -> Called:
+        def backward(dy: Array) -> Array:
+            d_table = np.zeros_like(self.table.value)
+            d_table[positions] = dy.sum(axis=0)
+            self.table.add(d_table)
+            return dy
+
+        return x + self.table.value[positions], backward
+
+
+class RotaryPosition(Position):
+    """Each pair (x₂ᵢ, x₂ᵢ₊₁) turned by the angle θ = pos · base^(-2i/E).
+
+    A rotation is undone by its transpose, the rotation by -θ; so the gradient is turned back.
+    """
+
+    def __init__(self, d_head: int, max_length: int, base: float):
+        angle_TP = angles(max_length, d_head, base)
+        self.cos, self.sin = Buffer(np.cos(angle_TP)), Buffer(np.sin(angle_TP))
+
+    def rotate(self, x: Array, positions: Array) -> Called:
+        cos, sin = self.cos.value[positions], self.sin.value[positions]
+        return turned(x, cos, sin), lambda dy: turned(dy, cos, -sin)
+
+
+class AlibiPosition(Position):
+    """score(i, j) - m_h · |i - j|, with a slope m_h for each head: nothing to learn, nothing on the way back."""
+
+    def __init__(self, n_heads: int):
+        self.slopes = Buffer(np.array(alibi_slopes(n_heads)))
+
+    def bias(self, q: Array, query: Array, key: Array) -> tuple[Array, Backward]:
+        return -self.slopes.value[:, None, None] * np.abs(query[:, None] - key).astype(q.dtype), no_gradient
+
+
+class RelativeBiasPosition(Position):
+    """score(i, j) + b_h[bucket(j - i)]: a number of the table gets the sum of all scores that it was added to."""
+
+    def __init__(self, n_heads: int, buckets: int, max_distance: int, causal: bool):
+        self.max_distance, self.causal = max_distance, causal
+        self.table = Parameter(buckets, n_heads)
+
+    def bias(self, q: Array, query: Array, key: Array) -> tuple[Array, Backward]:
+        bucket_QK = t5_bucket(key - query[:, None], len(self.table.value), self.max_distance, self.causal)
+
+        def backward(d_scores_BHQK: Array) -> float:
+            d_table = np.zeros_like(self.table.value)
+            np.add.at(d_table, bucket_QK, d_scores_BHQK.sum(axis=0).transpose(1, 2, 0))
+            self.table.add(d_table)
+            return 0.0
+
+        return self.table.value[bucket_QK].transpose(2, 0, 1), backward
+
+
+class RelativePosition(Position):
+    """A vector for each distance, clipped, for keys and for values (Shaw et al. 2018).
+
+        score(i, j) gets q_i · a^K[j - i] / sqrt(E)        output_i gets Σ_j weight(i, j) · a^V[j - i]
+
+    Both are products with a whole table [R, E] of distances, and a step that goes between distances and keys: q aᵀ is
+    dealt out to the keys; the weights are summed by distance. Each of these two steps is the other's way back.
+    """
+
+    per_layer = True
+    has_values = True
+
+    def __init__(self, d_head: int, clip: int):
+        self.clip = clip
+        self.for_keys = Parameter(2 * clip + 1, d_head)
+        self.for_values = Parameter(2 * clip + 1, d_head)
+
+    def bias(self, q: Array, query: Array, key: Array) -> tuple[Array, Backward]:
+        distance_QK, scale = self.distance(query, key), 1 / math.sqrt(q.shape[-1])
+        by_distance_BHQR = q @ self.for_keys.value.T * scale
+
+        def backward(d_scores: Array) -> Array:
+            d_BHQR = summed_by(distance_QK, d_scores, len(self.for_keys.value)) * scale
+            self.for_keys.add((transposed(d_BHQR) @ q).sum(axis=(0, 1)))
+            return d_BHQR @ self.for_keys.value
+
+        return dealt_out(by_distance_BHQR, distance_QK), backward
+
+    def values(self, weights: Array, query: Array, key: Array) -> Called:
+        distance_QK = self.distance(query, key)
+        by_distance_BHQR = summed_by(distance_QK, weights, len(self.for_values.value))
+
+        def backward(dy: Array) -> Array:
+            self.for_values.add((transposed(by_distance_BHQR) @ dy).sum(axis=(0, 1)))
+            return dealt_out(dy @ self.for_values.value.T, distance_QK)
+
+        return by_distance_BHQR @ self.for_values.value, backward
+
+    def distance(self, query: Array, key: Array) -> Array:
+        return np.clip(key - query[:, None], -self.clip, self.clip) + self.clip
+
+
+def dealt_out(by_distance_BHQR: Array, distance_QK: Array) -> Array:
+    """[B,H,Q,R] -> [B,H,Q,K]: for each key the entry of its distance."""
+    return np.take_along_axis(by_distance_BHQR, distance_QK[None, None], axis=-1)
+
+
+def summed_by(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
+    """[B,H,Q,K] -> [B,H,Q,R]: for each distance the sum over the keys that have it."""
+    is_at_QKR = (distance_QK[..., None] == np.arange(distances)).astype(x_BHQK.dtype)
+    return np.einsum("bhqk,qkr->bhqr", x_BHQK, is_at_QKR)
+
+
+def turned(x: Array, cos: Array, sin: Array) -> Array:
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
+
+
+def angles(length: int, width: int, base: float = 10_000.0) -> Array:
+    """pos · base^(-2i/width) -> [length, width / 2]"""
+    return np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ...; if n is no power of two, those of the next lower one, then every second of the next."""
+    power = 2 ** (n_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
+    return slopes + (alibi_slopes(2 * power)[::2][: n_heads - power] if power < n_heads else [])
+
+
+def t5_bucket(distance: Array, buckets: int, max_distance: int, causal: bool) -> Array:
+    """Half of the buckets for a distance each, half for ever wider ranges; a second set if the future is in sight."""
+    if causal:
+        offset, distance = np.zeros_like(distance), np.maximum(-distance, 0)
+    else:
+        buckets //= 2
+        offset, distance = (distance > 0) * buckets, np.abs(distance)
+    exact = buckets // 2
+    growth = np.log(np.maximum(distance, 1) / exact) / math.log(max_distance / exact)
+    far = np.minimum(exact + (growth * (buckets - exact)).astype(np.intp), buckets - 1)
+    return offset + np.where(distance < exact, distance, far)
