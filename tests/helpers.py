@@ -47,6 +47,24 @@ SWITCHES = {
 AXES = {name: list(values) for name, values in {**TABLES, **SWITCHES}.items()}
 
 
+def name_of(choice: dict) -> str:
+    """What is not a default, for the name of a test."""
+    defaults = ModelConfig()
+    changed = {k: v for k, v in choice.items() if v != getattr(defaults, k)}
+    return "-".join(f"{v}" if isinstance(v, str) else f"{k}={v}" for k, v in changed.items()) or "paper"
+
+
+# What the NumPy twin leaves to PyTorch, and what goes with that.
+NOT_IN_THE_TWIN = {"family": ("encoder", "vision"), "attention": ("linear",), "experts": (3,)}
+NOT_IN_THE_TWIN |= {"head": ("classes", "tags"), "pooling": ("mean", "max", "attention")}
+
+
+def twin_choices() -> list[dict]:
+    """Few choices in which any two settings meet that the twin knows."""
+    axes = {name: [v for v in values if v not in NOT_IN_THE_TWIN.get(name, ())] for name, values in AXES.items()}
+    return all_pairs(axes)[0]
+
+
 def tiny_of(family: str = "encoder_decoder", **changes) -> ModelConfig:
     """A tiny model of any family, with what its other choices make necessary."""
     sizes = {"d_model": 8, "d_ff": 16, "n_heads": 2, "dropout": 0.0}
@@ -221,3 +239,13 @@ def max_difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def is_close(a: float, b: float, tolerance: float = 1e-9) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def gap_where_they_part(judge, source: str, one: list[int], other: list[int]) -> float:
+    """How far the two tokens at which the texts part are from each other in double precision."""
+    tokenizer = judge.tokenizer
+    one, other = [*one, tokenizer.eos], [*other, tokenizer.eos]
+    place = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    ids = torch.tensor([[*tokenizer.encode(source), tokenizer.eos]])
+    logits = judge.model(ids, torch.tensor([[tokenizer.bos, *one[:place]]]))[0, -1]
+    return (logits[one[place]] - logits[other[place]]).abs().item()

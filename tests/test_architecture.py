@@ -1,6 +1,8 @@
 """Who may import whom: the table of docs/design.md, held against the import statements themselves."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ ROOMS = {
     "data": set(),
     "nn": set(),
     "evaluate": set(),
-    "models": {"nn"},
+    "twin": {"runs", "data.order", "decode.request"},
+    "models": {"nn", "runs"},
     "decode": {"nn", "models"},
-    "train": {"models", "data", "decode", "evaluate", "runs"},
-    "pipeline": {"models", "data", "decode", "runs"},
+    "train": {"models", "data", "decode", "evaluate", "runs", "twin"},
+    "engines": {"decode.request"},  # the engines themselves are imported when they are asked for
+    "torch_engine": {"models", "data", "decode", "runs"},
+    "pipeline": {"data", "decode.request", "engines", "runs"},
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn.probe", "data", "evaluate", "pipeline", "runs"},
     "cli": {"models", "data", "evaluate", "train", "pipeline", "measure", "show", "runs", "__init__"},
@@ -29,7 +34,7 @@ FOR_EVERYONE = {"config", "errors"}
 
 # heavy or optional package -> the rooms that may import it
 PACKAGES = {
-    "torch": {"nn", "models", "decode", "train", "pipeline", "show", "cli", "data.batching"},
+    "torch": {"nn", "models", "decode", "train", "torch_engine", "show", "cli", "data.batching"},
     "matplotlib": {"show"},
     "sacrebleu": {"evaluate"},
     "rich": {"cli"},
@@ -45,6 +50,9 @@ def modules():
     for path in sorted(SOURCE.rglob("*.py")):
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         yield pytest.param(name.removesuffix(".__init__") or "__init__", path, id=name)
+
+
+MODULES = [param.values[0] for param in modules()]
 
 
 def imports(path):
@@ -88,3 +96,14 @@ def test_nothing_is_pickled():
         text = path.read_text(encoding="utf-8")
         assert "torch.load(" not in text.replace("safetensors.torch.load(", ""), path
         assert "torch.save(" not in text.replace("safetensors.torch.save(", ""), path
+
+
+@pytest.mark.parametrize(
+    "room", ["twin", "pipeline", "engines", "train.numpy_trainer", "data.prepare", "decode.request"]
+)
+def test_no_torch_comes_in_by_a_back_door(room):
+    """Not even through a module that a module imports."""
+    names = [f"cutaway.{n}" for n in MODULES if n == room or n.startswith(room + ".")]
+    assert names
+    code = f"import sys\nfor name in {names}: __import__(name)\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

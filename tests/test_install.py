@@ -54,7 +54,12 @@ def test_the_base_install_is_light_and_says_what_is_missing(wheel, tmp_path):
         "t = Tokenizer.train([p.target for p in pairs], 'word', 500); assert t.decode(t.encode(pairs[0].target)) == pairs[0].target"
     )
     run(python, "-c", code)
-    for arguments in (["translate", "runs/x", "hi"], ["demo"]):
+    # it trains and runs translators and text generators, on the NumPy engine
+    small = ("model.d_model=16", "model.d_ff=32", "data.size=300", "data.heldout_size=30", "train.steps=20")
+    settings = [word for setting in small for word in ("--set", setting)]
+    run(cutaway, "train", "reverse", "--engine", "numpy", "--run", "mine", *settings, cwd=tmp_path)
+    assert run(cutaway, "translate", "mine", "a b c", cwd=tmp_path).stdout.strip()
+    for arguments in (["translate", "mine", "hi", "--engine", "torch"], ["demo"]):
         result = subprocess.run([cutaway, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert result.returncode == 1
         assert (

@@ -44,7 +44,7 @@ def test_nothing_heavy_is_imported_before_it_is_used():
     ("package", "code", "extra"),
     [
         ("torch", "import cutaway; cutaway.build_model", "cutaway[torch]"),
-        ("torch", "import sys; sys.argv = ['cutaway', 'translate', 'runs/x', 'hi']; import cutaway.cli; cutaway.cli.main()", "cutaway[torch]"),
+        ("torch", "import sys; sys.argv = ['cutaway', 'train', 'reverse', '--run', 'runs/never', '--set', 'data.size=50']; import cutaway.cli; cutaway.cli.main()", "cutaway[torch]"),
         ("sacrebleu", "from cutaway.evaluate.scores import bleu; bleu(['a'], ['a'])", "cutaway[torch]"),
         ("matplotlib", "from cutaway.show.figures import new_figure; new_figure(1, 1)", "cutaway[show]"),
     ],

@@ -29,7 +29,8 @@ from cutaway.evaluate.baselines import Bigram, bag_of_words, most_frequent_tags,
 from cutaway.evaluate.classes import accuracy, has_spans, span_f1
 from cutaway.evaluate.scores import bleu, chrf, exact_match, perplexity
 from cutaway.pipeline import Classifier, Pipeline, Tagger, Translator
-from cutaway.train.objectives import OBJECTIVES, Measured, measure
+from cutaway.train.objectives import OBJECTIVES, measure
+from cutaway.train.observers import Measured
 
 Figures = dict[str, float]
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.data.batching import BatchStream, batches_by_tokens, collate_pairs
+from cutaway.data.batching import BatchStream, collate_pairs
+from cutaway.data.order import batches_by_tokens
 from cutaway.data.prepare import without_misfits
 from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer

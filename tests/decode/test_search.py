@@ -8,8 +8,10 @@ from helpers import TableModel, exhaustive_search, is_close, random_ids, tiny_mo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.config import DecodeConfig
 from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import temperature, top_k, top_p
+from cutaway.decode.request import Search
 from cutaway.decode.search import greedy, sample
 from cutaway.decode.stepper import TranslationStepper
 
@@ -19,6 +21,11 @@ BOS, EOS = 0, 1
 def begin(limits, token):
     """What each row begins with."""
     return torch.full((len(limits),), token)
+
+
+def draws(seed, texts):
+    """A source of chance for each text."""
+    return Search(DecodeConfig(seed=seed), [], range(texts), BOS, EOS).draws()
 
 
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
@@ -102,7 +109,7 @@ def test_sampling_draws_from_the_exact_distribution(filters):
     expected = logits.softmax(-1)[0]
     rows = TableModel(6, seed=3, rows=n, sharpness=1.0)
     rows.sentence = [0] * n
-    drawn = sample(rows, begin([1] * n, BOS), [1] * n, EOS, filters, torch.Generator().manual_seed(0))
+    drawn = sample(rows, begin([1] * n, BOS), [1] * n, EOS, filters, draws(0, n))
     counts = collections.Counter(h.tokens[0] if h.tokens else EOS for h in drawn)
     possible = [t for t in range(6) if expected[t] > 0]
     assert set(counts) <= set(possible)
@@ -112,9 +119,7 @@ def test_sampling_draws_from_the_exact_distribution(filters):
 
 def test_sampling_is_reproducible():
     def draw(seed):
-        return sample(
-            TableModel(9, 1, rows=5), begin([6] * 5, BOS), [6] * 5, EOS, (), torch.Generator().manual_seed(seed)
-        )
+        return sample(TableModel(9, 1, rows=5), begin([6] * 5, BOS), [6] * 5, EOS, (), draws(seed, 5))
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
@@ -161,3 +166,12 @@ def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
         for ours, naive in zip(run(TranslationStepper(model, source, mask)), run(Naive()), strict=True):
             assert [h.tokens for h in ours] == [h.tokens for h in naive]
             assert all(is_close(a.score, b.score) for a, b in zip(ours, naive, strict=True))
+
+
+def test_what_is_drawn_for_a_text_does_not_depend_on_its_company():
+    limits = [7, 3, 9, 5]
+    together = sample(TableModel(9, 1, rows=4), begin(limits, BOS), limits, EOS, (), draws(3, 4))
+    for i, limit in enumerate(limits):
+        alone = TableModel(9, 1)
+        alone.sentence = [i]
+        assert sample(alone, begin([limit], BOS), [limit], EOS, (), [draws(3, 4)[i]]) == [together[i]]

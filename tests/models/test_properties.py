@@ -7,11 +7,22 @@ import itertools
 
 import pytest
 import torch
-from helpers import AXES, TABLES, V, all_pairs, batch_for, is_possible, max_difference, perturbed, random_ids, tiny_of
+from helpers import (
+    AXES,
+    TABLES,
+    V,
+    all_pairs,
+    batch_for,
+    is_possible,
+    max_difference,
+    name_of,
+    perturbed,
+    random_ids,
+    tiny_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.config import ModelConfig
 from cutaway.errors import ConfigError
 from cutaway.models.build import build_model
 from cutaway.nn.probe import recording
@@ -20,13 +31,6 @@ from cutaway.train.objectives import OBJECTIVES, loss_of
 pytestmark = pytest.mark.usefixtures("double")
 CHOICES, IMPOSSIBLE = all_pairs(AXES)
 CLOSE = 1e-10
-
-
-def name_of(choice):
-    defaults = ModelConfig()
-    return "-".join(
-        f"{v}" if isinstance(v, str) else f"{k}={v}" for k, v in choice.items() if v != getattr(defaults, k)
-    )
 
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name_of)

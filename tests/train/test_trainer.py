@@ -16,7 +16,7 @@ from cutaway.errors import ConfigError, Diverged, Interrupted, RunError
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
 from cutaway.train.begin import begin, resume
-from cutaway.train.trainer import Observer, snapshot_steps
+from cutaway.train.observers import Observer, snapshot_steps
 
 
 def weights(trainer):

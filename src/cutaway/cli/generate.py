@@ -10,6 +10,7 @@ import typer
 from cutaway.cli.texts import (
     BeamSize,
     Device,
+    Engine,
     LengthPenalty,
     Out,
     Seed,
@@ -39,6 +40,7 @@ def generate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    engine: Engine = "auto",
     device: Device = "auto",
 ) -> None:
     """Go on with a text.
@@ -52,7 +54,7 @@ def generate(
     """
     from cutaway.pipeline import TextGenerator
 
-    generator = TextGenerator.load(run, device)
+    generator = TextGenerator.load(run, device, engine=engine)
     decode = decode_settings(
         generator.config.decode,
         strategy=strategy,

@@ -9,8 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from cutaway.cli.console import clock, err
 from cutaway.evaluate.scores import perplexity
-from cutaway.train.objectives import Measured
-from cutaway.train.trainer import Observer, StepReport, Trainer
+from cutaway.train.observers import Measured, Observer, StepReport, Watched
 
 LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something
 WINDOW = 50  # steps that the shown loss and speed are a mean of
@@ -27,7 +26,7 @@ class TrainingProgress(Observer):
         self.bar: Progress | None = None
         self.last_line = 0.0
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Watched) -> None:
         self.times.append(time.monotonic())
         if err.is_terminal:
             columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
@@ -35,7 +34,7 @@ class TrainingProgress(Observer):
             self.task = self.bar.add_task("", total=trainer.config.steps, completed=trainer.state.step)
             self.bar.start()
 
-    def on_step(self, trainer: Trainer, report: StepReport) -> None:
+    def on_step(self, trainer: Watched, report: StepReport) -> None:
         self.recent.append(report)
         self.times.append(time.monotonic())
         is_last = report.step == trainer.config.steps
@@ -45,14 +44,14 @@ class TrainingProgress(Observer):
             self.last_line = time.monotonic()
             err.print(f"step {report.step:,}/{trainer.config.steps:,}  {self.describe(trainer)}")
 
-    def on_validation(self, trainer: Trainer, measured: Measured) -> None:
+    def on_validation(self, trainer: Watched, measured: Measured) -> None:
         best = "  (best so far)" if trainer.state.best_step == trainer.state.step else ""
         figure = (
             f"perplexity {perplexity(measured.nll):.3f}" if self.of_language else f"accuracy {measured.accuracy:.1%}"
         )
         err.print(f"step {trainer.state.step:,}: validation loss {measured.nll:.4f}, {figure}{best}")
 
-    def on_end(self, trainer: Trainer) -> None:
+    def on_end(self, trainer: Watched) -> None:
         self.close()
 
     def close(self) -> None:
@@ -60,7 +59,7 @@ class TrainingProgress(Observer):
             self.bar.stop()
             self.bar = None
 
-    def describe(self, trainer: Trainer) -> str:
+    def describe(self, trainer: Watched) -> str:
         tokens = sum(report.tokens for report in self.recent)
         elapsed = self.times[-1] - self.times[0]
         loss = sum(report.loss * report.tokens for report in self.recent) / tokens

@@ -16,6 +16,7 @@ from cutaway.errors import ConfigError, DataError
 # The options that several commands have in common.
 Out = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Engine = Annotated[str, typer.Option(help="torch, or numpy, which needs no torch. auto: torch if it is installed.")]
 Strategy = Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")]
 BeamSize = Annotated[int | None, typer.Option(help="How many beginnings beam search follows.")]
 LengthPenalty = Annotated[float | None, typer.Option(help="Above 0 favours longer texts.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +13,13 @@ from cutaway.cli.console import clock, command, say
 from cutaway.cli.evaluate import evaluate as evaluate_run
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import Config, read_recipe
-from cutaway.errors import Interrupted, RunError
+from cutaway.errors import ConfigError, Interrupted, MissingExtra, RunError, did_you_mean
 from cutaway.runs import RunFolder
 
 if TYPE_CHECKING:
     from cutaway.cli.progress import TrainingProgress
-    from cutaway.train.begin import Training
-    from cutaway.train.trainer import TrainState
+    from cutaway.train.observers import TrainState
+    from cutaway.train.start import Training
 
 
 def train(
@@ -33,12 +34,17 @@ def train(
         bool, typer.Option("--tensorboard", help="Write tensorboard/ into the run as well.")
     ] = False,
     evaluate: Annotated[bool, typer.Option("--evaluate", help="When trained, score it on the test data.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="torch, or numpy: translators and text generators, with no torch.")
+    ] = "torch",
 ) -> None:
     """Train a model from a recipe.
 
     Examples:  cutaway train reverse --set train.steps=1000
 
                cutaway train python-tagger --evaluate
+
+               cutaway train reverse --engine numpy
 
     Ctrl-C saves and stops; the same command with --resume goes on.
     """
@@ -51,7 +57,11 @@ def train(
             "or choose another folder with --run."
         )
 
-    training, progress = make_training(config, folder, resume, tensorboard)
+    if evaluate and not find_spec("torch"):
+        raise MissingExtra("torch", "torch")  # now, rather than when all is trained
+    if engine not in MAKE_TRAINING:
+        raise ConfigError(f"there is no engine {engine!r} to train with. {did_you_mean(engine, MAKE_TRAINING)}")
+    training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard)
     again = command(
         "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
     )
@@ -61,14 +71,16 @@ def train(
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
     if evaluate:
         evaluate_run(folder.path)
-    say(f"Next:  {command('evaluate', folder)}" + next_use(config.model.task, folder))
+    say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
 
 
-def next_use(task: str, folder: RunFolder) -> str:
+def next_uses(task: str, folder: RunFolder) -> list[str]:
+    """Commands that can be typed now."""
     from cutaway.pipeline import COMMANDS
 
+    evaluate = [command("evaluate", folder)] if find_spec("torch") else []
     use = COMMANDS[task]
-    return "" if use == "evaluate" or task == "image_classification" else f"   or   {command(use, folder, 'TEXT')}"
+    return evaluate + ([] if use == "evaluate" or task == "image_classification" else [command(use, folder, "TEXT")])
 
 
 def make_training(
@@ -87,12 +99,34 @@ def make_training(
         return begin_or_resume(config, folder, observers, prepared()), progress
 
 
+def make_numpy_training(
+    config: Config, folder: RunFolder, resume: bool = False, tensorboard: bool = False
+) -> tuple[Training, TrainingProgress]:
+    """The same on the NumPy twin."""
+    if resume:
+        raise ConfigError("engine 'numpy' keeps no checkpoints to resume from. Train anew, or with --engine torch.")
+    if tensorboard:
+        raise ConfigError("--tensorboard writes with torch's own writer. Leave it out, or use --engine torch.")
+    from cutaway.cli.progress import TrainingProgress
+    from cutaway.data.prepare import prepare
+    from cutaway.train.numpy_trainer import begin, refuse_unsupported
+
+    refuse_unsupported(config)  # before the data is prepared, which takes a while
+    progress = TrainingProgress(config.model.task)
+    return begin(config, folder, [progress], prepare(config.data, config.model.task)), progress
+
+
+MAKE_TRAINING = {"torch": make_training, "numpy": make_numpy_training}
+
+
 def run_training(training: Training, progress: TrainingProgress, again: str) -> TrainState:
     """Train to the end; if the user stops it, say with which command it goes on."""
     describe(training)
     try:
         return training.trainer.run()
     except Interrupted as interrupted:
+        if not training.trainer.can_resume:
+            raise
         raise Interrupted(f"{interrupted} Go on with: {again}") from None
     finally:
         progress.close()
@@ -100,13 +134,11 @@ def run_training(training: Training, progress: TrainingProgress, again: str) -> 
 
 def describe(training: Training) -> None:
     """Say what is going to be trained, before it takes time."""
-    from cutaway.models.build import count_parameters
-
     trainer, model = training.trainer, training.config.model
     left_out = ", ".join(f"{n:,} {why}" for why, n in training.left_out.items())
     sizes = {"vocabulary": model.vocab_size, "classes": model.n_classes}
     named = "".join(f", {name} {size:,}" for name, size in sizes.items() if size)
     say(f"Data:  {training.examples:,} examples" + (f" (left out: {left_out})" if left_out else ""))
-    say(f"Model: {count_parameters(trainer.model):,} parameters{named}, on {trainer.device}")
+    say(f"Model: {training.parameters:,} parameters{named}, {training.place}")
     if trainer.state.step:
         say(f"Resuming at step {trainer.state.step:,}.")

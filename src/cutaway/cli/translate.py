@@ -11,6 +11,7 @@ from cutaway.cli.console import say
 from cutaway.cli.texts import (
     BeamSize,
     Device,
+    Engine,
     LengthPenalty,
     Out,
     Seed,
@@ -39,6 +40,7 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    engine: Engine = "auto",
     device: Device = "auto",
 ) -> None:
     """Translate with a trained model.
@@ -47,11 +49,13 @@ def translate(
 
                cutaway translate runs/demo --file in.txt --out out.txt
 
+               cutaway translate runs/demo "The small cat sleeps." --engine numpy
+
                cat in.txt | cutaway translate runs/demo > out.txt
     """
     from cutaway.pipeline import Translator
 
-    translator = Translator.load(run, device)
+    translator = Translator.load(run, device, engine=engine)
     decode = decode_settings(
         translator.config.decode,
         strategy=strategy,

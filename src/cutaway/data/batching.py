@@ -5,7 +5,7 @@ examples ──encode──▶ ids ──batches_by_tokens──▶ which of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cutaway.data.distort import distort
+from cutaway.data.order import batches_by_tokens
 from cutaway.data.tasks import (
     NO_TAG,
     Encoded,
@@ -25,8 +26,6 @@ from cutaway.data.tasks import (
     EncodedText,
 )
 from cutaway.data.tokenizer import Tokenizer
-
-POOL = 8_192  # examples that are sorted by length together: large enough for little padding, small enough for variety
 
 
 @dataclass(frozen=True)
@@ -188,34 +187,6 @@ def pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 def length_mask(lengths: Sequence[int]) -> Tensor:
     """[B, longest], True at the first lengths[i] places of row i."""
     return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
-
-
-def batches_by_tokens(examples: Sequence[Encoded], budget: int, seed: int, epoch: int) -> list[list[int]]:
-    """Which examples go together in an epoch: indices, in batches of at most `budget` tokens, padding included.
-
-    The examples are shuffled, cut into pools, sorted by length within each pool (so that a batch needs little
-    padding), packed, and the batches shuffled. All of it follows from the seed and the epoch alone.
-    """
-    draw = np.random.default_rng([seed, epoch])
-    order = draw.permutation(len(examples))
-    batches: list[list[int]] = []
-    for start in range(0, len(order), POOL):
-        pool = order[start : start + POOL].tolist()
-        pool.sort(key=lambda i: examples[i].lengths)
-        batches.extend(_pack(pool, [examples[i].lengths[0] for i in pool], budget))
-    return [batches[i] for i in draw.permutation(len(batches))]
-
-
-def _pack(indices: Sequence[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Cut a row of indices, sorted by length, into batches whose padded size stays within the budget."""
-    batch: list[int] = []
-    for index, length in zip(indices, lengths, strict=True):
-        if batch and (len(batch) + 1) * length > budget:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int) -> list[Batch]:

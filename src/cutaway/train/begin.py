@@ -5,36 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 
-from cutaway.config import Config, with_given
+from cutaway.config import Config
 from cutaway.data.batching import BatchStream, plain_batches
 from cutaway.data.prepare import PreparedData, prepare
-from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
+from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, RunError
-from cutaway.models.build import build_model
+from cutaway.models.build import build_model, count_parameters
 from cutaway.models.device import choose_device
-from cutaway.runs import RunFolder, write_json, write_text
+from cutaway.runs import RunFolder, write_text
 from cutaway.train.objectives import OBJECTIVES
+from cutaway.train.observers import Observer
 from cutaway.train.schedules import make_schedule
-from cutaway.train.trainer import Observer, Trainer
+from cutaway.train.start import Training, start_folder, with_sizes
+from cutaway.train.trainer import Trainer
 
 # What may differ between a run and its resumption without changing what has been computed so far.
 MAY_CHANGE = {"train.steps", "train.device", "train.log_every", "train.valid_every", "train.save_every"}
 MAY_CHANGE |= {"train.keep", "train.snapshots", "data.root"}
-
-
-@dataclass(frozen=True)
-class Training:
-    """A trainer, and what one may want to print before it starts."""
-
-    trainer: Trainer
-    config: Config
-    tokenizer: Tokenizer | None
-    examples: int
-    left_out: dict[str, int]
 
 
 def begin(
@@ -46,15 +36,7 @@ def begin(
     """
     prepared = prepared or prepare(config.data, config.model.task)
     training = assemble(config, run, prepared, observers)
-    run.clear()  # not before all of the above went well: an earlier run must not be lost to a typing error
-    if prepared.tokenizer:
-        write_text(run.tokenizer, prepared.tokenizer)
-    if prepared.labels:
-        write_json(run.labels, prepared.labels)
-    if config.data.tokenizer == "file":  # its special tokens may have names that nobody could guess
-        write_json(run.tokenizer_roles, {ROLE_SETTINGS[role]: name for role, name in prepared.roles.items()})
-    write_text(run.config, training.config.to_json())
-    write_json(run.data, {"fingerprint": prepared.fingerprint, "examples": prepared.examples})
+    start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
 
 
@@ -87,19 +69,15 @@ def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: 
         run=run,
         observers=observers,
     )
-    return Training(trainer, config, tokenizer, len(prepared.train), prepared.left_out)
-
-
-def with_sizes(config: Config, tokenizer: Tokenizer | None, labels: list[str]) -> Config:
-    """The configuration with what only the data can tell: the sizes of the vocabulary and of the set of labels."""
-    sizes = {"vocab_size": tokenizer.vocab_size if tokenizer else 0, "n_classes": len(labels)}
-    for name, size in sizes.items():
-        given = getattr(config.model, name)
-        if given not in (0, size):
-            raise ConfigError(
-                f"model.{name} = {given}, but the data has {size}. Leave it out of the recipe: it is taken from there."
-            )
-    return dataclasses.replace(config, model=with_given(config.model, **sizes))
+    return Training(
+        trainer=trainer,
+        config=config,
+        tokenizer=tokenizer,
+        examples=len(prepared.train),
+        left_out=prepared.left_out,
+        parameters=count_parameters(model),
+        place=f"on {trainer.device}",
+    )
 
 
 def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:

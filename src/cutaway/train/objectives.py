@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cutaway.data.batching import Batch, ImageBatch, LabelBatch, PairBatch, TextBatch
 from cutaway.models.balance import balance_losses
 from cutaway.train.losses import smoothed_cross_entropy
+from cutaway.train.observers import Measured
 
 
 class Answers(NamedTuple):
@@ -73,13 +74,6 @@ def loss_of(
     if uneven:
         loss = loss + balance * batch.tokens * torch.stack(uneven).sum()
     return LossSum(loss, nll.detach(), batch.tokens)
-
-
-class Measured(NamedTuple):
-    """How a model does on a whole set, without dropout and label smoothing."""
-
-    nll: float  # the mean cross-entropy: its exp is the perplexity
-    accuracy: float  # how often the likeliest answer is right
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,7 +280,12 @@ def attention(
 # --- the loss ----------------------------------------------------------------------------------------------------
 
 
-def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple[float, Callable[[], Array]]:
+class Loss(NamedTuple):
+    smoothed: float  # what training makes small
+    plain: float  # the same with ε = 0: exp(plain / N) is the perplexity
+
+
+def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple[Loss, Callable[[], Array]]:
     """L = -Σ_rows Σ_v q_v log p_v,    p = softmax(logits),    q = (1-ε)·one-hot(target) + ε/V
 
     log p_v = x_v - log Σ_u exp(x_u), so ∂log p_v/∂x_u = δᵤᵥ - p_u, and since the q_v sum to 1:
@@ -288,20 +293,19 @@ def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple
         dx_u = -Σ_v q_v (δᵤᵥ - p_u) = p_u - q_u
 
     Nothing is simpler: what the model said minus what it should have said.
-    logits [N, V], target [N] -> a number.    backward() -> dx [N, V]
+    logits [N, V], target [N] -> sums over the rows.    backward() -> dx [N, V] of the smoothed one
     """
     log_p = log_softmax(logits)
     rows = np.arange(len(target))
-    loss = -(1 - smoothing) * log_p[rows, target].sum()
-    if smoothing:
-        loss -= smoothing * log_p.mean(axis=-1).sum()
+    plain = -float(log_p[rows, target].sum())
+    smoothed = (1 - smoothing) * plain - smoothing * float(mean(log_p).sum()) if smoothing else plain
 
     def backward() -> Array:
         dx = np.exp(log_p) - smoothing / logits.shape[-1]
         dx[rows, target] -= 1 - smoothing
         return dx
 
-    return float(loss), backward
+    return Loss(smoothed, plain), backward
 
 
 # --- small things that the above are written with ------------------------------------------------------------------

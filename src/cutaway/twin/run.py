@@ -12,8 +12,8 @@ from cutaway.config import ModelConfig
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.errors import ConfigError
 from cutaway.runs import check_fit, read_sealed
+from cutaway.twin.batch import padded
 from cutaway.twin.model import Model, build_model
-from cutaway.twin.ops import Array
 from cutaway.twin.search import Beam, Line, Sample, Stepper, TextStepper, TranslationStepper, Writer, write
 
 
@@ -63,10 +63,6 @@ def written(stepper: Stepper, first: list[int], search: Search) -> list[list[Hyp
     return write(stepper, first, writers)
 
 
-def padded(rows: Rows) -> tuple[Array, Array | None]:
-    """Rows of ids as one rectangle, and where its tokens are (None: everywhere)."""
-    lengths = [len(row) for row in rows]
-    ids = np.zeros((len(rows), max(lengths)), dtype=np.intp)
-    for row, content in zip(ids, rows, strict=True):
-        row[: len(content)] = content
-    return ids, None if min(lengths) == max(lengths) else np.arange(max(lengths)) < np.array(lengths)[:, None]
+def weights_to_bytes(model: Model) -> bytes:
+    """In the safetensors format, in single precision, as the PyTorch models are saved."""
+    return safetensors.numpy.save({n: np.ascontiguousarray(p.value, np.float32) for n, p in model.parameters().items()})

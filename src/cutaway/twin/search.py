@@ -1,8 +1,8 @@
 """How text comes out of the twin: greedy search, sampling, beam search.
 
-A *stepper* is a model in the middle of writing several texts, a row each: `step` takes the token just written in each row
-and gives the logits of the next; `keep` drops, repeats or reorders rows. A *writer* looks after one text: it is shown
-the logits of its rows, and says which of them go on, and with which token. All writers share the model's steps.
+A *stepper* is a model in the middle of writing several texts, a row each: `step` takes the token just written in each
+row and gives the logits of the next; `keep` drops, repeats or reorders rows. A *writer* looks after one text: it is
+shown the logits of its rows, and says which of them go on, and with which token. All writers share the model's steps.
 
     writer A  row 0 ─┐                ┌─▶ logits 0    ──▶ A: row 0 goes on with 17
     writer B  row 1 ─┼─▶ one step ────┼─▶ logits 1, 2 ──▶ B: row 2 goes on with 5, and with 9

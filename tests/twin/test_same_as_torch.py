@@ -1,0 +1,183 @@
+"""The twin and the PyTorch modules, written apart: every value, every gradient, every step of training is the same."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import batch_for, name_of, perturbed, small_recipe, tiny_of, twin_choices
+
+from cutaway.config import TrainConfig
+from cutaway.errors import ConfigError
+from cutaway.models import build
+from cutaway.nn.probe import probes, watching
+from cutaway.train.losses import smoothed_cross_entropy
+from cutaway.train.objectives import OBJECTIVES, loss_of
+from cutaway.train.optimizers import make_optimizer
+from cutaway.train.schedules import make_schedule
+from cutaway.twin import model as twin
+from cutaway.twin.batch import Batch, batches
+from cutaway.twin.ops import cross_entropy
+from cutaway.twin.parts import recording
+from cutaway.twin.train import measure, train
+
+pytestmark = pytest.mark.usefixtures("double")
+FORWARD, BACKWARD = 1e-10, 1e-8
+NAMED = {
+    "paper": {},
+    "pre-norm": {"norm_placement": "pre"},
+    "gpt": {"family": "decoder", "norm_placement": "pre", "position": "learned", "feed_forward": "gelu_tanh"},
+    "llama": {"family": "decoder", "norm_placement": "pre", "position": "rope", "feed_forward": "swiglu", "norm": "rms",
+              "bias": False, "n_kv_heads": 1, "embeddings": "separate", "embedding_scale": "one"},
+    "t5": {"norm_placement": "pre", "position": "relative_bias", "norm": "rms", "bias": False, "embedding_scale": "one"},
+}  # fmt: skip
+
+
+def twin_of(model, config):
+    """The twin of a PyTorch model, with the same weights."""
+    other = twin.build_model(config)
+    weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    assert other.parameters().keys() == weights.keys()
+    other.load(weights)
+    return other
+
+
+def arrays(config, batch):
+    """A PyTorch batch as the twin takes it."""
+    if config.family == "encoder_decoder":
+        inputs = (batch.source, batch.target_in, batch.source_mask, batch.target_mask)
+        return Batch(tuple(x.numpy() for x in inputs), batch.target_out.numpy(), batch.target_mask.numpy())
+    return Batch((batch.ids.numpy(), batch.mask.numpy()), batch.answers.numpy(), batch.asked.numpy())
+
+
+def by_torch(model, config, batch):
+    """Loss, and the value and gradient of every probe; the parameters keep their gradients."""
+    seen = {}
+
+    def keep(name):
+        def watch(value):
+            value.retain_grad()
+            seen[name] = value
+
+        return watch
+
+    with watching({name: (probe, keep(name)) for name, probe in probes(model).items()}):
+        answers = OBJECTIVES[config.task](model, batch)
+        loss, _ = smoothed_cross_entropy(answers.logits, answers.right, 0.1)
+    loss.backward()
+    return loss.item(), {n: v.detach().numpy() for n, v in seen.items()}, {n: v.grad.numpy() for n, v in seen.items()}
+
+
+def by_hand(other, batch):
+    with recording(other) as seen:
+        logits, backward = other(*batch.inputs)
+        loss, back_loss = cross_entropy(logits[batch.asked], batch.right[batch.asked], 0.1)
+        d_logits = np.zeros_like(logits)
+        d_logits[batch.asked] = back_loss()
+        backward(d_logits)
+    return loss.smoothed, seen.values, seen.gradients
+
+
+def compare(config):
+    model, batch = perturbed(config), batch_for(config)
+    other = twin_of(model, config)
+    loss, values, gradients = by_torch(model, config, batch)
+    loss_too, values_too, gradients_too = by_hand(other, arrays(config, batch))
+    assert loss == pytest.approx(loss_too, abs=FORWARD)
+    assert values.keys() == values_too.keys() == gradients_too.keys()  # the same probes, and all of them were passed
+    for name in values:
+        np.testing.assert_allclose(values_too[name], values[name], rtol=0, atol=FORWARD, err_msg=name)
+        np.testing.assert_allclose(gradients_too[name], gradients[name], rtol=0, atol=BACKWARD, err_msg=name)
+    for name, parameter in model.named_parameters():
+        expected = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
+        found = other.parameters()[name].gradient
+        found = np.zeros(parameter.shape) if found is None else found
+        np.testing.assert_allclose(found, expected, rtol=0, atol=BACKWARD, err_msg=name)
+    return values, gradients
+
+
+@pytest.mark.parametrize("choice", twin_choices(), ids=name_of)
+def test_every_value_and_every_gradient_is_the_same(choice):
+    compare(tiny_of(**choice))
+
+
+@pytest.mark.parametrize("choice", NAMED.values(), ids=NAMED)
+def test_of_the_models_that_people_know(choice):
+    values, gradients = compare(tiny_of(**choice))
+    assert all(np.abs(g).max() > 0 for g in gradients.values())  # so that equal gradients say something
+    assert len(values) >= 16
+
+
+def test_the_twin_knows_every_position_norm_and_feed_forward():
+    tables = {"position": (twin.POSITIONS, build.POSITIONS), "norm": (twin.NORMS, build.NORMS)}
+    tables |= {"placement": (twin.NORM_PLACEMENTS, build.NORM_PLACEMENTS), "block": (twin.BLOCKS, build.BLOCKS)}
+    tables |= {"feed_forward": (twin.FEED_FORWARDS, build.FEED_FORWARDS)}
+    for ours, theirs in tables.values():
+        assert ours.keys() == theirs.keys()
+
+
+@pytest.mark.parametrize(
+    ("choice", "named"),
+    [
+        ({"attention": "linear"}, "engine 'numpy' has no model.attention = 'linear'; it knows full, window, sparse."),
+        ({"experts": 3}, "engine 'numpy' has no model.experts = 3. Use engine 'torch'."),
+        ({"family": "encoder"}, "engine 'numpy' has no model.family = 'encoder'; it knows encoder_decoder, decoder."),
+        ({"family": "decoder", "cross_attention": True}, "has no model.cross_attention = True"),
+    ],
+)
+def test_what_it_does_not_know_it_names(choice, named):
+    with pytest.raises(ConfigError, match=named):
+        twin.build_model(tiny_of(**choice))
+
+
+@pytest.mark.parametrize("choice", [NAMED["paper"], NAMED["pre-norm"], NAMED["gpt"]], ids=["paper", "pre-norm", "gpt"])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_ten_steps_of_training_are_the_same(choice, clip_norm):
+    """The same weights, batches and settings of Adam, and no dropout."""
+    config = tiny_of(**choice)
+    settings = TrainConfig(steps=10, warmup=4, lr=0.5, clip_norm=clip_norm)
+    model, data = perturbed(config), [batch_for(config, seed) for seed in range(10)]
+    other = twin_of(model, config)
+    steps = list(train(other, [arrays(config, batch) for batch in data], settings, config.d_model))
+    optimizer, schedule = make_optimizer(model, settings), make_schedule(settings, config.d_model)
+    model.train()
+    for step, batch in zip(steps, data, strict=True):
+        optimizer.zero_grad()
+        result = loss_of(model, OBJECTIVES[config.task], batch, settings.label_smoothing)
+        (result.loss / batch.tokens).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm or float("inf"))
+        optimizer.param_groups[0]["lr"] = schedule(step.step)
+        optimizer.step()
+        assert step.loss == pytest.approx(result.loss.item() / batch.tokens, abs=1e-9)
+        assert step.nll == pytest.approx(result.nll.item() / batch.tokens, abs=1e-9)
+        assert step.gradient_norm == pytest.approx(norm.item(), abs=1e-9)
+        assert step.lr == schedule(step.step)
+    assert steps[-1].loss < steps[0].loss
+    # not 1e-9: a key's bias has no effect, so its gradient is 0 but for rounding, which Adam blows up
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(other.parameters()[name].value, parameter.detach().numpy(), rtol=0, atol=1e-6)
+
+
+def test_it_reads_the_batches_that_the_trainer_reads(tmp_path):
+    from cutaway.runs import RunFolder
+    from cutaway.train.begin import begin
+
+    config = small_recipe()
+    training = begin(config, RunFolder(tmp_path / "run"))
+    trainer, tokenizer = training.trainer, training.tokenizer
+    examples, seed = trainer.batches.examples, config.train.seed
+    ours = batches(examples, "translation", tokenizer.bos, tokenizer.eos, config.data.batch_tokens, seed)
+    for _, batch in zip(range(5), ours, strict=False):
+        theirs = next(trainer.batches)
+        where = theirs.target_mask.numpy()
+        assert (batch.inputs[0][theirs.source_mask.numpy()] == theirs.source[theirs.source_mask].numpy()).all()
+        assert (batch.inputs[1][where] == theirs.target_in[theirs.target_mask].numpy()).all()
+        assert (batch.right[where] == theirs.target_out[theirs.target_mask].numpy()).all()
+        assert (batch.asked == where).all()
+    other = twin_of(trainer.model, training.config.model)
+    valid = batches(trainer_valid(config, tokenizer), "translation", tokenizer.bos, tokenizer.eos, 256, 0, epochs=1)
+    assert measure(other, valid) == pytest.approx(tuple(trainer.validate()), abs=1e-9)
+
+
+def trainer_valid(config, tokenizer):
+    from cutaway.data.tasks import Encoding, encode_pairs, load_split
+
+    return encode_pairs(load_split(config.data, "translation", "valid"), Encoding(tokenizer, (), 64))
