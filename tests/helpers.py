@@ -15,6 +15,7 @@ from cutaway.errors import ConfigError
 from cutaway.models import build
 from cutaway.models.build import build_model
 from cutaway.models.presets import preset
+from cutaway.twin import model as twin
 
 V = 11  # the vocabulary of the tiny presets
 C = 3  # and their classes
@@ -54,15 +55,10 @@ def name_of(choice: dict) -> str:
     return "-".join(f"{v}" if isinstance(v, str) else f"{k}={v}" for k, v in changed.items()) or "paper"
 
 
-# What the NumPy twin leaves to PyTorch, and what goes with that.
-NOT_IN_THE_TWIN = {"family": ("encoder", "vision"), "attention": ("linear",), "experts": (3,)}
-NOT_IN_THE_TWIN |= {"head": ("classes", "tags"), "pooling": ("mean", "max", "attention")}
-
-
 def twin_choices() -> list[dict]:
     """Few choices in which any two settings meet that the twin knows."""
-    axes = {name: [v for v in values if v not in NOT_IN_THE_TWIN.get(name, ())] for name, values in AXES.items()}
-    return all_pairs(axes)[0]
+    known = {**twin.KNOWN, "experts": (0,), "head": ("language",), "pooling": ("cls",)}
+    return all_pairs({name: [v for v in values if v in known.get(name, values)] for name, values in AXES.items()})[0]
 
 
 def tiny_of(family: str = "encoder_decoder", **changes) -> ModelConfig:

@@ -207,7 +207,8 @@ def bucket_by_definition(distance: int, buckets: int, max_distance: int, causal:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(32, 128), (8, 16), (16, 64), (4, 3), (12, 100), (64, 256), (20, 50)]
+    ("buckets", "max_distance"),
+    [(32, 128), (8, 16), (16, 64), (4, 3), (12, 100), (64, 256), (20, 50), (20, 160), (36, 32), (48, 81)],
 )
 def test_t5_buckets(buckets, max_distance, causal, dtype, double):
     """In both precisions, for the logarithm is rounded: 64/8 = 16^(3/4) must not fall short of its bucket."""

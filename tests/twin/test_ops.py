@@ -56,14 +56,26 @@ def twin_attention(**options):
     return lambda q, k, v, b: ops.attention(q, k, v, bias=b if b.any() else None, **options)
 
 
+def heads(x, like):
+    """Keys or values once for each head that shares them."""
+    return x.repeat_interleave(like.shape[1] // x.shape[1], dim=1)
+
+
+def scaled_products(q, k):
+    return torch.einsum("bhqe,bhke->bhqk", q, heads(k, q)) / math.sqrt(E)
+
+
+def sums(w, v):
+    return torch.einsum("bhqk,bhke->bhqe", w, heads(v, w))
+
+
 def torch_attention(mask=None, cap=0.0, drop=None, relative_values=None, see=None):
     def attention(q, k, v, bias):
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-        scores = torch.einsum("bhqe,bhke->bhqk", q, k) / q.shape[-1] ** 0.5
+        scores = scaled_products(q, k)
         scores = (cap * torch.tanh(scores / cap) if cap else scores) + bias
         weights = torch_softmax(scores * (SEEN["scores"] if see else 1), mask) * (SEEN["weights"] if see else 1)
         weights = weights * torch.from_numpy(drop(np.ones(weights.shape))[0]) if drop else weights
-        y = torch.einsum("bhqk,bhke->bhqe", weights, v)
+        y = sums(weights, v)
         return y + torch.einsum("bhqk,ke->bhqe", weights, torch.from_numpy(FAR)) if relative_values else y
 
     return attention
@@ -140,19 +152,6 @@ def gelu_tanh(x):
     return F.gelu(x, approximate="tanh")
 
 
-def heads(x, like):
-    """Keys or values once for each head that shares them."""
-    return x.repeat_interleave(like.shape[1] // x.shape[1], dim=1)
-
-
-def scaled_products(q, k):
-    return torch.einsum("bhqe,bhke->bhqk", q, heads(k, q)) / math.sqrt(E)
-
-
-def sums(w, v):
-    return torch.einsum("bhqk,bhke->bhqe", w, heads(v, w))
-
-
 def dropped(x):
     """What NumPy's generator lets through, in its plain words."""
     kept = torch.from_numpy(np.random.default_rng(5).random(tuple(x.shape)) >= 0.4)
@@ -226,6 +225,7 @@ CASES = {
     "learned": placed("LearnedPosition", "embed", [HERE], some((2, 5, 6)), some((31, 6)), d_model=6, max_length=31),
     "rope": placed("RotaryPosition", "rotate", [HERE], some((2, 3, 5, 6)), d_head=6, max_length=40, base=50.0),
     "alibi": placed("AlibiPosition", "bias", [HERE, HERE], some((2, 3, 5, 4)), n_heads=3),
+    "alibi, late": placed("AlibiPosition", "bias", [LATE, ALL], some((2, 3, 2, 4)), n_heads=3),
     "relative_bias": placed(
         "RelativeBiasPosition",
         "bias",
@@ -318,9 +318,9 @@ def test_values_are_those_of_torch(case):
 
 @each_case
 def test_single_precision_stays_single(case):
-    _, *double = both_ways(case)
-    inputs, *single = both_ways(case, np.float32)
-    for x, expected in zip([single[0], *single[2]], [double[0], *double[2]], strict=True):
+    _, y, _, gradients = both_ways(case)
+    _, y32, _, gradients32 = both_ways(case, np.float32)
+    for x, expected in zip([y32, *gradients32], [y, *gradients], strict=True):
         assert isinstance(x, float) or x.dtype == np.float32
         np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-5)
 
@@ -381,6 +381,12 @@ def test_softmax_of_huge_numbers(x, mask, expected, dtype):
 
 
 @both_precisions
+def test_what_is_hidden_does_not_overflow(dtype):
+    x = np.array([[0.25, 0, -0.25]], dtype) * np.finfo(dtype).max
+    assert ops.softmax(x, np.array([[True, False, True]]))[0].tolist() == [[1, 0, 0]]
+
+
+@both_precisions
 def test_cross_entropy_of_huge_numbers(dtype):
     found, backward = ops.cross_entropy(np.array([[HUGE, 0, -HUGE]] * 2, dtype), np.array([0, 1]), 0.1)
     assert found.plain == pytest.approx(HUGE)
@@ -427,7 +433,9 @@ def _either_default(request):
 
 @pytest.mark.usefixtures("_either_default")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 16), (16, 20), (64, 256)])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (8, 16), (16, 20), (64, 256), (20, 160), (36, 32), (48, 81)]
+)
 def test_buckets_are_those_of_torch(buckets, max_distance, causal):
     distance = np.arange(-300, 301)
     found = positions.t5_bucket(distance, buckets, max_distance, causal)
@@ -479,3 +487,16 @@ def test_what_is_shared_adds_up():
         backward(dy)
         for first, p in zip(once, scheme.parameters().values(), strict=True):
             assert first is None or np.array_equal(p.gradient, 2 * first)
+
+
+def test_a_number_that_is_none_stays_so():
+    """A diverged training ends with a loss of NaN, not with an index out of range."""
+    y, _ = ops.gelu(np.array([np.nan, 1.0]))
+    assert np.isnan(y[0])
+    assert y[1] == pytest.approx(F.gelu(torch.tensor(1.0, dtype=torch.float64)).item())
+
+
+def test_no_rows_are_no_trouble():
+    y, backward = ops.linear(np.zeros((0, 3, 4)), np.ones((5, 4)), np.ones(5))
+    assert y.shape == (0, 3, 5)
+    assert backward(y)[0].shape == (0, 3, 4)

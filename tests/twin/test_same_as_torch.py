@@ -7,7 +7,6 @@ from helpers import batch_for, name_of, perturbed, small_recipe, tiny_of, twin_c
 
 from cutaway.config import TrainConfig
 from cutaway.errors import ConfigError
-from cutaway.models import build
 from cutaway.nn.probe import probes, watching
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.objectives import OBJECTIVES, loss_of
@@ -107,11 +106,20 @@ def test_of_the_models_that_people_know(choice):
 
 
 def test_the_twin_knows_every_position_norm_and_feed_forward():
-    tables = {"position": (twin.POSITIONS, build.POSITIONS), "norm": (twin.NORMS, build.NORMS)}
-    tables |= {"placement": (twin.NORM_PLACEMENTS, build.NORM_PLACEMENTS), "block": (twin.BLOCKS, build.BLOCKS)}
-    tables |= {"feed_forward": (twin.FEED_FORWARDS, build.FEED_FORWARDS)}
-    for ours, theirs in tables.values():
-        assert ours.keys() == theirs.keys()
+    positions = "sinusoidal learned rope alibi relative_bias relative none"
+    feed_forwards = "relu gelu gelu_tanh relu2 swiglu geglu"
+    assert set(twin.KNOWN["position"]) >= set(positions.split())
+    assert set(twin.KNOWN["feed_forward"]) >= set(feed_forwards.split())
+    assert set(twin.KNOWN["norm"]) >= {"layer", "rms"}
+    assert set(twin.KNOWN["norm_placement"]) >= {"post", "pre", "sandwich"}
+
+
+def test_a_new_row_of_the_other_tables_is_named_and_not_stumbled_over(monkeypatch):
+    monkeypatch.delitem(twin.POSITIONS, "rope")
+    with pytest.raises(
+        ConfigError, match="engine 'numpy' has no model.position = 'rope'; it knows sinusoidal, learned"
+    ):
+        twin.build_model(tiny_of(position="rope"))
 
 
 @pytest.mark.parametrize(

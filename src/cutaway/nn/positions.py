@@ -13,6 +13,7 @@ token comes at a time, is right by construction.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -203,6 +204,23 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -
         buckets //= 2
         offset, distance = (distance > 0) * buckets, distance.abs()
     exact = buckets // 2
-    growth = torch.log(distance.clamp(min=1) / exact) / math.log(max_distance / exact)
-    far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)
+    wide = torch.tensor(wide_buckets(exact, buckets, max_distance), device=distance.device)
+    far = exact + torch.bucketize(distance, wide, right=True)
     return offset + torch.where(distance < exact, distance, far)
+
+
+@cache
+def wide_buckets(exact: int, buckets: int, max_distance: int) -> list[int]:
+    """Where the buckets for far distances begin, but for the first of them, which begins at `exact`.
+
+    The k-th of n begins at exact · (max_distance / exact)^(k/n). In whole numbers, because a rounded logarithm puts
+    some distances into the wrong bucket, and not the same ones in single and in double precision.
+    """
+    n = buckets - exact
+    begins = []
+    for k in range(1, n):
+        d = math.ceil(exact * (max_distance / exact) ** (k / n)) - 1
+        while d**n * exact**k < max_distance**k * exact**n:
+            d += 1
+        begins.append(d)
+    return begins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
@@ -229,19 +229,6 @@ FAMILIES: dict[str, Callable[[ModelConfig], Model]] = {
 }
 
 
-def refuse_unsupported(config: ModelConfig) -> None:
-    """What the twin does not have is named, with what it has instead."""
-    for name, known in {"family": list(FAMILIES), "attention": list(RULES)}.items():
-        value = getattr(config, name)
-        if value not in known:
-            raise ConfigError(
-                f"engine 'numpy' has no model.{name} = {value!r}; it knows {', '.join(known)}. Use engine 'torch'."
-            )
-    for name in ("experts", "cross_attention") if config.family == "decoder" else ("experts",):
-        if value := getattr(config, name):
-            raise ConfigError(f"engine 'numpy' has no model.{name} = {value!r}. Use engine 'torch'.")
-
-
 def token_embedding(config: ModelConfig) -> TokenEmbedding:
     return TokenEmbedding(config.vocab_size, config.d_model, scaled=config.embedding_scale == "sqrt_d")
 
@@ -319,3 +306,27 @@ def residual(config: ModelConfig) -> PreNorm | PostNorm:
 
 def norm(config: ModelConfig) -> Norm:
     return NORMS[config.norm](config.d_model, config.norm_epsilon)
+
+
+# every axis of choice, with what the twin knows of it
+KNOWN: dict[str, Iterable[str]] = {
+    "family": FAMILIES,
+    "attention": RULES,
+    "position": POSITIONS,
+    "norm": NORMS,
+    "norm_placement": NORM_PLACEMENTS,
+    "block": BLOCKS,
+    "feed_forward": FEED_FORWARDS,
+}
+
+
+def refuse_unsupported(config: ModelConfig) -> None:
+    """What the twin does not have is named, beside what it has."""
+    for name, known in KNOWN.items():
+        if (value := getattr(config, name)) not in known:
+            raise ConfigError(
+                f"engine 'numpy' has no model.{name} = {value!r}; it knows {', '.join(known)}. Use engine 'torch'."
+            )
+    for name in ("experts", "cross_attention"):
+        if value := getattr(config, name):
+            raise ConfigError(f"engine 'numpy' has no model.{name} = {value!r}. Use engine 'torch'.")

@@ -7,7 +7,10 @@ Every operation returns two things, its output and the way back:
 
 dy is short for ∂L/∂y, which says how the loss L moves when a number of y does; it has the shape of y. The way back is
 the chain rule: from ∂L/∂y to ∂L/∂x. Above each operation stands how its derivative comes about, with indices
-where they help. δᵢⱼ is 1 if i = j, and else 0.
+where they help; a dot multiplies number by number, and δᵢⱼ is 1 if i = j, and else 0.
+
+Shapes end the names of arrays: B texts, Q queries, K keys, H heads, G heads of keys and values, E width of a head,
+D width of a token, F hidden width, V vocabulary, N rows of whatever kind.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
         dW_fd = Σ_rows dy_f x_d      dW = dyᵀ x
         db_f = Σ_rows dy_f
 
-    The parameters serve all rows, hence the sums over them.    backward(dy) -> dx, dW, db
+    The parameters serve all rows, hence the sums over them.    backward(dy) -> dx, dW, db (to be ignored without a b)
     """
     x_ND = x.reshape(-1, x.shape[-1])  # all tokens of all texts below each other: one large product
     y_NF = x_ND @ weight.T
@@ -63,7 +66,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
         dy_NF = dy.reshape(y_NF.shape)
         return (dy_NF @ weight).reshape(x.shape), dy_NF.T @ x_ND, dy_NF.sum(axis=0)
 
-    return y_NF.reshape(*x.shape[:-1], -1), backward
+    return y_NF.reshape(*x.shape[:-1], len(weight)), backward
 
 
 def embedding(ids: Array, weight: Array) -> tuple[Array, Backward]:
@@ -89,12 +92,13 @@ def layer_norm(x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Ar
 
     x acts on x̂ in three ways: directly, through μ and through σ.
 
-        ∂μ/∂x_j = 1/D,    ∂σ/∂x_j = (x_j - μ) / (D σ) = x̂_j / D
+        ∂μ/∂x_j = 1/D
+        ∂σ/∂x_j = Σ_i (x_i - μ) (δᵢⱼ - 1/D) / (D σ) = (x_j - μ) / (D σ) = x̂_j / D        as the x_i - μ sum to 0
         ∂x̂_i/∂x_j = (δᵢⱼ - 1/D) / σ - (x_i - μ) / σ² · x̂_j / D = (δᵢⱼ - 1/D - x̂_i x̂_j / D) / σ
 
-    Summed with dx̂_i over i:    dx = (dx̂ - mean(dx̂) - x̂ · mean(dx̂ · x̂)) / σ
+        dx_j = Σ_i dx̂_i ∂x̂_i/∂x_j:    dx = (dx̂ - mean(dx̂) - x̂ · mean(dx̂ · x̂)) / σ
 
-    In words: what would only shift the token, or only stretch it, has no effect on y, and is taken out.
+    In words: to shift all numbers of a token, or (but for ε) to stretch them, has no effect on y, and is taken out.
     backward(dy) -> dx, dw, db
     """
     centred = x - mean(x)
@@ -110,10 +114,11 @@ def layer_norm(x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Ar
 
 
 def rms_norm(x: Array, weight: Array, epsilon: float) -> tuple[Array, Backward]:
-    """y = x̂ · w,    x̂ = x / r,    r = sqrt(mean(x²) + ε)
+    """y = x̂ · w,    x̂ = x / r,    r = sqrt(mean(x²) + ε)    over the D numbers of a token
 
-    As in layer_norm without the mean:    ∂r/∂x_j = x̂_j / D,    ∂x̂_i/∂x_j = (δᵢⱼ - x̂_i x̂_j / D) / r
+    As in layer_norm, without μ:    dx̂ = dy · w,    dw = Σ_rows dy · x̂
 
+        ∂r/∂x_j = x_j / (D r) = x̂_j / D,    ∂x̂_i/∂x_j = (δᵢⱼ - x̂_i x̂_j / D) / r
         dx = (dx̂ - x̂ · mean(dx̂ · x̂)) / r        backward(dy) -> dx, dw
     """
     r = np.sqrt(mean(x * x) + epsilon)
@@ -127,9 +132,9 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> tuple[Array, Backward]:
 
 
 def dropout(x: Array, rate: float, draw: np.random.Generator) -> tuple[Array, Backward]:
-    """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so that y has the mean of x
+    """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so that on average y is x
 
-    m is drawn and does not depend on x:    dx = dy · m
+    m is drawn, for each number anew, and does not depend on x:    dx = dy · m
     """
     m = (draw.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
     return x * m, lambda dy: dy * m
@@ -139,7 +144,7 @@ def dropout(x: Array, rate: float, draw: np.random.Generator) -> tuple[Array, Ba
 
 
 def relu(x: Array) -> tuple[Array, Backward]:
-    """f(x) = max(0, x),    f'(x) = 1 where x > 0, else 0"""
+    """f(x) = max(0, x),    f'(x) = 1 where x > 0, else 0 (at 0 itself there is a kink, and 0 is a convention)"""
     return np.maximum(x, 0), lambda dy: dy * (x > 0)
 
 
@@ -150,7 +155,7 @@ def relu_squared(x: Array) -> tuple[Array, Backward]:
 
 
 def gelu(x: Array) -> tuple[Array, Backward]:
-    """f(x) = x Φ(x),    Φ(x) = (1 + erf(x / √2)) / 2: the share of a normal distribution that is below x
+    """f(x) = x Φ(x),    Φ(x) = (1 + erf(x / √2)) / 2: the share of the standard normal distribution below x
 
     f'(x) = Φ(x) + x φ(x),    φ(x) = Φ'(x) = exp(-x²/2) / sqrt(2π)
     """
@@ -173,7 +178,7 @@ def silu(x: Array) -> tuple[Array, Backward]:
 
     f'(x) = s + x s (1 - s)
     """
-    s = 0.5 * (1 + np.tanh(0.5 * x))  # the same as the sigmoid, and nothing in it can overflow
+    s = 0.5 * (1 + np.tanh(0.5 * x))  # the sigmoid, written so that nothing can overflow
     return x * s, lambda dy: dy * (s + x * s * (1 - s))
 
 
@@ -192,14 +197,15 @@ def softmax(x: Array, mask: Array | None = None) -> tuple[Array, Backward]:
         ∂y_i/∂x_j = y_i (δᵢⱼ - y_j)
         dx_j = Σ_i dy_i y_i (δᵢⱼ - y_j) = y_j (dy_j - Σ_i dy_i y_i)
 
-    What is not allowed has y = 0, so its gradient is 0 as well. Where nothing is allowed, all of y is 0.
+    What is not allowed has y = 0, so its gradient is 0 as well. Where nothing at all is allowed, y and dx are all 0.
     """
     if mask is not None:
         x = np.where(mask, x, lowest(x))
-    y = np.exp(x - np.maximum.reduce(x, axis=-1, keepdims=True))  # the same result, and no overflow
+    # exp(x - c) / Σ exp(x - c): the factor exp(-c) cancels, and with c = max(x) nothing overflows
+    y = np.exp(x - np.maximum.reduce(x, axis=-1, keepdims=True))
     y /= np.add.reduce(y, axis=-1, keepdims=True)
     if mask is not None:
-        y *= mask
+        y *= mask  # for rows in which nothing is allowed: there, all were equally low
     return y, lambda dy: y * (dy - np.add.reduce(dy * y, axis=-1, keepdims=True))
 
 
@@ -212,15 +218,15 @@ def similarity(q: Array, k: Array) -> tuple[Array, Backward]:
     which on the way back also sums over the heads that share.
     """
     scale = 1 / math.sqrt(q.shape[-1])
-    q_BGRE = in_groups(q, k)
-    s_BGRK = q_BGRE @ transposed(k)
-    s_BGRK *= scale
+    q_BGNE = in_groups(q, k)
+    s_BGNK = q_BGNE @ transposed(k)
+    s_BGNK *= scale
 
     def backward(ds: Array) -> tuple[Array, Array]:
-        ds_BGRK = in_groups(ds, k) * scale
-        return (ds_BGRK @ k).reshape(q.shape), transposed(ds_BGRK) @ q_BGRE
+        ds_BGNK = in_groups(ds, k) * scale
+        return (ds_BGNK @ k).reshape(q.shape), transposed(ds_BGNK) @ q_BGNE
 
-    return s_BGRK.reshape(*q.shape[:3], -1), backward
+    return s_BGNK.reshape(*q.shape[:3], -1), backward
 
 
 def weighted_sum(weights: Array, v: Array) -> tuple[Array, Backward]:
@@ -228,13 +234,13 @@ def weighted_sum(weights: Array, v: Array) -> tuple[Array, Backward]:
 
     y_ie = Σ_j w_ij v_je:    dw = dy vᵀ,    dv = wᵀ dy        backward(dy) -> dw, dv
     """
-    w_BGRK = in_groups(weights, v)
+    w_BGNK = in_groups(weights, v)
 
     def backward(dy: Array) -> tuple[Array, Array]:
-        dy_BGRE = in_groups(dy, v)
-        return (dy_BGRE @ transposed(v)).reshape(weights.shape), transposed(w_BGRK) @ dy_BGRE
+        dy_BGNE = in_groups(dy, v)
+        return (dy_BGNE @ transposed(v)).reshape(weights.shape), transposed(w_BGNK) @ dy_BGNE
 
-    return (w_BGRK @ v).reshape(*weights.shape[:3], -1), backward
+    return (w_BGNK @ v).reshape(*weights.shape[:3], -1), backward
 
 
 def attention(
@@ -252,8 +258,10 @@ def attention(
 
     q [B,H,Q,E], k and v [B,G,K,E], mask and bias broadcastable to [B,H,Q,K] -> [B,H,Q,E]
 
-    The way back takes the same steps in the opposite order. The bias is added to the scores, so its gradient is theirs.
-    backward(dy) -> dq, dk, dv, dbias
+    cap (above 0) comes before the bias; drop and relative_values (Shaw's addition to y) act on the weights; see is
+    shown the scores and the weights. The way back takes the same steps in the opposite order. The bias is added to the
+    scores, so its gradient is theirs; where one number of it serves several scores, who made it sums up.
+    backward(dy) -> dq, dk, dv, d_scores [B,H,Q,K]
     """
     scores, back_similarity = similarity(q, k)
     scores, back_cap = soft_cap(scores, cap) if cap else (scores, unchanged)
@@ -288,7 +296,7 @@ class Loss(NamedTuple):
 def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple[Loss, Callable[[], Array]]:
     """L = -Σ_rows Σ_v q_v log p_v,    p = softmax(logits),    q = (1-ε)·one-hot(target) + ε/V
 
-    log p_v = x_v - log Σ_u exp(x_u), so ∂log p_v/∂x_u = δᵤᵥ - p_u, and since the q_v sum to 1:
+    With x for the logits, log p_v = x_v - log Σ_u exp(x_u), so ∂log p_v/∂x_u = δᵤᵥ - p_u. The q_v sum to 1:
 
         dx_u = -Σ_v q_v (δᵤᵥ - p_u) = p_u - q_u
 
@@ -312,7 +320,7 @@ def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple
 
 
 def mean(x: Array) -> Array:
-    """Over the last axis, which stays, with length 1. (np.mean does the same and takes three times as long.)"""
+    """Over the last axis, which stays, with length 1. (np.mean does the same, with more ado.)"""
     return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
@@ -326,7 +334,7 @@ def transposed(x: Array) -> Array:
 
 
 def in_groups(x: Array, shared: Array) -> Array:
-    """[B,H,Q,·] -> [B,G,H/G·Q,·]: the heads that share one of the G heads of keys and values, below each other."""
+    """[B,H,Q,X] -> [B,G,N,X], N = H/G·Q: the heads that share one head of keys and values, below each other."""
     return x.reshape(len(x), shared.shape[1], -1, x.shape[-1])
 
 
@@ -336,7 +344,7 @@ def log_softmax(x: Array) -> Array:
 
 
 def lowest(x: Array) -> float:
-    """So low that its exponential is 0, and not so low that subtracting from it would overflow."""
+    """So low that beside any other number its exponential is 0, and not so low that a subtraction would overflow."""
     return float(np.finfo(x.dtype).min) / 2
 
 
@@ -354,12 +362,12 @@ def erf(x: Array) -> Array:
 
         erf(p + d) ≈ erf(p) + g · (d - p d² + (2p² - 1) d³ / 3),    g = erf'(p) = 2/√π · exp(-p²)
 
-    d is below 1/2048, so what is left out, g · p (3 - 2p²) / 6 · d⁴ and beyond, is below 1e-13.
+    |d| is at most 1/2048, so what is left out, g · p (3 - 2p²) / 6 · d⁴ and beyond, is below 1e-13.
     """
     x = np.clip(x, -FARTHEST, FARTHEST)
-    nearest = np.rint(x * STEPS)
+    nearest = np.rint(np.nan_to_num(x) * STEPS)
     p = nearest / STEPS
-    d = x - p
+    d = x - p  # NaN where x is, and so is the result
     g = 2 / math.sqrt(math.pi) * np.exp(-p * p)
     at_p = erf_table()[nearest.astype(np.intp) + FARTHEST * STEPS].astype(x.dtype)
     return at_p + g * d * (1 - p * d + (2 * p * p - 1) * d * d / 3)

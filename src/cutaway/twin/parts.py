@@ -122,7 +122,7 @@ class Probe(Part):
 
 @dataclass
 class Recording:
-    """Probe name -> what passed there."""
+    """Probe name -> what passed there, the last time."""
 
     values: dict[str, Array] = field(default_factory=dict)
     gradients: dict[str, Array] = field(default_factory=dict)
@@ -149,6 +149,6 @@ def recording(model: Part) -> Iterator[Recording]:
 def xavier(model: Part, draw: np.random.Generator) -> None:
     """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010); biases and norms stay 0 and 1."""
     for parameter in model.parameters().values():
-        if parameter.value.ndim > 1:
+        if parameter.value.ndim == 2:
             limit = math.sqrt(6 / sum(parameter.value.shape))
             parameter.value = draw.uniform(-limit, limit, parameter.value.shape)

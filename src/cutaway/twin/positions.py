@@ -38,7 +38,10 @@ class Position(Part):
         return x, unchanged
 
     def bias(self, q: Array, query: Array, key: Array) -> tuple[Array | None, Backward]:
-        """q [B,H,Q,E], positions [Q] and [K] -> what is added to the scores, and from its gradient the one of q"""
+        """q [B,H,Q,E], positions [Q] and [K] -> what is added to the scores, broadcastable to [B,H,Q,K].
+
+        backward(d_scores [B,H,Q,K]) -> what that means for q
+        """
         return None, no_gradient
 
     def values(self, weights: Array, query: Array, key: Array) -> Called:
@@ -61,7 +64,7 @@ class SinusoidalPosition(Position):
 
 
 class LearnedPosition(Position):
-    """x + P[pos]:    dx = dy, and a row of P gets the sum over the texts, all of which have that position."""
+    """x + P[pos]:    dx = dy, and a row of P gets the sum over the texts. A text has each position only once."""
 
     def __init__(self, d_model: int, max_length: int):
         self.table = Parameter(max_length, d_model)
@@ -79,7 +82,9 @@ class LearnedPosition(Position):
 class RotaryPosition(Position):
     """Each pair (x₂ᵢ, x₂ᵢ₊₁) turned by the angle θ = pos · base^(-2i/E).
 
-    A rotation is undone by its transpose, the rotation by -θ; so the gradient is turned back.
+        (y₂ᵢ, y₂ᵢ₊₁) = (x₂ᵢ cos θ - x₂ᵢ₊₁ sin θ,  x₂ᵢ sin θ + x₂ᵢ₊₁ cos θ)
+
+    y = R x, so dx = Rᵀ dy; and the transpose of a rotation is the rotation by -θ. The gradient is turned back.
     """
 
     def __init__(self, d_head: int, max_length: int, base: float):
@@ -123,10 +128,11 @@ class RelativeBiasPosition(Position):
 class RelativePosition(Position):
     """A vector for each distance, clipped, for keys and for values (Shaw et al. 2018).
 
-        score(i, j) gets q_i · a^K[j - i] / sqrt(E)        output_i gets Σ_j weight(i, j) · a^V[j - i]
+        score(i, j) gets q_i a^K[j - i]ᵀ / sqrt(E)        output_i gets Σ_j weight(i, j) a^V[j - i]
 
-    Both are products with a whole table [R, E] of distances, and a step that goes between distances and keys: q aᵀ is
-    dealt out to the keys; the weights are summed by distance. Each of these two steps is the other's way back.
+    A table has R = 2·clip + 1 rows, for the distances -clip to clip. Both are products with a whole table, and a step
+    that goes between distances and keys: q aᵀ is dealt out to the keys; the weights are summed by distance. Each of
+    these two steps is the transpose of the other, and so its way back.
     """
 
     per_layer = True
@@ -179,25 +185,32 @@ def turned(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def angles(length: int, width: int, base: float = 10_000.0) -> Array:
-    """pos · base^(-2i/width) -> [length, width / 2]"""
+    """pos · base^(-2i/width), for each pair i of the columns -> [length, width / 2]"""
     return np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ...; if n is no power of two, those of the next lower one, then every second of the next."""
+    """2^(-8/n), 2^(-16/n), ...; if n is no power of two, those of the next lower one, then every second of the next
+    higher one."""
     power = 2 ** (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     return slopes + (alibi_slopes(2 * power)[::2][: n_heads - power] if power < n_heads else [])
 
 
 def t5_bucket(distance: Array, buckets: int, max_distance: int, causal: bool) -> Array:
-    """Half of the buckets for a distance each, half for ever wider ranges; a second set if the future is in sight."""
+    """The bucket of each distance d = key - query. If the future is in sight, half of all buckets are for it.
+
+    Of n buckets, half have a distance each; beyond e = n/2 they widen, up to max_distance, and the last takes the rest:
+
+        e + floor(log(d / e) / log(max_distance / e) · (n - e))
+    """
     if causal:
         offset, distance = np.zeros_like(distance), np.maximum(-distance, 0)
     else:
         buckets //= 2
         offset, distance = (distance > 0) * buckets, np.abs(distance)
     exact = buckets // 2
-    growth = np.log(np.maximum(distance, 1) / exact) / math.log(max_distance / exact)
-    far = np.minimum(exact + (growth * (buckets - exact)).astype(np.intp), buckets - 1)
+    growth = np.log(np.maximum(distance, 1) / exact) / math.log(max_distance / exact) * (buckets - exact)
+    # a little more, since a distance at which a bucket begins must not fall short of it by rounding
+    far = np.minimum(exact + np.floor(growth + 1e-9).astype(np.intp), buckets - 1)
     return offset + np.where(distance < exact, distance, far)
