@@ -2,14 +2,15 @@
 
     python benchmarks/numpy_engine.py [RUN]          (default: runs/demo, which `make demo` leaves behind)
 
+- from the start of the process to the first translation, and the most memory that it took;
 - one sentence at a time, as when somebody is waiting for an answer: milliseconds a sentence, greedy and beam search;
 - many at once, in batches of 64: sentences a second;
 - a model of the paper's size with random weights, made to write 20 tokens: what changes when models grow;
-- from the start of the process to the first translation, and the most memory that it took;
 - one step of training on the batches of the demo.
 
-The engines take turns sentence by sentence, process by process, step by step, so that whatever else the machine does
-meets both. Reported are medians, and their ratio: above 1, NumPy is faster.
+Each engine lives in a process of its own, and they take turns of a second or less, so that whatever else the machine
+does meets both, while the idle threads of one do not disturb the other. Reported are medians, and their ratio: above 1,
+NumPy is faster. PyTorch is measured with its own choice of threads, and with one, which suits small models better.
 """
 
 from __future__ import annotations
@@ -20,150 +21,177 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
+from typing import Any
 
-SENTENCES, BATCHED, STARTS, STEPS = 200, 512, 7, 40
-ENGINES = ("torch", "numpy")
+ROUNDS, SENTENCES, BATCHED, STARTS, STEPS = 12, 16, 512, 9, 8
+REST = 0.3  # seconds until the threads of the one that just worked have fallen asleep
+RIVALS = ("torch", "torch, 1 thread", "numpy")
+HERE: dict[str, Any] = {}  # what a worker keeps between its turns
 
 
 def main(run: Path) -> None:
-    # processes first, while this one has imported nothing: a child inherits the memory peak of its parent
-    print(f"{os.cpu_count()} cores; medians; ratio above 1: NumPy is faster\n")
+    print(f"{os.cpu_count()} cores; medians; in brackets torch / numpy: above 1, NumPy is faster\n")
     starts(run)
-    one_at_a_time(run)
-    many_at_once(run)
-    of_the_papers_size()
-    training()
+    with Rivals(run) as rivals:
+        for strategy in ("greedy", "beam"):
+            rivals.compare(f"one sentence, {strategy}", "ms", partial(one_at_a_time, strategy), ROUNDS, 1e3)
+        for strategy in ("greedy", "beam"):
+            rivals.compare(f"of {BATCHED} sentences, {strategy}", "ms each", partial(many_at_once, strategy), 5, 1e3)
+        with tempfile.TemporaryDirectory() as folder:
+            rivals.compare("one step of training, the demo", "ms", partial(train_some, Path(folder)), ROUNDS, 1e3)
+    with tempfile.TemporaryDirectory() as folder:
+        make_paper_base(Path(folder))
+        with Rivals(Path(folder)) as rivals:
+            for strategy in ("greedy", "beam"):
+                name = f"paper-base, 20 tokens, {strategy}"
+                rivals.compare(name, "ms", partial(some_tokens, strategy), ROUNDS, 1e3)
 
 
-def row(name: str, unit: str, torch: float, numpy: float, more_is_better: bool = False) -> None:
-    ratio = numpy / torch if more_is_better else torch / numpy
-    print(f"{name:38} torch {torch:8.2f} {unit:12} numpy {numpy:8.2f} {unit:12} ratio {ratio:5.2f}", flush=True)
+class Rivals:
+    """A worker process for each engine."""
+
+    def __init__(self, run: Path):
+        spawn = get_context("spawn")
+        self.workers: dict[str, Pool] = {name: spawn.Pool(1, prepare, (name, run)) for name in RIVALS}
+
+    def __enter__(self) -> Rivals:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self.workers.values():
+            worker.terminate()
+
+    def compare(self, what: str, unit: str, work: Callable[[int], list[float]], rounds: int, factor: float) -> None:
+        seconds: dict[str, list[float]] = {name: [] for name in RIVALS}
+        for turn in range(rounds + 1):
+            for name in RIVALS[:: 1 if turn % 2 else -1]:
+                measured = self.workers[name].apply(work, (turn,))
+                time.sleep(REST)
+                seconds[name] += measured if turn else []  # the first round is for warming up
+        report(what, unit, {name: statistics.median(values) * factor for name, values in seconds.items()})
 
 
-def in_turns(work: dict[str, Callable[[], object]], times: int) -> dict[str, float]:
-    """The median seconds of each, taking turns; who goes first changes every time."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
-    for turn in range(times):
-        for name in list(work)[:: 1 if turn % 2 else -1]:
-            before = time.perf_counter()
-            work[name]()
-            seconds[name].append(time.perf_counter() - before)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+def report(what: str, unit: str, medians: dict[str, float]) -> None:
+    numpy = medians["numpy"]
+    rivals = "   ".join(
+        f"{name} {value:.2f} ({value / numpy:.2f})" for name, value in medians.items() if value != numpy
+    )
+    print(f"{what:36} numpy {numpy:.2f} {unit};   {rivals}", flush=True)
 
 
 def starts(run: Path) -> None:
+    """Whole processes, begun by this one while it has imported next to nothing: a child inherits its parent's peak."""
     code = "from cutaway.cli import main; main()"
+    seconds: dict[str, list[float]] = {"torch": [], "numpy": []}
     peaks: dict[str, float] = {}
+    for turn in range(STARTS + 1):
+        for engine in list(seconds)[:: 1 if turn % 2 else -1]:
+            arguments = ["translate", str(run), "The small cat sleeps under the table.", "--engine", engine]
+            before = time.perf_counter()
+            process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            assert status == 0
+            seconds[engine] += [time.perf_counter() - before] if turn else []
+            peaks[engine] = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    report("process start to first translation", "s", {name: statistics.median(s) for name, s in seconds.items()})
+    report("the most memory of that process", "MB", peaks)
 
-    def start(engine: str) -> None:
-        arguments = ["translate", str(run), "The small cat sleeps under the table.", "--engine", engine]
-        process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        assert status == 0
-        peaks[engine] = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
-    took = in_turns({engine: partial(start, engine) for engine in ENGINES}, STARTS)
-    row("process start to first translation", "s", took["torch"], took["numpy"])
-    row("the most memory of that process", "MB", peaks["torch"], peaks["numpy"])
-
-
-def translators(run: Path) -> dict:
+def prepare(name: str, run: Path) -> None:
+    """In a worker, once."""
     from cutaway import Translator
 
-    return {engine: Translator.load(run, engine=engine) for engine in ENGINES}
+    engine, _, threads = name.partition(", ")
+    if threads:
+        import torch
+
+        torch.set_num_threads(1)
+    HERE.update(engine=engine, run=run, translator=Translator.load(run, engine=engine))
 
 
-def test_sentences(run: Path, n: int) -> list[str]:
-    from cutaway import RunFolder
-    from cutaway.data.tasks import load_split
+def timed(work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
 
-    return [pair.source for pair in load_split(RunFolder(run).read_config().data, "translation", "test")[:n]]
+
+def sentences(n: int) -> list[str]:
+    if "sentences" not in HERE:
+        from cutaway import load_builtin
+
+        HERE["sentences"] = [pair.source for pair in load_builtin("tinyworld:en-fr", "test", BATCHED)]
+    return HERE["sentences"][:n]
 
 
-def one_at_a_time(run: Path) -> None:
+def one_at_a_time(strategy: str, turn: int) -> list[float]:
     from cutaway import DecodeConfig
 
-    loaded, texts = translators(run), test_sentences(run, SENTENCES)
-    for decode in (DecodeConfig(strategy="greedy"), DecodeConfig(strategy="beam", beam_size=4)):
-        for threads in with_threads():
-            took = by_sentence(loaded, texts, decode)
-            name = f"one sentence, {decode.strategy}, torch on {threads}"
-            row(name, "ms", took["torch"] * 1e3, took["numpy"] * 1e3)
+    decode, texts = DecodeConfig(strategy=strategy), sentences(BATCHED)[turn * SENTENCES : (turn + 1) * SENTENCES]
+    return [timed(partial(HERE["translator"].translate, [text], decode)) for text in texts]
 
 
-def with_threads() -> Iterator[str]:
-    """Torch with its own choice of threads, and with one, which is often faster for small models."""
-    import torch
-
-    default = torch.get_num_threads()
-    for n in {default: None, 1: None}:
-        torch.set_num_threads(n)
-        yield f"{n} thread{'s' * (n > 1)}"
-    torch.set_num_threads(default)
-
-
-def by_sentence(loaded: dict, texts: Sequence[str], decode: object) -> dict[str, float]:
-    for translator in loaded.values():
-        translator.translate(texts[:5], decode)
-
-    def next_of(engine: str, waiting: Iterator[str]) -> None:
-        loaded[engine].translate([next(waiting)], decode)
-
-    return in_turns({engine: partial(next_of, engine, iter(texts)) for engine in ENGINES}, len(texts))
-
-
-def many_at_once(run: Path) -> None:
+def many_at_once(strategy: str, turn: int) -> list[float]:
     from cutaway import DecodeConfig
 
-    loaded, texts = translators(run), test_sentences(run, BATCHED)
-    for decode in (DecodeConfig(strategy="greedy"), DecodeConfig(strategy="beam", beam_size=4)):
-        took = in_turns({engine: partial(loaded[engine].translate, texts, decode) for engine in ENGINES}, 4)
-        rates = {engine: len(texts) / seconds for engine, seconds in took.items()}
-        row(f"{len(texts)} sentences, {decode.strategy}", "sentences/s", rates["torch"], rates["numpy"], True)
+    texts = sentences(BATCHED)
+    return [timed(partial(HERE["translator"].translate, texts, DecodeConfig(strategy=strategy))) / len(texts)]
 
 
-def of_the_papers_size() -> None:
-    """Random weights: what is written is nonsense, and takes as long as sense."""
-    import torch
+def some_tokens(strategy: str, turn: int) -> list[float]:
+    from cutaway import DecodeConfig
 
-    from cutaway import Config, DecodeConfig, RunFolder, Tokenizer, build_model, load_builtin, preset
-    from cutaway.config import with_given
-    from cutaway.models.weights import weights_to_bytes
-    from cutaway.runs import sealed, write_bytes, write_text
-
-    pairs = load_builtin("tinyworld:en-fr", "test", 50)
-    tokenizer = Tokenizer.train([pair.source for pair in pairs], "bpe", 400)
-    with tempfile.TemporaryDirectory() as folder:
-        run, model = RunFolder(folder), with_given(preset("paper-base"), vocab_size=tokenizer.vocab_size)
-        torch.manual_seed(0)
-        write_text(run.config, Config(model=model).to_json())
-        write_text(run.tokenizer, tokenizer.to_json())
-        write_bytes(run.weights, sealed(weights_to_bytes(build_model(model))))
-        loaded = translators(run.path)
-    texts = [pair.source for pair in pairs[:10]]
-    for strategy in ("greedy", "beam"):
-        took = by_sentence(loaded, texts, DecodeConfig(strategy=strategy, max_length=20))
-        row(f"paper-base, 20 tokens, {strategy}", "ms", took["torch"] * 1e3, took["numpy"] * 1e3)
+    decode = DecodeConfig(strategy=strategy, max_length=20)
+    return [
+        timed(partial(HERE["translator"].translate, [text], decode))
+        for text in sentences(BATCHED)[turn :: BATCHED // 2]
+    ]
 
 
-def training() -> None:
-    from cutaway import RunFolder, begin, read_recipe
+def train_some(folder: Path, turn: int) -> list[float]:
+    if "trainer" not in HERE:
+        HERE["trainer"] = new_trainer(folder / str(os.getpid()))
+    return [timed(HERE["trainer"].next_step) for _ in range(STEPS)]
+
+
+def new_trainer(folder: Path) -> Any:
+    from cutaway import RunFolder, read_recipe
     from cutaway.cli.recipes import find_recipe
-    from cutaway.data.prepare import prepare
-    from cutaway.train.numpy_trainer import NumpyTrainer
+    from cutaway.data.prepare import prepare as prepare_data
 
     config = read_recipe(find_recipe("demo"), ["data.size=4000"])
-    prepared = prepare(config.data, "translation")
-    with tempfile.TemporaryDirectory() as folder:
-        trainers = {
-            "torch": begin(config, RunFolder(folder), prepared=prepared).trainer,
-            "numpy": NumpyTrainer(config, RunFolder(folder), prepared),
-        }
-        took = in_turns({engine: trainers[engine].next_step for engine in ENGINES}, STEPS)
-    row("one step of training, the demo", "ms", took["torch"] * 1e3, took["numpy"] * 1e3)
+    prepared, run = prepare_data(config.data, "translation"), RunFolder(folder)
+    if HERE["engine"] == "numpy":
+        from cutaway.train import numpy_trainer
+
+        return numpy_trainer.begin(config, run, (), prepared).trainer
+    from cutaway import begin
+
+    return begin(config, run, prepared=prepared).trainer
+
+
+def make_paper_base(folder: Path) -> None:
+    """A run folder with random weights: what it writes is nonsense, and takes as long as sense."""
+    import numpy as np
+
+    from cutaway import Config, RunFolder, Tokenizer, preset
+    from cutaway.config import with_given
+    from cutaway.runs import sealed, write_bytes, write_text
+    from cutaway.twin.model import build_model
+    from cutaway.twin.parts import xavier
+    from cutaway.twin.run import weights_to_bytes
+
+    run, tokenizer = RunFolder(folder), Tokenizer.train(sentences(50), "bpe", 400)
+    config = with_given(preset("paper-base"), vocab_size=tokenizer.vocab_size)
+    model = build_model(config)
+    xavier(model, np.random.default_rng(0))
+    write_text(run.config, Config(model=config).to_json())
+    write_text(run.tokenizer, tokenizer.to_json())
+    write_bytes(run.weights, sealed(weights_to_bytes(model)))
 
 
 if __name__ == "__main__":
