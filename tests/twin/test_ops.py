@@ -433,9 +433,7 @@ def _either_default(request):
 
 @pytest.mark.usefixtures("_either_default")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(32, 128), (8, 16), (16, 20), (64, 256), (20, 160), (48, 81)]
-)
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 16), (16, 20), (64, 256), (20, 160), (48, 81)])
 def test_buckets_are_those_of_torch(buckets, max_distance, causal):
     distance = np.arange(-300, 301)
     found = positions.t5_bucket(distance, buckets, max_distance, causal)
