@@ -181,7 +181,7 @@ def make_paper_base(folder: Path) -> None:
     from cutaway import Config, RunFolder, Tokenizer, preset
     from cutaway.config import with_given
     from cutaway.runs import sealed, write_bytes, write_text
-    from cutaway.twin.model import build_model
+    from cutaway.twin.build import build_model
     from cutaway.twin.parts import xavier
     from cutaway.twin.run import weights_to_bytes
 

@@ -15,7 +15,7 @@ from cutaway.errors import ConfigError
 from cutaway.models import build
 from cutaway.models.build import build_model
 from cutaway.models.presets import preset
-from cutaway.twin import model as twin
+from cutaway.twin import build as twin
 
 V = 11  # the vocabulary of the tiny presets
 C = 3  # and their classes

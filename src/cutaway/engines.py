@@ -44,7 +44,7 @@ class Engine(Protocol):
 def load_engine(
     name: str, allowed: Sequence[str], config: ModelConfig, weights: Path, device: str = "auto", dtype: str = "float32"
 ) -> Engine:
-    """The engine of that name; "auto" is torch, or the first that is allowed if torch is not installed."""
+    """The engine of that name; "auto" is torch, or the last that is allowed if torch is not installed."""
     if name == "auto":
         name = "torch" if find_spec("torch") else allowed[-1]
     if name not in ENGINES:

@@ -38,9 +38,9 @@ class RunError(CutawayError, OSError):
 class MissingExtra(CutawayError, ImportError):
     """An optional dependency that is not installed."""
 
-    def __init__(self, package: str, extra: str):
+    def __init__(self, package: str, extra: str, what: str = "this", instead: str = ""):
         super().__init__(
-            f"this needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'"
+            f"{what} needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'{instead}"
         )
 
 

@@ -112,7 +112,10 @@ class Writer(Pipeline):
 
     engines = ("torch", "numpy")
 
-    def search(self, decode: DecodeConfig, limits: Sequence[int], numbers: Sequence[int], n_best: int) -> Search:
+    def search(
+        self, decode: DecodeConfig, limits: Sequence[int], indices: Sequence[int], n_best: int, first: int
+    ) -> Search:
+        numbers = [first + index for index in indices]
         return Search(decode, limits, numbers, self.tokenizer.bos, self.tokenizer.eos, n_best)
 
 
@@ -121,31 +124,34 @@ class Translator(Writer):
 
     tasks = ("translation",)
 
-    def translate(self, texts: Sequence[str], decode: DecodeConfig | None = None) -> list[str]:
-        """Translate each text; the order stays. An empty text has an empty translation."""
-        found = self.hypotheses(texts, decode)
+    def translate(self, texts: Sequence[str], decode: DecodeConfig | None = None, first: int = 0) -> list[str]:
+        """Translate each text; the order stays. An empty text has an empty translation.
+
+        What is drawn in sampling follows from the seed and a text's number; `first` is that of the first text.
+        """
+        found = self.hypotheses(texts, decode, first=first)
         return [self.tokenizer.decode(best[0].tokens) if best else "" for best in found]
 
     def hypotheses(
-        self, texts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1
+        self, texts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1, first: int = 0
     ) -> list[list[Hypothesis]]:
         """What the search found for each text, best first (none for an empty text)."""
         results: list[list[Hypothesis]] = [[] for _ in texts]
-        for indices, found in self.decoded(texts, decode, n_best):
+        for indices, found in self.decoded(texts, decode, n_best, first):
             for index, hypotheses in zip(indices, found, strict=True):
                 results[index] = hypotheses
         return results
 
     def decoded(
-        self, texts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1
+        self, texts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1, first: int = 0
     ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
         """Batches of texts of like length, each with its hypotheses, as they get ready."""
         decode = decode or self.config.decode
-        encoded = self.tokenizer.encode_batch(texts)
+        encoded = self.tokenizer.encode_batch([text if text.strip() else "" for text in texts])
         for indices in by_length(encoded, decode.batch_size):
             rows = [[*encoded[i], self.tokenizer.eos] for i in indices]
             limits = [self.longest_output(len(encoded[i]), decode) for i in indices]
-            yield indices, self.engine.translate(rows, self.search(decode, limits, indices, n_best))
+            yield indices, self.engine.translate(rows, self.search(decode, limits, indices, n_best, first))
 
     def longest_output(self, source_length: int, decode: DecodeConfig) -> int:
         """A limit of each text's own, so that a translation does not depend on the batch that it is in."""
@@ -157,11 +163,11 @@ class TextGenerator(Writer):
 
     tasks = ("language_model",)
 
-    def generate(self, prompts: Sequence[str], decode: DecodeConfig | None = None) -> list[str]:
-        """Each prompt with what comes after it. An empty prompt begins a new text."""
+    def generate(self, prompts: Sequence[str], decode: DecodeConfig | None = None, first: int = 0) -> list[str]:
+        """Each prompt with what comes after it. An empty prompt begins a new text. `first` as in `translate`."""
         return [
             prompt + self.continuation(prompt, found[0].tokens)
-            for prompt, found in zip(prompts, self.hypotheses(prompts, decode), strict=True)
+            for prompt, found in zip(prompts, self.hypotheses(prompts, decode, first=first), strict=True)
         ]
 
     def continuation(self, prompt: str, tokens: Sequence[int]) -> str:
@@ -170,7 +176,7 @@ class TextGenerator(Writer):
         return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
     def hypotheses(
-        self, prompts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1
+        self, prompts: Sequence[str], decode: DecodeConfig | None = None, n_best: int = 1, first: int = 0
     ) -> list[list[Hypothesis]]:
         """What the search found for each prompt, best first; `tokens` are the new ones alone."""
         decode = decode or self.config.decode
@@ -179,7 +185,7 @@ class TextGenerator(Writer):
         for indices in by_length(rows, decode.batch_size, alike=True):
             prompts_alike = [rows[i] for i in indices]
             limits = [self.longest_output(len(row), decode) for row in prompts_alike]
-            found = self.engine.go_on(prompts_alike, self.search(decode, limits, indices, n_best))
+            found = self.engine.go_on(prompts_alike, self.search(decode, limits, indices, n_best, first))
             for index, hypotheses in zip(indices, found, strict=True):
                 results[index] = hypotheses
         return results

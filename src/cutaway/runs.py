@@ -61,7 +61,7 @@ class RunFolder:
         missing = [p.name for p in (self.config, reads, self.weights) if not p.is_file()]
         if missing:
             only_started = self.config.is_file() and not self.weights.is_file()
-            started = "It was started but has no weights yet: go on with --resume. " if only_started else ""
+            started = "It was started but has no weights yet: train on, or anew. " if only_started else ""
             raise RunError(
                 f"the run folder {str(self.path)!r} has no {' and no '.join(missing)}. {started}"
                 "A run that can be loaded has config.json, tokenizer.json and model.safetensors."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ class TorchEngine:
 
     @classmethod
     def load(cls, config: ModelConfig, weights: Path, device: str, dtype: str) -> Self:
-        with default_dtype(getattr(torch, dtype)):  # before building: tables such as the sinusoids are computed in it
+        with default_dtype(getattr(torch, dtype)):
             model = build_model(config)
         load_weights(model, read_sealed(weights), str(weights))
         return cls(model.to(choose_device(device)))
@@ -61,7 +62,8 @@ class TorchEngine:
     @torch.inference_mode()
     def image_probabilities(self, images: Sequence[Any]) -> list[list[float]]:
         batch = torch.stack([torch.as_tensor(image) for image in images])
-        p_BC: list[list[float]] = self.model(batch.to(self.device, torch.get_default_dtype())).softmax(dim=-1).tolist()
+        precision = next(self.model.parameters()).dtype
+        p_BC: list[list[float]] = self.model(batch.to(self.device, precision)).softmax(dim=-1).tolist()
         return p_BC
 
     @torch.inference_mode()
@@ -96,11 +98,19 @@ def filters_of(decode: DecodeConfig) -> list[Filter]:
     return filters
 
 
+BUILDING = threading.Lock()
+
+
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    """While a model is built, so that its tables, the sinusoids for instance, are computed in this precision.
+
+    Torch has one default for the whole process: threads that load models take turns.
+    """
+    with BUILDING:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)

@@ -1,14 +1,20 @@
 """The NumPy engine: the same texts from the same run folder as PyTorch, with no torch in the process."""
 
+import dataclasses
+import signal
 import subprocess
 import sys
+import time
 from itertools import chain
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from helpers import gap_where_they_part, name_of, perturbed, small_recipe, tiny_of, twin_choices
 
 from cutaway.config import Config, DataConfig, DecodeConfig
+from cutaway.data.prepare import prepare
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.engines import ENGINES
 from cutaway.errors import ConfigError, DataError, RunError
@@ -16,8 +22,11 @@ from cutaway.models.weights import weights_to_bytes
 from cutaway.pipeline import Classifier, TextGenerator, Translator
 from cutaway.runs import RunFolder, sealed, write_bytes, write_text
 from cutaway.show.trace import trace_translation
+from cutaway.train import numpy_trainer
 from cutaway.train.begin import begin
-from cutaway.twin.model import build_model
+from cutaway.train.observers import Measured
+from cutaway.twin import ops, parts
+from cutaway.twin.build import build_model
 from cutaway.twin.parts import Variable
 from cutaway.twin.run import load_model
 
@@ -105,9 +114,13 @@ def test_in_single_precision_each_difference_is_a_tie(tmp_path):
 def test_texts_come_out_alike_whatever_the_batch(tmp_path):
     translator = pipeline_of(random_run(tmp_path, {}), "numpy")
     texts = [*sentences(7), ""]
-    for decode in (STRATEGIES["greedy"], STRATEGIES["beam"]):
-        assert translator.translate(texts, decode) == [translator.translate([text], decode)[0] for text in texts]
-    assert translator.translate(texts)[-1] == ""
+    for decode in STRATEGIES.values():
+        alone = [translator.translate([text], decode, first=number)[0] for number, text in enumerate(texts)]
+        assert translator.translate(texts, decode) == alone
+        assert translator.translate(texts, dataclasses.replace(decode, batch_size=2)) == alone
+    assert translator.translate([*texts, "  "])[-2:] == ["", ""]
+    three = translator.translate(["a b c"] * 3, STRATEGIES["sample"])
+    assert len(set(three)) > 1  # the same text again is another draw
 
 
 def test_a_trained_run_translates_the_same_on_both(tmp_path):
@@ -167,6 +180,81 @@ def test_dropout_drops_while_training_alone():
     assert (model(ids, ids)[0] == still).all()
 
 
+def numpy_training(folder, observers=(), **train):
+    config = small_recipe(**train)
+    return numpy_trainer.begin(config, RunFolder(folder), observers, prepare(config.data, "translation")).trainer
+
+
+def test_it_trains_in_single_precision_with_dropout_and_keeps_the_best(tmp_path, monkeypatch):
+    trainer = numpy_training(tmp_path / "run", steps=3)
+    assert {p.value.dtype for p in trainer.model.parameters().values()} == {np.dtype("float32")}
+    assert {step.nll for step in trainer.steps} != {
+        step.nll for step in numpy_training(tmp_path / "other", steps=3, seed=2).steps
+    }
+    drops = []
+    monkeypatch.setattr(parts, "dropout", lambda x, rate, draw: drops.append(rate) or (x, ops.unchanged))
+    next(numpy_training(tmp_path / "third").steps)
+    assert set(drops) == {0.1}
+    losses = iter([3.0, 2.0, 4.0])  # of the validations after 4, 8 and 12 steps: the second is the best
+    trainer = numpy_training(tmp_path / "fourth")
+    monkeypatch.setattr(trainer, "validate", lambda: Measured(next(losses), 0.0))
+    saved, save = [], trainer.save
+    monkeypatch.setattr(trainer, "save", lambda: (save(), saved.append(trainer.run_folder.weights.read_bytes())))
+    trainer.run()
+    assert [one == saved[1] for one in saved] == [False, True, True]
+    assert trainer.state.best_step == 8
+
+
+def test_before_the_first_validation_the_latest_weights_are_kept(tmp_path):
+    trainer = numpy_training(tmp_path / "run", valid_every=100, save_every=2, steps=7)
+    for _ in range(5):
+        trainer.next_step()
+        trainer.look_and_save()
+    trainer.save()  # as Ctrl-C does
+    saved = load_model(trainer.full_config.model, trainer.run_folder.weights)
+    for name, parameter in trainer.model.parameters().items():
+        assert (saved.parameters()[name].value == parameter.value).all()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_leaves_a_run_that_can_be_used(tmp_path):
+    code = "from cutaway.cli import main; main()"
+    settings = ["--set", "data.size=300", "--set", "data.heldout_size=20", "--set", "train.save_every=5"]
+    command = [sys.executable, "-c", code, "train", "reverse", "--engine", "numpy", *settings]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    run, deadline = RunFolder(tmp_path / "runs/reverse"), time.monotonic() + 60
+    while not run.weights.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    step = stderr.partition("stopped at step ")[2].split()[0]
+    assert f"the weights of step {step} are in runs/reverse." in stderr
+    assert "--resume" not in stderr
+    assert Translator.load(run.path, engine="numpy").translate(["a b c"])
+
+
+def test_a_forward_for_writing_keeps_nothing_and_says_so():
+    model = build_model(tiny_of("decoder"))
+    x, backward = model.decode(np.array([[4, 5]]), cache=model.new_cache())
+    with pytest.raises(RuntimeError, match="nothing was kept for the way back"):
+        backward(x)
+
+
+def test_weights_in_other_precisions(tmp_path):
+    run = RunFolder(random_run(tmp_path, {}))
+    tensors = safetensors.torch.load(run.weights.read_bytes())
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        write_bytes(run.weights, sealed(safetensors.torch.save({n: t.to(dtype) for n, t in tensors.items()})))
+        ours, theirs = pipeline_of(run.path, "numpy"), pipeline_of(run.path, "torch")
+        for name, parameter in theirs.model.named_parameters():
+            assert (ours.model.parameters()[name].value == parameter.detach().numpy()).all()
+    write_bytes(run.weights, sealed(safetensors.torch.save({n: t.to(torch.int32) for n, t in tensors.items()})))
+    with pytest.raises(RunError, match="is of type I32; engine 'numpy' reads F64, F32, F16, BF16. Use engine 'torch'"):
+        pipeline_of(run.path, "numpy")
+
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # an import of it fails, as if it were not installed
@@ -185,12 +273,11 @@ def cutaway_without_torch(*arguments, cwd):
 
 
 def test_a_process_that_translates_with_numpy_has_no_torch_in_it(tmp_path):
-    random_run(tmp_path / "run", {})
-    code = f"import sys; sys.argv = ['cutaway', 'translate', {str(tmp_path / 'run')!r}, 'a b', '--engine', 'numpy']\n"
-    code += "from cutaway.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
-    code += "assert 'numpy' in sys.modules and 'torch' not in sys.modules"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
+    """Though torch is there to be imported."""
+    path = random_run(tmp_path / "run", {})
+    code = f"from cutaway import Translator; Translator.load({str(path)!r}, engine='numpy').translate(['a b'])\n"
+    code += "import sys; assert 'numpy' in sys.modules and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_train_translate_and_generate_without_torch(tmp_path):
@@ -230,6 +317,10 @@ def test_train_translate_and_generate_without_torch(tmp_path):
         (["--engine", "numpy", "--resume"], "engine 'numpy' keeps no checkpoints to resume from."),
         (["--engine", "numpy", "--tensorboard"], "--tensorboard writes with torch's own writer."),
         (["--engine", "numpy", "--set", "train.optimizer=adamw"], "engine 'numpy' knows train.optimizer = 'adam'"),
+        (
+            ["--engine", "numpy", "--set", "train.device=cuda"],
+            "engine 'numpy' knows train.device = 'cpu', and not 'cuda'",
+        ),
         (["--engine", "numpy", "--set", "model.attention=linear"], "engine 'numpy' has no model.attention = 'linear'"),
     ],
 )

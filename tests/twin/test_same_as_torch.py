@@ -12,7 +12,7 @@ from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.objectives import OBJECTIVES, loss_of
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.schedules import make_schedule
-from cutaway.twin import model as twin
+from cutaway.twin import build as twin
 from cutaway.twin.batch import Batch, batches
 from cutaway.twin.ops import cross_entropy
 from cutaway.twin.parts import recording
@@ -144,7 +144,7 @@ def test_ten_steps_of_training_are_the_same(choice, clip_norm):
     settings = TrainConfig(steps=10, warmup=4, lr=0.5, clip_norm=clip_norm)
     model, data = perturbed(config), [batch_for(config, seed) for seed in range(10)]
     other = twin_of(model, config)
-    steps = list(train(other, [arrays(config, batch) for batch in data], settings, config.d_model))
+    steps = list(train(other, [arrays(config, batch) for batch in data], settings))
     optimizer, schedule = make_optimizer(model, settings), make_schedule(settings, config.d_model)
     model.train()
     for step, batch in zip(steps, data, strict=True):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.request import Search
+from cutaway.errors import DataError
 from cutaway.torch_engine import found
 from cutaway.twin.run import written
 
@@ -47,8 +48,8 @@ def by_torch(model, request):
 def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha, limit):
     vocab = 4
     request = search([limit], n_best=3, beam_size=(vocab - 1) ** limit, length_penalty=alpha)
-    expected = exhaustive_search(Table(vocab, seed), 0, BOS, EOS, limit, alpha)
-    for hypothesis, (score, tokens, log_p) in zip(by_numpy(Table(vocab, seed), request)[0], expected, strict=False):
+    expected = exhaustive_search(Table(vocab, seed), 0, BOS, EOS, limit, alpha)[:3]
+    for hypothesis, (score, tokens, log_p) in zip(by_numpy(Table(vocab, seed), request)[0], expected, strict=True):
         assert hypothesis.tokens == tokens
         assert is_close(hypothesis.score, score)
         assert is_close(hypothesis.log_probability, log_p)
@@ -111,3 +112,42 @@ def test_a_seed_draws_the_same_and_another_does_not():
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
+
+
+@pytest.mark.parametrize("search_by", [by_numpy, by_torch])
+def test_logits_that_are_no_numbers_are_refused_and_not_drawn_from(search_by):
+    class Broken(Table if search_by is by_numpy else TableModel):
+        def logits(self, sentence, prefix):
+            return torch.full((self.vocab,), float("nan"), dtype=torch.float64)
+
+    with pytest.raises(DataError, match="the model's logits are not finite numbers"):
+        search_by(Broken(5, 1), search([3], strategy="sample"))
+
+
+@pytest.mark.parametrize("search_by", [by_numpy, by_torch])
+def test_the_coldest_sampling_is_greedy(search_by):
+    make = Table if search_by is by_numpy else TableModel
+    coldest = search_by(make(6, 2), search([8], strategy="sample", temperature=1e-300))
+    greedy = search_by(make(6, 2), search([8], strategy="greedy"))
+    assert coldest[0][0].tokens == greedy[0][0].tokens
+
+
+class Always:
+    """Chance, not left to chance."""
+
+    def __init__(self, u):
+        self.u = u
+
+    def random(self):
+        return self.u
+
+
+@pytest.mark.parametrize("u", [0.0, np.nextafter(1.0, 0)])
+@pytest.mark.parametrize("search_by", [by_numpy, by_torch])
+def test_a_draw_at_either_end_falls_on_a_token_that_may_be_drawn(search_by, u, monkeypatch):
+    monkeypatch.setattr(Search, "draws", lambda self: [Always(u)])
+    make = Table if search_by is by_numpy else TableModel
+    for seed in range(30):
+        allowed = by_definition(Table(6, seed).logits(0, (BOS,)).numpy(), top_k=2)
+        [[drawn]] = search_by(make(6, seed), search([1], strategy="sample", top_k=2))
+        assert allowed[drawn.tokens[0] if drawn.tokens else EOS] > 0

@@ -42,7 +42,7 @@ def classify(
 
     classifier = Classifier.load(run, device)
 
-    def lines(examples: Sequence[object]) -> list[str]:
+    def lines(examples: Sequence[object], first: int = 0) -> list[str]:
         return [line_of(classifier, row, top) for row in classifier.probabilities(examples)]
 
     if classifier.config.model.family == "vision":

@@ -32,7 +32,7 @@ def generate(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Go on with each line of this file.")] = None,
     out: Out = None,
-    max_tokens: Annotated[int | None, typer.Option(help="How many tokens to write at most. Default: 200.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens to write at most. Default: 200.")] = None,
     strategy: Strategy = None,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
@@ -66,5 +66,5 @@ def generate(
         seed=seed,
         max_length=max_tokens,
     )
-    texts = results(lambda prompts: generator.generate(prompts, decode), text, file, "generate")
+    texts = results(lambda prompts, first: generator.generate(prompts, decode, first), text, file, "generate")
     write(texts if text else map(one_line, texts), out)

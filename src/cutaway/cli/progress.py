@@ -65,5 +65,6 @@ class TrainingProgress(Observer):
         loss = sum(report.loss * report.tokens for report in self.recent) / tokens
         nll = sum(report.nll * report.tokens for report in self.recent) / tokens
         left = elapsed / len(self.recent) * (trainer.config.steps - trainer.state.step)
-        figure = f"  perplexity {perplexity(nll):.2f}" if self.of_language else ""
+        shown = f"{perplexity(nll):.2f}" if nll < 14 else f"{perplexity(nll):.0e}"  # not with 300 digits
+        figure = f"  perplexity {shown}" if self.of_language else ""
         return f"loss {loss:.3f}{figure}  {tokens / elapsed:,.0f} {self.unit}/s  {clock(left)} left"

@@ -47,10 +47,10 @@ def tag(
         text, file = pieces_of_code(file), None
     in_colour = terminal.is_terminal and out is None if colour is None else colour
     if in_colour:
-        show(tagger, results(lambda texts: texts, text, file, "tag"))
+        show(tagger, results(lambda texts, first: texts, text, file, "tag"))
         return
 
-    def tables(texts: Sequence[str]) -> list[str]:
+    def tables(texts: Sequence[str], first: int) -> list[str]:
         words = [tagger.words(one) for one in texts]
         return [table(*row) for row in zip(words, tagger.tag(words), strict=True)]
 

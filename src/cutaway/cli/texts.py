@@ -27,7 +27,7 @@ Seed = Annotated[int | None, typer.Option(help="sample: the same seed draws the 
 
 CHUNK = 2_048  # lines of a file that are sorted by length and worked together
 
-Work = Callable[[Sequence[str]], Sequence[str]]  # texts -> results
+Work = Callable[[Sequence[str], int], Sequence[str]]  # texts, the number of the first of them -> results
 
 
 def results(work: Work, text: Sequence[str] | None, file: Path | None, doing: str) -> Iterator[str]:
@@ -35,7 +35,7 @@ def results(work: Work, text: Sequence[str] | None, file: Path | None, doing: st
     if text and file:
         raise DataError(f"both a text and --file {file} were given. Give one of them.")
     if text:
-        return iter(work(text))
+        return iter(work(text, 0))
     if file:
         return of_file(work, file, doing)
     return of_standard_input(work)
@@ -51,7 +51,7 @@ def of_file(work: Work, file: Path, doing: str) -> Iterator[str]:
     lines, done = read_lines(file), 0
     with err.status(f"{doing}: {total:,} lines ...") as status:
         while chunk := [line for _, line in zip(range(CHUNK), lines, strict=False)]:
-            yield from work(chunk)
+            yield from work(chunk, done)
             done += len(chunk)
             status.update(f"{doing}: {done:,} of {total:,} lines")
 
@@ -61,8 +61,8 @@ def of_standard_input(work: Work) -> Iterator[str]:
 
     if sys.stdin.isatty():
         say("Type a line and press Enter; Ctrl-D ends.")
-    for line in decoded_lines(sys.stdin.buffer, "standard input"):
-        yield work([line])[0]
+    for number, line in enumerate(decoded_lines(sys.stdin.buffer, "standard input")):
+        yield work([line], number)[0]
 
 
 def write(lines: Iterable[str], out: Path | None, end: str = "\n") -> None:
@@ -72,6 +72,8 @@ def write(lines: Iterable[str], out: Path | None, end: str = "\n") -> None:
             sys.stdout.write(line + end)
             sys.stdout.flush()
         return
+    if out.is_dir():
+        raise DataError(f"--out {out} is a folder. Give the name of a file.")
     from cutaway.runs import replacing
 
     with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:

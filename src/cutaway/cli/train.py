@@ -46,19 +46,23 @@ def train(
 
                cutaway train reverse --engine numpy
 
-    Ctrl-C saves and stops; the same command with --resume goes on.
+    Ctrl-C saves and stops; the same command with --resume goes on (with engine torch).
     """
     path = find_recipe(recipe)
     config = read_recipe(path, set or ())
     folder = RunFolder(run or Path("runs") / path.stem)
     if folder.config.is_file() and not (resume or overwrite):
+        go_on = "Go on with --resume, replace" if engine == "torch" else "Replace"
         raise RunError(
-            f"there is a run in {str(folder)!r} already. Go on with --resume, replace it with --overwrite, "
+            f"there is a run in {str(folder)!r} already. {go_on} it with --overwrite, "
             "or choose another folder with --run."
         )
 
-    if evaluate and not find_spec("torch"):
-        raise MissingExtra("torch", "torch")  # now, rather than when all is trained
+    if not find_spec("torch"):  # said now, rather than when all is prepared or even trained
+        if engine == "torch":
+            raise MissingExtra("torch", "torch", instead="\nOr train with what there is: --engine numpy")
+        if evaluate:
+            raise MissingExtra("torch", "torch", what="--evaluate")
     if engine not in MAKE_TRAINING:
         raise ConfigError(f"there is no engine {engine!r} to train with. {did_you_mean(engine, MAKE_TRAINING)}")
     training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard)

@@ -66,7 +66,7 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
-    translated = results(lambda texts: translator.translate(texts, decode), text, file, "translate")
+    translated = results(lambda texts, first: translator.translate(texts, decode, first), text, file, "translate")
     write(map(one_line, translated), out)
-    if unknown := [word for one in text or () for word in translator.tokenizer.unknown(one)]:
+    if unknown := dict.fromkeys(word for one in text or () for word in translator.tokenizer.unknown(one)):
         say(f"Note: not in this model's vocabulary: {', '.join(unknown)}")

@@ -10,6 +10,10 @@ import numpy as np
 
 from cutaway.config import DecodeConfig
 
+NO_NUMBERS = (
+    "the model's logits are not finite numbers, so there is nothing to draw from. Its training has diverged, or its "
+    "weights are damaged: take those of an earlier checkpoint."
+)
 Rows = Sequence[Sequence[int]]  # of token ids
 
 
@@ -35,7 +39,7 @@ class Hypothesis:
 
     tokens            without <s> and </s>
     log_probability   the sum over its tokens, </s> included
-    score             what the search ranks by: here the same; in beam search with the length penalty
+    score             what the search ranks by: the same; in beam search with the length penalty
     finished          ended by </s>, rather than cut off at the greatest length
     """
 

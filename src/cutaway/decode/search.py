@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from cutaway.decode.filters import Filter
-from cutaway.decode.request import Hypothesis
+from cutaway.decode.request import NO_NUMBERS, Hypothesis
 from cutaway.decode.stepper import Stepper
+from cutaway.errors import DataError
 
 Choose = Callable[[Tensor, Sequence[int]], Tensor]  # logits [N,V], which texts they are of -> tokens [N]
 
@@ -34,13 +35,18 @@ def sample(
     """
 
     def draw(logits_NV: Tensor, live: Sequence[int]) -> Tensor:
+        precision = torch.float32 if logits_NV.device.type == "mps" else torch.float64  # Apple's GPUs have no double
+        logits_NV = logits_NV.to(precision)
         for apply in filters:
             logits_NV = apply(logits_NV)
-        precision = torch.float32 if logits_NV.device.type == "mps" else torch.float64  # Apple's GPUs have no double
-        reached_NV = logits_NV.softmax(dim=-1, dtype=precision).cumsum(dim=-1)
+        reached_NV = logits_NV.softmax(dim=-1).cumsum(dim=-1)
+        total_N1 = reached_NV[:, -1:]
+        if not total_N1.isfinite().all():
+            raise DataError(NO_NUMBERS)
         u_N1 = torch.tensor([[draws[i].random()] for i in live], dtype=precision, device=logits_NV.device)
-        tokens_N1 = torch.searchsorted(reached_NV, u_N1 * reached_NV[:, -1:], right=True)
-        return tokens_N1[:, 0].clamp(max=logits_NV.size(-1) - 1)
+        # below the total, whatever is rounded: beyond it there is no token
+        point_N1 = torch.minimum(u_N1 * total_N1, torch.nextafter(total_N1, torch.zeros_like(total_N1)))
+        return torch.searchsorted(reached_NV, point_N1, right=True)[:, 0]
 
     return write(stepper, first, max_lengths, eos, draw)
 

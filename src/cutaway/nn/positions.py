@@ -204,13 +204,13 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -
         buckets //= 2
         offset, distance = (distance > 0) * buckets, distance.abs()
     exact = buckets // 2
-    wide = torch.tensor(wide_buckets(exact, buckets, max_distance), device=distance.device)
+    wide = wide_buckets(exact, buckets, max_distance, distance.device)
     far = exact + torch.bucketize(distance, wide, right=True)
     return offset + torch.where(distance < exact, distance, far)
 
 
 @cache
-def wide_buckets(exact: int, buckets: int, max_distance: int) -> list[int]:
+def wide_buckets(exact: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
     """Where the buckets for far distances begin, but for the first of them, which begins at `exact`.
 
     The k-th of n begins at exact · (max_distance / exact)^(k/n). In whole numbers, because a rounded logarithm puts
@@ -223,4 +223,5 @@ def wide_buckets(exact: int, buckets: int, max_distance: int) -> list[int]:
         while d**n * exact**k < max_distance**k * exact**n:
             d += 1
         begins.append(d)
-    return begins
+    with torch.inference_mode(False):  # kept for all uses to come, whatever this first one is for
+        return torch.tensor(begins, dtype=torch.long, device=device)

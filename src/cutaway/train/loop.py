@@ -50,7 +50,8 @@ class Loop:
                 self.look_and_save()
         if interrupted.is_set():
             self.save()
-            saved = "everything is saved" if self.can_resume else f"the best weights so far are in {self.run_folder}"
+            best = self.state.best_step or self.state.step
+            saved = "everything is saved" if self.can_resume else f"the weights of step {best} are in {self.run_folder}"
             raise Interrupted(f"stopped at step {self.state.step} of {self.config.steps}; {saved}.")
         self.tell("on_end")
         return self.state

@@ -16,10 +16,10 @@ from cutaway.train.loop import Loop
 from cutaway.train.observers import Measured, Observer, StepReport
 from cutaway.train.start import Training, start_folder, with_sizes
 from cutaway.twin.batch import BATCHES, Batch, batches
-from cutaway.twin.model import build_model
+from cutaway.twin.build import build_model, refuse_unknown
 from cutaway.twin.parts import xavier
 from cutaway.twin.run import weights_to_bytes
-from cutaway.twin.train import measure, train
+from cutaway.twin.train import measure, refuse_other_ways, train
 
 
 def begin(config: Config, run: RunFolder, observers: Iterable[Observer], prepared: PreparedData) -> Training:
@@ -50,10 +50,10 @@ class NumpyTrainer(Loop):
         self.model = build_model(self.full_config.model)
         xavier(self.model, np.random.default_rng(config.train.seed))
         self.model.to("float32")
-        endless = self.batches(prepared.train, config.train.seed)
-        self.steps = train(self.model, endless, config.train, config.model.d_model)
+        endless = self.batches_of(prepared.train, config.train.seed)
+        self.steps = train(self.model, endless, config.train)
 
-    def batches(self, examples: Sequence[Any], seed: int, epochs: int | None = None) -> Iterator[Batch]:
+    def batches_of(self, examples: Sequence[Any], seed: int, epochs: int | None = None) -> Iterator[Batch]:
         config, roles = self.full_config, self.tokenizer
         return batches(examples, config.model.task, roles.bos, roles.eos, config.data.batch_tokens, seed, epochs)
 
@@ -64,10 +64,10 @@ class NumpyTrainer(Loop):
         return report
 
     def validate(self) -> Measured:
-        return Measured(*measure(self.model, self.batches(self.prepared.valid, seed=0, epochs=1)))
+        return Measured(*measure(self.model, self.batches_of(self.prepared.valid, seed=0, epochs=1)))
 
     def save(self) -> None:
-        if self.is_best or not self.run_folder.weights.is_file():
+        if self.is_best or not self.state.best_step:  # before the first validation, the latest
             write_bytes(self.run_folder.weights, sealed(weights_to_bytes(self.model)))
 
     def save_snapshot(self) -> None:
@@ -75,15 +75,11 @@ class NumpyTrainer(Loop):
 
 
 def refuse_unsupported(config: Config) -> None:
-    """The twin has one way of training, the paper's. Anything else is named."""
+    """What the twin does not know, or cannot train, is named."""
     if config.model.task not in BATCHES:
         raise ConfigError(
             f"engine 'numpy' trains for {' and '.join(BATCHES).replace('_', ' ')}; this recipe is for "
             f"{config.model.task.replace('_', ' ')}. Use engine 'torch'."
         )
-    for name, known in {"optimizer": "adam", "schedule": "noam"}.items():
-        value = getattr(config.train, name)
-        if value != known:
-            raise ConfigError(
-                f"engine 'numpy' knows train.{name} = {known!r}, and not {value!r}. Set it, or use engine 'torch'."
-            )
+    refuse_unknown(config.model)
+    refuse_other_ways(config.train)

@@ -7,9 +7,12 @@ shares no line with the PyTorch modules, and tests hold every value and every gr
     ops.py         the operations, each with its derivative
     parts.py       what a model is made of: parameters, probes, and their names
     positions.py   how order is told
+    basics.py      operations with parameters: linear, norms, feed-forward, embedding, head
     attention.py   multi-head attention and its cache
-    layers.py      linear, norm, feed-forward, residual, layer, stack, embedding
-    model.py       the encoder-decoder and the decoder alone, and what builds them from a configuration
+    layers.py      residual connections, a layer, a stack of layers
+    model.py       the encoder-decoder and the decoder alone, and their masks
+    build.py       from a configuration to a model
+    batch.py       rows of token ids as arrays
     optim.py       Adam, the paper's schedule, clipping
     train.py       a training loop on one screen
     search.py      greedy, sampling, beam search

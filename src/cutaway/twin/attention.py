@@ -41,8 +41,9 @@ class Cache:
         self.own = [AttentionCache() for _ in range(n_layers)]
         self.crossed = [AttentionCache() for _ in range(n_layers)]
 
-    def keep(self, rows: Array) -> None:
-        for cache in (*self.own, *self.crossed):
+    def keep(self, rows: Array, crossed: bool = True) -> None:
+        """Row i becomes what row rows[i] was; `crossed` says whether it thereby looks at another memory."""
+        for cache in (*self.own, *self.crossed) if crossed else self.own:
             cache.keep(rows)
 
 
@@ -103,8 +104,8 @@ class MultiHeadAttention(Part):
         y, back_merge = self.merge(heads)
 
         def backward(dy: Array) -> Array:
-            dq, dk, dv, d_bias = back_attention(back_merge(dy))
-            dq = dq + back_bias(d_bias)
+            dq, dk, dv, d_scores = back_attention(back_merge(dy))
+            dq = dq + back_bias(d_scores)
             return back_q(turn_back_q(dq)) + back_k(turn_back_k(dk)) + back_v(dv)
 
         return y, backward

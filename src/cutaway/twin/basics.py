@@ -143,7 +143,8 @@ class InputEmbedding(Part):
     def check(self, length: int) -> None:
         if length > self.max_length:
             raise DataError(
-                f"the text has {length} tokens; this model has positions for {self.max_length}. Shorten it."
+                f"the text has {length} tokens; this model has positions for {self.max_length}. "
+                "Shorten it, or train with a larger model.max_length."
             )
 
 

@@ -13,7 +13,7 @@ from cutaway.twin.basics import FeedForward, GatedFeedForward, MakeNorm, Norm
 from cutaway.twin.ops import Array, Backward, Op, unchanged
 from cutaway.twin.parts import Called, Dropout, Part, Probe, Variable
 
-Thought = FeedForward | GatedFeedForward
+AnyFeedForward = FeedForward | GatedFeedForward
 
 
 class Residual(Part):
@@ -92,6 +92,7 @@ class Sight(NamedTuple):
     memory: Variable | None = None  # [B,S,D]
     memory_mask: Array | None = None
     cache: Cache | None = None
+    one_way: bool = False  # nobody will go back, so nothing need be kept for it
 
 
 class Layer(Part):
@@ -103,7 +104,7 @@ class Layer(Part):
         self_attention_residual: Residual,
         cross_attention: MultiHeadAttention | None,
         cross_attention_residual: Residual | None,
-        feed_forward: Thought,
+        feed_forward: AnyFeedForward,
         feed_forward_residual: Residual,
     ):
         self.self_attention, self.self_attention_residual = self_attention, self_attention_residual
@@ -126,7 +127,7 @@ class ParallelLayer(Part):
         self,
         self_attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention | None,
-        feed_forward: Thought,
+        feed_forward: AnyFeedForward,
         residual: Residual,
     ):
         self.self_attention, self.cross_attention = self_attention, cross_attention
@@ -169,10 +170,13 @@ class Stack(Part):
         backs = []
         for index, layer in enumerate(self.layers):
             x, back = layer(x, sight, index)
-            backs.append(back)
+            if not sight.one_way:
+                backs.append(back)  # and with it all that the layer has computed
         x, back_norm = self.norm(x) if self.norm else (x, unchanged)
 
         def backward(dx: Array) -> Array:
+            if sight.one_way:
+                raise RuntimeError("nothing was kept for the way back: this forward was for writing text.")
             dx = back_norm(dx)
             for back in reversed(backs):
                 dx = back(dx)

@@ -10,7 +10,10 @@ the chain rule: from ∂L/∂y to ∂L/∂x. Above each operation stands how its
 where they help; a dot multiplies number by number, and δᵢⱼ is 1 if i = j, and else 0.
 
 Shapes end the names of arrays: B texts, Q queries, K keys, H heads, G heads of keys and values, E width of a head,
-D width of a token, F hidden width, V vocabulary, N rows of whatever kind.
+D width of a token, F of what it becomes, V vocabulary, N rows of whatever kind.
+
+What has parameters also returns their gradients; ids have none, so `embedding` returns that of its matrix alone; and
+the loss, where the way back begins, takes no dy.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ def unchanged(dy: Array) -> Array:
 
 
 def unseen(name: str, value: Array) -> tuple[Array, Backward]:
+    """A `See` shows a value to a probe (parts.py) under a name; here nobody looks."""
     return value, unchanged
 
 

@@ -35,7 +35,7 @@ class Adam:
             if (g := parameter.gradient) is None:
                 continue
             m, v = self.m[name], self.v[name]
-            m += (1 - self.beta1) * (g - m)
+            m += (1 - self.beta1) * (g - m)  # β₁ m + (1 - β₁) g, in place
             v += (1 - self.beta2) * (g * g - v)
             parameter.value -= lrate / complete_m * m / (np.sqrt(v / complete_v) + self.epsilon)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cutaway.runs import check_fit
 from cutaway.twin.ops import Array, Backward, dropout, unchanged
 
 Called = tuple[Array, Backward]
@@ -37,7 +38,7 @@ class Parameter(Variable):
     """What training changes."""
 
     def __init__(self, *shape: int, fill: float = 0.0):
-        super().__init__(np.full(shape, fill))
+        super().__init__(np.full(shape, fill) if fill else np.zeros(shape))  # zeros take no memory until written to
 
 
 class Buffer:
@@ -59,11 +60,10 @@ class Part:
         return dict(found.values())
 
     def walk(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        """Whatever can be reached by attributes, with the path to it."""
         for name, value in vars(self).items():
-            children = (
-                {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
-            )
-            for path, child in children.items():
+            several = isinstance(value, list)
+            for path, child in [(f"{name}.{i}", v) for i, v in enumerate(value)] if several else [(name, value)]:
                 yield prefix + path, child
                 if isinstance(child, Part):
                     yield from child.walk(f"{prefix}{path}.")
@@ -77,14 +77,19 @@ class Part:
 
     def to(self, dtype: Any) -> None:
         for parameter in self.parameters().values():
-            parameter.value = parameter.value.astype(dtype)
+            parameter.value = parameter.value.astype(dtype, copy=False)
         for buffer in self.named(Buffer).values():
-            buffer.value = buffer.value.astype(dtype)
+            buffer.value = buffer.value.astype(dtype, copy=False)
 
-    def load(self, weights: Mapping[str, Array]) -> None:
-        """Take over values by name; who calls has seen to it that names and shapes agree."""
-        for name, parameter in self.parameters().items():
-            parameter.value = np.array(weights[name])
+    def load(self, weights: Mapping[str, Array], dtype: Any = None, where: str = "the weights") -> None:
+        """Take over copies of these values, by name, in a precision (None: their own)."""
+        parameters = self.parameters()
+        shapes = {name: parameter.value.shape for name, parameter in parameters.items()}
+        check_fit(shapes, {name: array.shape for name, array in weights.items()}, where)
+        for name, parameter in parameters.items():
+            parameter.value = np.array(weights[name], dtype)
+            dtype = parameter.value.dtype
+        self.to(dtype)  # the buffers too
 
     def drop_with(self, draw: np.random.Generator | None) -> None:
         """Switch dropout on, with this source of chance, or off."""
@@ -135,7 +140,10 @@ def recording(model: Part) -> Iterator[Recording]:
     probes = model.named(Probe)
 
     def noting(name: str) -> Callable[[str, Array], None]:
-        return lambda which, x: (seen.values if which == "value" else seen.gradients).__setitem__(name, x)
+        def note(which: str, x: Array) -> None:
+            (seen.values if which == "value" else seen.gradients)[name] = x
+
+        return note
 
     for name, probe in probes.items():
         probe.note = noting(name)
@@ -151,4 +159,4 @@ def xavier(model: Part, draw: np.random.Generator) -> None:
     for parameter in model.parameters().values():
         if parameter.value.ndim == 2:
             limit = math.sqrt(6 / sum(parameter.value.shape))
-            parameter.value = draw.uniform(-limit, limit, parameter.value.shape)
+            parameter.value = draw.uniform(-limit, limit, parameter.value.shape).astype(parameter.value.dtype)

@@ -19,7 +19,7 @@ from cutaway.twin.parts import Buffer, Called, Parameter, Part
 
 
 def no_gradient(dy: Array) -> float:
-    """The way back from what does not depend on the query."""
+    """The way back from what does not depend on the query: nothing to be added to its gradient."""
     return 0.0
 
 
@@ -176,7 +176,9 @@ def dealt_out(by_distance_BHQR: Array, distance_QK: Array) -> Array:
 def summed_by(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
     """[B,H,Q,K] -> [B,H,Q,R]: for each distance the sum over the keys that have it."""
     is_at_QKR = (distance_QK[..., None] == np.arange(distances)).astype(x_BHQK.dtype)
-    return np.einsum("bhqk,qkr->bhqr", x_BHQK, is_at_QKR)
+    B, H, Q, K = x_BHQK.shape
+    summed_QNR = x_BHQK.reshape(B * H, Q, K).transpose(1, 0, 2) @ is_at_QKR
+    return summed_QNR.transpose(1, 0, 2).reshape(B, H, Q, distances)
 
 
 def turned(x: Array, cos: Array, sin: Array) -> Array:
@@ -194,7 +196,10 @@ def alibi_slopes(n_heads: int) -> list[float]:
     higher one."""
     power = 2 ** (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
-    return slopes + (alibi_slopes(2 * power)[::2][: n_heads - power] if power < n_heads else [])
+    if power == n_heads:
+        return slopes
+    between = alibi_slopes(2 * power)[::2]
+    return slopes + between[: n_heads - power]
 
 
 def t5_bucket(distance: Array, buckets: int, max_distance: int, causal: bool) -> Array:

@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from cutaway.config import ModelConfig
 from cutaway.decode.request import Hypothesis, Rows, Search
-from cutaway.errors import ConfigError
-from cutaway.runs import check_fit, read_sealed
+from cutaway.errors import ConfigError, RunError
+from cutaway.runs import read_sealed
 from cutaway.twin.batch import padded
-from cutaway.twin.model import Model, build_model
+from cutaway.twin.build import build_model
+from cutaway.twin.model import Model
+from cutaway.twin.ops import Array
 from cutaway.twin.search import Beam, Line, Sample, Stepper, TextStepper, TranslationStepper, Writer, write
 
 
 class NumpyEngine:
-    """Translators and text generators, in memory that the weights and little else need."""
+    """Translators and text generators. Attention spells out its matrices: for texts of moderate length."""
 
     def __init__(self, model: Model):
         self.model = model
@@ -40,12 +43,26 @@ class NumpyEngine:
 def load_model(config: ModelConfig, weights: Path, dtype: str = "float32") -> Model:
     """The twin of a trained model."""
     model = build_model(config)
-    saved = safetensors.numpy.load(read_sealed(weights))
-    shapes = {name: parameter.value.shape for name, parameter in model.parameters().items()}
-    check_fit(shapes, {name: array.shape for name, array in saved.items()}, str(weights))
-    model.load(saved)
-    model.to(dtype)
+    model.load(arrays(read_sealed(weights), str(weights)), dtype, str(weights))
     return model
+
+
+# names of the safetensors format -> NumPy's; bfloat16, which NumPy lacks, is the upper half of a float32
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "uint16"}
+
+
+def arrays(content: bytes, where: str) -> dict[str, Array]:
+    """The tensors of a safetensors file."""
+    found = {}
+    for name, entry in safetensors.deserialize(content):
+        if entry["dtype"] not in DTYPES:
+            raise RunError(
+                f"{name} in {where} is of type {entry['dtype']}; engine 'numpy' reads {', '.join(DTYPES)}. "
+                "Use engine 'torch'."
+            )
+        array = np.frombuffer(entry["data"], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        found[name] = (array.astype(np.uint32) << 16).view(np.float32) if entry["dtype"] == "BF16" else array
+    return found
 
 
 def written(stepper: Stepper, first: list[int], search: Search) -> list[list[Hypothesis]]:

@@ -17,7 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Hypothesis
+from cutaway.decode.request import NO_NUMBERS, Hypothesis
+from cutaway.errors import DataError
 from cutaway.twin.model import DecoderOnly, EncoderDecoder
 from cutaway.twin.ops import Array, log_softmax, softmax
 from cutaway.twin.parts import Variable
@@ -33,15 +34,18 @@ class TranslationStepper:
 
     def __init__(self, model: EncoderDecoder, source: Array, source_mask: Array | None):
         self.model, self.source_mask, self.cache = model, source_mask, model.new_cache()
-        self.memory = Variable(model.encode(source, source_mask)[0])
+        self.memory = Variable(model.encode(source, source_mask, one_way=True)[0])
+        self.text_of_row = np.arange(len(source))
 
     def step(self, tokens: Array) -> Array:
         x_N1D, _ = self.model.decode(tokens[:, None], self.memory, self.source_mask, cache=self.cache)
         return self.model.head(x_N1D[:, 0])[0]
 
     def keep(self, rows: Array) -> None:
-        self.cache.keep(rows)
-        if self.source_mask is not None:
+        before, self.text_of_row = self.text_of_row, self.text_of_row[rows]
+        same_texts = np.array_equal(before, self.text_of_row)  # then every row looks at the source that it looked at
+        self.cache.keep(rows, crossed=not same_texts)
+        if self.source_mask is not None and not same_texts:
             self.source_mask = self.source_mask[rows]
 
 
@@ -129,9 +133,13 @@ class Sample(Line):
         self.decode, self.draw = decode, draw
 
     def choose(self, logits_V: Array) -> int:
+        if not np.isfinite(logits_V).all():
+            raise DataError(NO_NUMBERS)
         p_V, _ = softmax(self.allowed(logits_V.astype(np.float64) / self.decode.temperature))
         reached = p_V.cumsum()
-        return int(np.searchsorted(reached, self.draw.random() * reached[-1], side="right"))
+        # below the total, whatever is rounded: beyond it there is no token
+        point = min(self.draw.random() * reached[-1], np.nextafter(reached[-1], 0))
+        return int(np.searchsorted(reached, point, side="right"))
 
     def allowed(self, logits_V: Array) -> Array:
         """-inf for tokens that may not be drawn."""
@@ -151,9 +159,9 @@ class Sample(Line):
 class Beam:
     """Follows the k likeliest beginnings, and keeps every whole text that it comes across.
 
-    score(y) = log p(y) / ((5 + |y|) / 6)^α, where |y| counts </s>. A text is found when </s> is among the k likeliest
-    extensions of a step (those k that go on not counted among themselves, see `extend`); at the limit, the beginnings
-    that are left are found as they are. The search is over when no beginning can still reach the worst of the n best.
+    score(y) = log p(y) / ((5 + |y|) / 6)^α, where |y| counts </s>. At each step, the k likeliest extensions by a token
+    go on; an extension by </s> is found, a whole text, if fewer than k of those are likelier. At the limit, what would
+    go on is found as it is. The search is over when no beginning can still reach the worst of the n best.
     """
 
     def __init__(self, limit: int, eos: int, size: int, alpha: float, n_best: int):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cutaway.config import TrainConfig
-from cutaway.errors import Diverged
+from cutaway.errors import ConfigError, Diverged
 from cutaway.twin.batch import Batch
 from cutaway.twin.model import Model
-from cutaway.twin.ops import cross_entropy
+from cutaway.twin.ops import Loss, cross_entropy
 from cutaway.twin.optim import Adam, clip_gradients, noam
 
 
@@ -27,26 +27,48 @@ class Step(NamedTuple):
     tokens: int
 
 
-def train(model: Model, batches: Iterable[Batch], config: TrainConfig, d_model: int) -> Iterator[Step]:
+def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterator[Step]:
     """Make the loss small, a step at a time: whoever iterates sees each step, and may look at the model in between."""
+    refuse_other_ways(config)
     adam = Adam(model, config.beta1, config.beta2, config.epsilon)
+    d_model = model.head.weight.value.shape[1]
     draw = np.random.default_rng(config.seed)
     for step, batch in zip(range(1, config.steps + 1), batches, strict=False):
         model.drop_with(draw)
-        model.forget_gradients()
-        logits, backward = model(*batch.inputs)  # type: ignore[arg-type]
-        right = batch.right[batch.asked]
-        loss, back_loss = cross_entropy(logits[batch.asked], right, config.label_smoothing)
-        d_logits = np.zeros_like(logits)
-        d_logits[batch.asked] = back_loss() / len(right)
+        loss, tokens = forward_and_backward(model, batch, config.label_smoothing)
+        model.drop_with(None)
         if not math.isfinite(loss.smoothed):
-            raise Diverged(f"the loss became {loss.smoothed} at step {step}. Lower train.lr or lengthen train.warmup.")
-        backward(d_logits)
+            raise Diverged(
+                f"the loss became {loss.smoothed} at step {step}. Lower train.lr, lengthen train.warmup or set "
+                "train.clip_norm = 1; the run folder holds the best weights so far."
+            )
         gradient_norm = clip_gradients(adam.parameters, config.clip_norm)
         lr = noam(step, d_model, config.warmup, config.lr)
         adam.step(lr)
-        model.drop_with(None)
-        yield Step(step, loss.smoothed / len(right), loss.plain / len(right), lr, gradient_norm, len(right))
+        yield Step(step, loss.smoothed / tokens, loss.plain / tokens, lr, gradient_norm, tokens)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a loss that is no number is looked for above
+def forward_and_backward(model: Model, batch: Batch, smoothing: float) -> tuple[Loss, int]:
+    """The loss of a batch, and the gradient of its mean over the tokens in every parameter."""
+    model.forget_gradients()
+    logits, backward = model(*batch.inputs)  # type: ignore[arg-type]
+    right = batch.right[batch.asked]
+    loss, back_loss = cross_entropy(logits[batch.asked], right, smoothing)
+    d_logits = np.zeros_like(logits)  # stays 0 where nothing was asked: at padding
+    d_logits[batch.asked] = back_loss() / len(right)
+    backward(d_logits)
+    return loss, len(right)
+
+
+def refuse_other_ways(config: TrainConfig) -> None:
+    """There is one way of training here, the paper's, on the CPU. Anything else is named."""
+    for name, known in {"optimizer": ("adam",), "schedule": ("noam",), "device": ("auto", "cpu")}.items():
+        value = getattr(config, name)
+        if value not in known:
+            raise ConfigError(
+                f"engine 'numpy' knows train.{name} = {known[-1]!r}, and not {value!r}. Set it, or use engine 'torch'."
+            )
 
 
 def measure(model: Model, batches: Iterable[Batch]) -> tuple[float, float]:

@@ -1,0 +1,202 @@
+"""From a configuration to a model: one table for each axis of choice, the name in the configuration -> the part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from cutaway.config import ModelConfig
+from cutaway.errors import ConfigError
+from cutaway.twin import ops
+from cutaway.twin.attention import MultiHeadAttention
+from cutaway.twin.basics import (
+    FeedForward,
+    GatedFeedForward,
+    InputEmbedding,
+    LanguageHead,
+    LayerNorm,
+    Norm,
+    RMSNorm,
+    TokenEmbedding,
+)
+from cutaway.twin.layers import Layer, ParallelLayer, PostNorm, PreNorm, SandwichNorm, Stack
+from cutaway.twin.model import DecoderOnly, EncoderDecoder, Model, Rule, strided, window
+from cutaway.twin.parts import Parameter
+from cutaway.twin.positions import (
+    AlibiPosition,
+    LearnedPosition,
+    Position,
+    RelativeBiasPosition,
+    RelativePosition,
+    RotaryPosition,
+    SinusoidalPosition,
+)
+
+RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
+    "full": lambda c: (),
+    "window": lambda c: (window(c.attention_window),),
+    "sparse": lambda c: (strided(c.attention_window),),
+}
+# the second argument: whether it is for a decoder, which sees the past alone
+POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
+    "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.max_length),
+    "learned": lambda c, causal: LearnedPosition(c.d_model, c.max_length),
+    "rope": lambda c, causal: RotaryPosition(c.head_width, c.max_length, c.rope_base),
+    "alibi": lambda c, causal: AlibiPosition(c.n_heads),
+    "relative_bias": lambda c, causal: RelativeBiasPosition(c.n_heads, c.relative_buckets, c.relative_distance, causal),
+    "relative": lambda c, causal: RelativePosition(c.head_width, c.relative_clip),
+    "none": lambda c, causal: Position(),
+}
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+NORM_PLACEMENTS: dict[str, type[PreNorm] | type[PostNorm]] = {
+    "post": PostNorm,
+    "pre": PreNorm,
+    "sandwich": SandwichNorm,
+}
+FEED_FORWARDS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], ops.Op]] = {
+    "relu": (FeedForward, ops.relu),
+    "gelu": (FeedForward, ops.gelu),
+    "gelu_tanh": (FeedForward, ops.gelu_tanh),
+    "relu2": (FeedForward, ops.relu_squared),
+    "swiglu": (GatedFeedForward, ops.silu),
+    "geglu": (GatedFeedForward, ops.gelu),
+}
+
+
+def build_model(config: ModelConfig) -> Model:
+    """A model whose matrices are all zero: give it weights with `load`, or with `xavier` for a new one."""
+    refuse_unknown(config)
+    return FAMILIES[config.family](config)
+
+
+def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
+    source = token_embedding(config)
+    target = source if config.embeddings == "shared" else token_embedding(config)
+    source_order, target_order = POSITIONS[config.position](config, False), POSITIONS[config.position](config, True)
+    return EncoderDecoder(
+        source_embedding=input_embedding(config, source, source_order),
+        target_embedding=input_embedding(config, target, target_order),
+        encoder=stack(config, config.encoder_layers, source_order, causal=False, crossing=False),
+        decoder=stack(config, config.decoder_layers, target_order, causal=True, crossing=True),
+        head=language_head(config, target),
+        rules=RULES[config.attention](config),
+    )
+
+
+def decoder_only(config: ModelConfig) -> DecoderOnly:
+    tokens, order = token_embedding(config), POSITIONS[config.position](config, True)
+    return DecoderOnly(
+        embedding=input_embedding(config, tokens, order),
+        decoder=stack(config, config.decoder_layers, order, causal=True, crossing=False),
+        head=language_head(config, tokens),
+        rules=RULES[config.attention](config),
+    )
+
+
+FAMILIES: dict[str, Callable[[ModelConfig], Model]] = {
+    "encoder_decoder": encoder_decoder,
+    "decoder": decoder_only,
+}
+
+
+def token_embedding(config: ModelConfig) -> TokenEmbedding:
+    return TokenEmbedding(config.vocab_size, config.d_model, scaled=config.embedding_scale == "sqrt_d")
+
+
+def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
+    embedding_norm = norm(config) if config.embedding_norm else None
+    at_the_input = Position() if order.per_layer else order
+    return InputEmbedding(tokens, at_the_input, config.max_length, config.dropout, embedding_norm)
+
+
+def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
+    separate = config.embeddings == "separate"
+    return LanguageHead(Parameter(config.vocab_size, config.d_model) if separate else tokens.weight)
+
+
+def stack(config: ModelConfig, n_layers: int, order: Position, causal: bool, crossing: bool) -> Stack:
+    """Layers that share one position scheme, or have one each where the scheme asks for it."""
+    layers = []
+    for _ in range(n_layers):
+        layer_order = POSITIONS[config.position](config, causal) if order.per_layer else order
+        layers.append(BLOCKS[config.block](config, layer_order, crossing))
+    ends_normed = NORM_PLACEMENTS[config.norm_placement].ends_normed
+    return Stack(layers, None if ends_normed else norm(config))
+
+
+def sequential_layer(config: ModelConfig, order: Position, crossing: bool) -> Layer:
+    return Layer(
+        self_attention=attention(config, order),
+        self_attention_residual=residual(config),
+        cross_attention=attention(config) if crossing else None,
+        cross_attention_residual=residual(config) if crossing else None,
+        feed_forward=feed_forward(config),
+        feed_forward_residual=residual(config),
+    )
+
+
+def parallel_layer(config: ModelConfig, order: Position, crossing: bool) -> ParallelLayer:
+    return ParallelLayer(
+        self_attention=attention(config, order),
+        cross_attention=attention(config) if crossing else None,
+        feed_forward=feed_forward(config),
+        residual=residual(config),
+    )
+
+
+BLOCKS: dict[str, Callable[[ModelConfig, Position, bool], Layer | ParallelLayer]] = {
+    "sequential": sequential_layer,
+    "parallel": parallel_layer,
+}
+
+
+def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAttention:
+    head_norm = partial(NORMS[config.norm], config.head_width, config.norm_epsilon)
+    return MultiHeadAttention(
+        config.d_model,
+        config.n_heads,
+        config.kv_heads,
+        config.head_width,
+        config.bias,
+        position=order,
+        head_norm=head_norm if config.qk_norm else None,
+        cap=config.attention_cap,
+        dropout=config.attention_dropout,
+    )
+
+
+def feed_forward(config: ModelConfig) -> FeedForward | GatedFeedForward:
+    kind, activation = FEED_FORWARDS[config.feed_forward]
+    return kind(config.d_model, config.d_ff, activation, config.bias)
+
+
+def residual(config: ModelConfig) -> PreNorm | PostNorm:
+    return NORM_PLACEMENTS[config.norm_placement](partial(norm, config), config.dropout)
+
+
+def norm(config: ModelConfig) -> Norm:
+    return NORMS[config.norm](config.d_model, config.norm_epsilon)
+
+
+# every axis of choice, with what the twin knows of it
+KNOWN: dict[str, Iterable[str]] = {
+    "family": FAMILIES,
+    "attention": RULES,
+    "position": POSITIONS,
+    "norm": NORMS,
+    "norm_placement": NORM_PLACEMENTS,
+    "block": BLOCKS,
+    "feed_forward": FEED_FORWARDS,
+}
+
+
+def refuse_unknown(config: ModelConfig) -> None:
+    """What the twin does not have is named, beside what it has."""
+    for name, known in KNOWN.items():
+        if (value := getattr(config, name)) not in known:
+            raise ConfigError(
+                f"engine 'numpy' has no model.{name} = {value!r}; it knows {', '.join(known)}. Use engine 'torch'."
+            )
+    for name in ("experts", "cross_attention"):
+        if value := getattr(config, name):
+            raise ConfigError(f"engine 'numpy' has no model.{name} = {value!r}. Use engine 'torch'.")
