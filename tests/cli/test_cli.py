@@ -163,7 +163,7 @@ def test_mistakes_with_a_run(home, tmp_path):
     (tmp_path / "folder").mkdir()
     result = translate(home / "runs" / "reverse", "a", "--out", "folder", cwd=tmp_path)
     assert fails(result, "--out folder is a folder. Give the name of a file.")
-    assert "0 is not in the range" in cutaway("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
+    assert "greater than or equal to 1" in cutaway("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
     assert fails(
         translate(home / "runs" / "reverse", " ".join("a" * 100), cwd=tmp_path),
         "101 tokens",
