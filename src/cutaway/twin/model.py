@@ -75,6 +75,7 @@ class EncoderDecoder(Part):
         logits, back_head = self.head(x)
 
         def backward(d_logits: Array) -> None:
+            read_often.gradient = None
             back_decode(back_head(d_logits))
             back_encode(read_often.gradient)  # type: ignore[arg-type]
 
