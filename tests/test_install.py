@@ -28,7 +28,13 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_what_a_user_needs(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for needed in ("py.typed", "recipes/demo.toml", "show/report.css", "data/builtin/tinyworld/__init__.py"):
+    for needed in (
+        "py.typed",
+        "recipes/demo.toml",
+        "lessons/01_attention_mechanism.py",
+        "show/report.css",
+        "data/builtin/tinyworld/__init__.py",
+    ):
         assert f"cutaway/{needed}" in names
     assert not [name for name in names if name.startswith(("tests", "docs"))]
 

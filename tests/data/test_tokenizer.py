@@ -112,3 +112,9 @@ def test_errors(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(DataError, match=r"bad\.json is not a tokenizer\.json"):
         Tokenizer.open(tmp_path / "bad.json")
+
+
+def test_spaces_at_the_start_of_a_text_are_text():
+    """Indentation, for instance: of a tokenizer that has <unk> as of one that has not."""
+    tokenizer = Tokenizer.train(["    return x\n" * 5], "bpe", 300)
+    assert tokenizer.decode(tokenizer.encode("    return x")) == "    return x"

@@ -13,6 +13,7 @@ from cutaway.cli.classify import classify
 from cutaway.cli.demo import demo
 from cutaway.cli.evaluate import evaluate
 from cutaway.cli.generate import generate
+from cutaway.cli.lesson import lesson
 from cutaway.cli.tag import tag
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, generate, classify, tag, evaluate):
+for command in (demo, train, translate, generate, classify, tag, evaluate, lesson):
     app.command()(command)
 
 

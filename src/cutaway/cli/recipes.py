@@ -5,23 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutaway.errors import ConfigError, did_you_mean
-
-
-def recipe_folder() -> Path:
-    """In a wheel the recipes lie inside the package; in a checkout, at the top."""
-    package = Path(__file__).parents[1]
-    installed = package / "recipes"
-    return installed if installed.is_dir() else package.parents[1] / "recipes"
+from cutaway.shipped import shipped
 
 
 def built_in_recipes() -> list[str]:
-    return sorted(path.stem for path in recipe_folder().glob("*.toml"))
+    return sorted(path.stem for path in shipped("recipes").glob("*.toml"))
 
 
 def find_recipe(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
-    built_in = recipe_folder() / f"{name.removesuffix('.toml')}.toml"
+    built_in = shipped("recipes") / f"{name.removesuffix('.toml')}.toml"
     if "/" not in name and built_in.is_file():
         return built_in
     raise ConfigError(

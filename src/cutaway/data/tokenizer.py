@@ -126,7 +126,10 @@ class Tokenizer:
         """Ids to text; padding, begin and end are left out, an unknown word is shown as ⁇."""
         shown = [id for id in ids if id not in self.special_ids or id == self.unk]
         text = str(self.backend.decode(shown, skip_special_tokens=False))
-        return text if self.unk is None else text.replace(self.roles["unk"], " ⁇").lstrip(" ")
+        if self.unk is None:
+            return text
+        readable = text.replace(self.roles["unk"], " ⁇")
+        return readable[1:] if text.startswith(self.roles["unk"]) else readable  # other spaces at the start are text
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Each id as people would like to read it: "chat" for " chat", "␣" for a lone space."""
