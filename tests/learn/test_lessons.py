@@ -56,6 +56,23 @@ KEY_NUMBERS = {
         "speedup > 4",
         "different['greedy'] < different['drawn as it is']",
     ],
+    "07_complete_transformer": [
+        "forward_difference < 1e-5",
+        "abs(bleu_difference) < 1e-6",
+        "greedy_bleu > 2 * dictionary_bleu",
+        "best_aer < diagonal_aer",
+        "best_head_loss > 0",
+    ],
+    "08_transformer_training": [
+        "my_merges == their_merges",
+        "waste_by_length < 0.2 * waste_random",
+        "sums_error < 1e-5 < means_error",
+        "copier_losses[-1] < 0.2 and copier_scores['exact_match'] == 0",
+        "max(noam_difference, adam_difference) < 1e-5",
+        "resume_difference == 0.0 < forgetful_difference",
+        "one_batch_losses[-1] < 1.1 * one_batch_floor",
+        "translator_scores['bleu'] > 20",
+    ],
 }
 
 RUN = """
