@@ -9,6 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "cutaway"
 
+LIBRARY = {"models", "data", "decode", "evaluate", "train", "pipeline", "measure", "show", "runs", "twin", "shipped"}
 # room -> what it may import of Cutaway, beside `config`, `errors` and itself
 ROOMS = {
     "config": set(),
@@ -25,34 +26,10 @@ ROOMS = {
     "torch_engine": {"models", "data", "decode", "runs"},
     "pipeline": {"data", "decode.request", "engines", "runs"},
     "shipped": set(),
-    "learn": {
-        "models",
-        "data",
-        "decode",
-        "evaluate",
-        "train",
-        "pipeline",
-        "measure",
-        "show",
-        "runs",
-        "twin",
-        "shipped",
-    },
+    "learn": LIBRARY,
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn.probe", "data", "evaluate", "pipeline", "runs"},
-    "cli": {
-        "models",
-        "data",
-        "evaluate",
-        "train",
-        "pipeline",
-        "measure",
-        "show",
-        "runs",
-        "learn",
-        "shipped",
-        "__init__",
-    },
+    "cli": LIBRARY | {"learn", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before
 }
