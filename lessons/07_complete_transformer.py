@@ -200,8 +200,6 @@ from cutaway.show.figures import loss_curve
 metrics = run.read_metrics()
 figure = loss_curve(metrics)
 figure.axes[0].set_title("The translator learns, and what it learns holds for new sentences", loc="left")
-figure.axes[0].set_yticks([0.3, 1, 3], ["0.3", "1", "3"])
-figure.axes[0].minorticks_off()
 save(figure, "07_training")
 valid_losses = [row["valid_loss"] for row in metrics if "valid_loss" in row]
 assert valid_losses[-1] < valid_losses[0] / 2
@@ -472,22 +470,13 @@ assert best_aer < worst_aer - 0.05
 
 # %%
 from cutaway import trace_translation
-from cutaway.show.alignment import words_of
+from cutaway.show.alignment import crossings, gold_cells, words_of
 from cutaway.show.figures import attention_heatmap
 
-
-def crossings(pair):
-    links = pair.alignment
-    return sum((s - s2) * (t - t2) < 0 for i, (s, t) in enumerate(links) for s2, t2 in links[:i])
-
-
 right_ones = [p for p, text in zip(test, greedy_texts, strict=True) if text == p.target and len(p.source_words) < 12]
-example = max(right_ones, key=crossings)
-words = words_of(translator, example)
-gold_cells = [
-    (t, s) for t, fr in enumerate(words.target) for s, en in enumerate(words.source) if (en, fr) in example.alignment
-]
-figure = attention_heatmap(trace_translation(translator, example.source, example.target), "cross", *chosen, gold_cells)
+example = max(right_ones, key=lambda pair: crossings(pair.alignment))  # in which most words change places
+gold = gold_cells(words_of(translator, example), example.alignment)
+figure = attention_heatmap(trace_translation(translator, example.source, example.target), "cross", *chosen, gold)
 figure.axes[0].set(xlabel="English word that is looked at", ylabel="French word while it is written")
 figure.axes[0].set_title(f"Cross-attention, layer {chosen.layer}, head {chosen.head}\nframed: gold links", loc="left")
 save(figure, "07_alignment")

@@ -44,9 +44,10 @@ class Engine(Protocol):
 def load_engine(
     name: str, allowed: Sequence[str], config: ModelConfig, weights: Path, device: str = "auto", dtype: str = "float32"
 ) -> Engine:
-    """The engine of that name; "auto" is torch, or the last that is allowed if torch is not installed."""
+    """The engine of that name; "auto" is the first that is allowed and installed."""
     if name == "auto":
-        name = "torch" if find_spec("torch") else allowed[-1]
+        installed = [engine for engine in allowed if find_spec(engine)]
+        name = (installed or allowed)[0]  # none: whoever asks for the first is told how to install it
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}. {did_you_mean(name, (*ENGINES, 'auto'))}")
     if name not in allowed:

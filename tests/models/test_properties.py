@@ -88,7 +88,7 @@ def run(model, config, ids, seed=0):
     return model(ids)
 
 
-def learns(config):
+def assert_it_learns(config):
     model, losses = train_ten_steps(config)
     assert losses[-1] < losses[0]
     for name, parameter in model.named_parameters():
@@ -97,7 +97,7 @@ def learns(config):
             assert parameter.grad.isfinite().all(), name
 
 
-def is_causal(config, t=3):
+def assert_causal(config, t=3):
     model = perturbed(config)
     ids = random_ids(2, 7)
     changed = ids.clone()
@@ -109,7 +109,7 @@ def is_causal(config, t=3):
     assert (difference[:, t] > 1e-9).all()  # a model that ignores its input would pass the line above
 
 
-def batch_is_single(config, lengths=(6, 1, 4), seed=0):
+def assert_batch_is_single(config, lengths=(6, 1, 4), seed=0):
     """A batch with padding gives what each text gives alone; what stands in the padding does not matter."""
     model = perturbed(config)
     mask = torch.arange(7)[None] < torch.tensor(lengths)[:, None]
@@ -125,7 +125,7 @@ def batch_is_single(config, lengths=(6, 1, 4), seed=0):
         assert max_difference(found, expected) < CLOSE
 
 
-def cached_is_uncached(config, pieces=(2, 1, 3, 1), seed=0):
+def assert_cached_is_uncached(config, pieces=(2, 1, 3, 1), seed=0):
     model = perturbed(config)
     ids, memory, mask = random_ids(3, sum(pieces), seed=seed), (), None
     if config.family == "encoder_decoder":
@@ -142,26 +142,26 @@ def cached_is_uncached(config, pieces=(2, 1, 3, 1), seed=0):
 
 @every_choice
 def test_it_learns_and_every_parameter_gets_a_gradient(choice):
-    learns(tiny_of(**choice))
+    assert_it_learns(tiny_of(**choice))
 
 
 @every_writer
 def test_the_future_cannot_change_the_past_but_the_past_the_future(choice):
-    is_causal(tiny_of(**choice))
+    assert_causal(tiny_of(**choice))
 
 
 @every_reader
 @settings(max_examples=4)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_batch_equals_one_by_one_and_padding_changes_nothing(choice, lengths, seed):
-    batch_is_single(tiny_of(**choice), lengths, seed)
+    assert_batch_is_single(tiny_of(**choice), lengths, seed)
 
 
 @every_writer
 @settings(max_examples=4)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_cached_equals_uncached(choice, pieces, seed):
-    cached_is_uncached(tiny_of(**choice), pieces, seed)
+    assert_cached_is_uncached(tiny_of(**choice), pieces, seed)
 
 
 @pytest.mark.parametrize("family", TABLES["family"])
@@ -247,11 +247,11 @@ def test_the_full_product_of_the_tables(group):
         if not is_possible(choice):
             continue
         config = tiny_of(**choice, **ONE_LAYER[choice["family"]])
-        learns(config)
+        assert_it_learns(config)
         if config.family in ("encoder_decoder", "decoder"):
-            is_causal(config)
-            cached_is_uncached(config)
+            assert_causal(config)
+            assert_cached_is_uncached(config)
         if config.family != "vision":
-            batch_is_single(config)
+            assert_batch_is_single(config)
         tried += 1
     assert tried >= len(PRODUCT[group]) / 4

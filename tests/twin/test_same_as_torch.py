@@ -75,7 +75,7 @@ def by_hand(other, batch):
     return loss.smoothed, seen.values, seen.gradients
 
 
-def compare(config):
+def assert_the_same(config):
     model, batch = perturbed(config), batch_for(config)
     other = twin_of(model, config)
     loss, values, gradients = by_torch(model, config, batch)
@@ -95,12 +95,12 @@ def compare(config):
 
 @pytest.mark.parametrize("choice", twin_choices(), ids=name_of)
 def test_every_value_and_every_gradient_is_the_same(choice):
-    compare(tiny_of(**choice))
+    assert_the_same(tiny_of(**choice))
 
 
 @pytest.mark.parametrize("choice", NAMED.values(), ids=NAMED)
 def test_of_the_models_that_people_know(choice):
-    values, gradients = compare(tiny_of(**choice))
+    values, gradients = assert_the_same(tiny_of(**choice))
     assert all(np.abs(g).max() > 0 for g in gradients.values())  # so that equal gradients say something
     assert len(values) >= 16
 

@@ -10,7 +10,7 @@ from cutaway.models.build import count_parameters
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
 from cutaway.show import figures
-from cutaway.show.alignment import Words, words_of
+from cutaway.show.alignment import crossings, gold_cells, words_of
 from cutaway.show.report import Report
 from cutaway.show.trace import trace_translation
 from cutaway.train.schedules import Schedule
@@ -120,19 +120,3 @@ def telling_example(results: DemoResults) -> AlignedPair:
     right = [p for p, t in zip(results.test, results.on_test.translations, strict=True) if t == p.target]
     short = [p for p in right if 6 <= len(p.source_words) <= 11] or right or list(results.test)
     return max(short, key=lambda pair: crossings(pair.alignment))
-
-
-def crossings(alignment: Sequence[tuple[int, int]]) -> int:
-    """How many pairs of links cross: 0 if the words keep their order."""
-    return sum((s1 - s2) * (t1 - t2) < 0 for i, (s1, t1) in enumerate(alignment) for s2, t2 in alignment[:i])
-
-
-def gold_cells(words: Words, alignment: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The cells (target token, source token) whose words are aligned."""
-    links = set(alignment)
-    return [
-        (t, s)
-        for t, target in enumerate(words.target)
-        for s, source in enumerate(words.source)
-        if (source, target) in links
-    ]

@@ -87,3 +87,19 @@ def words_of(translator: Translator, pair: AlignedPair) -> Words:
 def links_of(weights_TS: NDArray[np.float64], words: Words) -> Links:
     """Row t is where the model looked to write token t; what lies behind the words is </s> and padding."""
     return links_from_attention(weights_TS[: len(words.target), : len(words.source)], *words)
+
+
+def crossings(alignment: Sequence[tuple[int, int]]) -> int:
+    """How many pairs of links cross: 0 if the words keep their order."""
+    return sum((s1 - s2) * (t1 - t2) < 0 for i, (s1, t1) in enumerate(alignment) for s2, t2 in alignment[:i])
+
+
+def gold_cells(words: Words, alignment: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The cells (target token, source token) whose words are aligned."""
+    links = set(alignment)
+    return [
+        (t, s)
+        for t, target in enumerate(words.target)
+        for s, source in enumerate(words.source)
+        if (source, target) in links
+    ]

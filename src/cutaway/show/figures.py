@@ -85,6 +85,8 @@ def attention_grid(trace: Trace, kind: str = "cross") -> Any:
 def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
     """Training and validation loss over the steps of a run, from its metrics.jsonl."""
     figure = new_figure(7, 3.6)
+    from matplotlib.ticker import LogLocator
+
     axes = figure.add_subplot()
     train = [(row["step"], row["nll"]) for row in metrics if "nll" in row]
     valid = [(row["step"], row["valid_loss"]) for row in metrics if "valid_loss" in row]
@@ -93,10 +95,10 @@ def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
     if valid:
         axes.plot(*zip(*valid, strict=True), color=ORANGE, marker="o", label="validation")
     axes.set(xlabel="step", ylabel="cross-entropy, nats a token", yscale="log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-    axes.tick_params(axis="y", which="minor", labelsize=8)
-    axes.grid(alpha=0.25, which="both")
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
     axes.set_title("Loss, without label smoothing", loc="left")
     if train or valid:
         axes.legend(frameon=False)
