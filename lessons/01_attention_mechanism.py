@@ -638,5 +638,8 @@ assert gradient_difference < 1e-12
 #
 # ## Next
 #
+# Build it yourself: `cutaway check --start my-exercises` copies the exercises out, `cutaway check 1` looks at
+# your work. Or break it: `cutaway lab no-scaling`. Then:
+#
 # [2. Multi-head attention](02_multi_head_attention.py): the duck again. One softmax gives one average. What if a word
 # needs two things?

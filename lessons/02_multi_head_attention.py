@@ -624,4 +624,6 @@ assert all(torch.allclose(weights.sum(dim=-1), torch.ones(())) for weights in se
 #
 # ## Next
 #
+# Build it yourself: `cutaway check 2`. Or take heads away: `cutaway lab one-head`. Then:
+#
 # [3. Positional encoding](03_positional_encoding.py): attention does not know the order of words. How it is told.

@@ -725,5 +725,7 @@ assert learned_growth > 1.2
 #
 # ## Next
 #
+# Build it yourself: `cutaway check 3`. Or see what order is worth: `cutaway lab no-positions`. Then:
+#
 # Lesson 4 puts attention into its place: [the Transformer encoder block](04_transformer_encoder_block.py), with
 # residual connections, norms and the feed-forward network.

@@ -641,5 +641,7 @@ assert masked_error < 1e-5
 #
 # ## Next
 #
+# Build it yourself: `cutaway check 4`. Or take a part out: `cutaway lab no-residual`, or `no-norm`. Then:
+#
 # Lesson 5 stacks the blocks and puts them to work: [a full Transformer encoder](05_full_transformer_encoder.py) that is
 # trained and used.

@@ -640,4 +640,6 @@ save(figure, "05_tagger_attention")
 #
 # ## Next
 #
+# Try other norms and feed-forward networks in the lab: `cutaway lab norms`, `cutaway lab feed-forwards`. Then:
+#
 # [Lesson 6](06_transformer_decoder.py): one mask turns this encoder into a decoder, and a decoder can write.

@@ -608,5 +608,7 @@ for name in ("gpt2", "smollm-135m"):
 #
 # ## Next
 #
+# Take the mask away and see what becomes of the loss, and of the text: `cutaway lab no-mask`. Then:
+#
 # Lesson 7 joins the encoder of lesson 5 and the decoder of this one by cross-attention: the whole Transformer of the
 # paper.

@@ -703,4 +703,6 @@ save(figure, "07_scaling")
 #
 # ## Next
 #
+# Build all of it yourself: `cutaway check 5`. Or measure how the loss falls with size: `cutaway lab scaling-law`. Then:
+#
 # [Lesson 8](08_transformer_training.py): how such a model is trained.

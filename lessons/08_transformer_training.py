@@ -814,5 +814,7 @@ print(f"\nthe GPT writes:\n{drawn[0]}")
 #
 # ## Next
 #
+# Break the training: `cutaway lab no-warmup`, `no-label-smoothing`, `learning-rate`.
+#
 # You have built, trained and looked inside every part of the paper's model. From here, train one for longer:
 # `cutaway train tinyworld-en-de`, or a recipe of your own.

@@ -6,17 +6,24 @@ import json
 import os
 from pathlib import Path
 
-from cutaway.runs import write_json
+from cutaway.runs import write_json, write_text
 
 HOME = "CUTAWAY_HOME"  # the environment variable that moves it elsewhere
 
 
+def home() -> Path:
+    return Path(os.environ.get(HOME) or Path.home() / ".cutaway")
+
+
 def progress_file() -> Path:
-    return Path(os.environ.get(HOME) or Path.home() / ".cutaway") / "progress.json"
+    return home() / "progress.json"
 
 
 def read_progress() -> dict[str, int]:
-    """Lesson -> how many of its cells have been read. A file that cannot be read is no progress, and no error."""
+    """Lesson -> how many of its cells have been read, exercise -> how many of its parts were right.
+
+    A file that cannot be read is no progress, and no error.
+    """
     try:
         progress = json.loads(progress_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -24,8 +31,20 @@ def read_progress() -> dict[str, int]:
     return {str(k): v for k, v in progress.items() if isinstance(v, int)} if isinstance(progress, dict) else {}
 
 
-def note_progress(lesson: str, cells: int) -> None:
-    """Remember the farthest cell."""
+def note_progress(name: str, done: int) -> None:
+    """Remember the farthest cell, the best attempt."""
     progress = read_progress()
-    if cells > progress.get(lesson, 0):
-        write_json(progress_file(), {**progress, lesson: cells})
+    if done > progress.get(name, 0):
+        write_json(progress_file(), {**progress, name: done})
+
+
+def read_exercises() -> Path | None:
+    """The folder that the exercises were copied to last."""
+    try:
+        return Path((home() / "exercises").read_text(encoding="utf-8").strip())
+    except OSError:
+        return None
+
+
+def note_exercises(folder: Path) -> None:
+    write_text(home() / "exercises", f"{folder}\n")

@@ -1,0 +1,54 @@
+"""Exercise 1. Scaled dot-product attention                                  (the paper, section 3.2.1; lesson 1)
+
+    Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V                                                 equation 1
+
+Replace each `raise NotImplementedError` and check yourself as often as you like:
+
+    cutaway check 1             which parts are right, and what is wrong with the others
+    cutaway check 1 --watch     the same again each time you save this file
+    cutaway check 1 --hint      a stronger hint
+
+You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. Write the
+functions yourself: calling a ready-made softmax or attention would be right, and teach you nothing.
+"""
+
+import numpy as np
+
+
+def softmax(x):
+    """Turn numbers into weights, along the last axis: positive, and adding up to 1.
+
+        softmax(x)_j = e^(x_j) / Σ_i e^(x_i)
+
+    x: any shape [..., n]  ->  the same shape
+
+    It has to work for large numbers too, where e^1000 is infinite: softmax([1000, 1000]) is [0.5, 0.5].
+    """
+    raise NotImplementedError
+
+
+def causal_mask(n):
+    """Who may look at whom in a text that is being written: a word sees itself and the words before it.
+
+    n: how many positions  ->  [n, n], True where row i may look at column j
+
+    Here and everywhere in Cutaway, True means: may attend.
+    """
+    raise NotImplementedError
+
+
+def attention(q, k, v, mask=None):
+    """Look up values by how well their keys match a query.
+
+    q: [..., Q, d_k]   Q queries
+    k: [..., K, d_k]   K keys
+    v: [..., K, d_v]   a value for each key
+    mask: None, or [Q, K] (or anything that broadcasts to [..., Q, K]), True = may attend
+
+    -> output [..., Q, d_v], weights [..., Q, K]
+
+    The dots stand for any number of axes in front (texts, heads), which are only carried along. Every row of the
+    weights adds up to 1; a key that may not be seen gets a weight of 0. You need not care about rows where nothing
+    may be seen.
+    """
+    raise NotImplementedError

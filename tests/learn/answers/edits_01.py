@@ -1,0 +1,175 @@
+"""Exercise 1 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+
+(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+"""
+
+DIVIDE_BY_SUM = "powers / powers.sum(axis=-1, keepdims=True)"
+
+EDITS = {
+    ("softmax", "softmax-axis"): {
+        "numpy": [("axis=-1", "axis=0"), ("axis=-1", "axis=0")],
+        "torch": [("dim=-1", "dim=-2"), ("dim=-1", "dim=-2")],
+        "loops": [
+            (
+                "def softmax(x):\n",
+                "def softmax(x):\n    return _softmax(x.swapaxes(-1, -2)).swapaxes(-1, -2)\n\n\ndef _softmax(x):\n",
+            ),
+        ],
+    },
+    ("softmax", "softmax-over-everything"): {
+        "numpy": [("x.max(axis=-1, keepdims=True)", "x.max()"), (DIVIDE_BY_SUM, "powers / np.sum(powers)")],
+        "torch": [("x.amax(dim=-1, keepdim=True)", "x.max()"), ("powers.sum(dim=-1, keepdim=True)", "powers.sum()")],
+    },
+    ("softmax", "no-maximum"): {
+        "numpy": [("x = x - x.max(axis=-1, keepdims=True)", "pass")],
+        "torch": [("torch.exp(x - x.amax(dim=-1, keepdim=True))", "x.exp()")],
+        "loops": [("np.e ** (value - largest)", "np.exp(value)")],
+    },
+    ("softmax", "not-normalised"): {
+        "numpy": [(DIVIDE_BY_SUM, "powers")],
+        "loops": [("power / sum(powers)", "power")],
+    },
+    ("softmax", "log-softmax"): {
+        "numpy": [(DIVIDE_BY_SUM, "x - np.log(powers.sum(axis=-1, keepdims=True))")],
+        "torch": [("powers / powers.sum(dim=-1, keepdim=True)", "torch.log_softmax(x, -1)")],
+    },
+    ("causal_mask", "mask-inverted"): {
+        "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.triu(np.ones((n, n)), k=1)")],
+        "torch": [("positions[None, :] <= positions[:, None]", "positions[None, :] > positions[:, None]")],
+        "loops": [("if j <= i:", "if not j <= i:")],
+    },
+    ("causal_mask", "mask-transposed"): {
+        "numpy": [("np.tril", "np.triu")],
+        "torch": [("positions[None, :] <= positions[:, None]", "positions[:, None] <= positions[None, :]")],
+    },
+    ("causal_mask", "future-leak"): {
+        "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.tril(np.ones((n, n), dtype=bool), k=1)")],
+        "loops": [("if j <= i:", "if j <= i + 1:")],
+    },
+    ("causal_mask", "not-itself"): {
+        "torch": [("<=", "<")],
+        "loops": [("j <= i", "j < i")],
+    },
+    ("causal_mask", "mask-all"): {
+        "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.full((n, n), True)")],
+        "loops": [("            if j <= i:\n                mask[i, j] = 1", "            mask[i, j] = 1")],
+    },
+    ("causal_mask", "mask-additive"): {
+        "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.triu(np.full((n, n), -np.inf), k=1)")],
+        "torch": [("return positions[None, :] <= positions[:, None]", "return torch.triu(torch.ones(n, n), 1) * -1e9")],
+    },
+    ("attention", "no-scale"): {
+        "numpy": [(" / np.sqrt(d_k)", "")],
+        "torch": [(" / math.sqrt(k.size(-1))", "")],
+        "loops": [("dot * d_k**-0.5", "dot")],
+    },
+    ("attention", "scale-d"): {
+        "numpy": [("np.sqrt(d_k)", "d_k")],
+        "loops": [("dot * d_k**-0.5", "dot / d_k")],
+    },
+    ("attention", "scale-times"): {
+        "torch": [("/ math.sqrt(k.size(-1))", "* math.sqrt(k.size(-1))")],
+        "loops": [("**-0.5", "**0.5")],
+    },
+    ("attention", "scale-length"): {
+        "numpy": [("d_k = q.shape[-1]", "d_k = k.shape[-2]")],
+        "torch": [("k.size(-1)", "k.size(-2)")],
+    },
+    ("attention", "scale-value-width"): {
+        "numpy": [("np.sqrt(d_k)", "np.sqrt(v.shape[-1])")],
+        "torch": [("k.size(-1)", "v.size(-1)")],
+    },
+    ("attention", "scale-after-softmax"): {
+        "numpy": [(" / np.sqrt(d_k)", ""), ("softmax(scores)", "softmax(scores) / np.sqrt(d_k)")],
+        "loops": [("dot * d_k**-0.5", "dot"), ("weights = softmax(scores)", "weights = softmax(scores) / d_k**0.5")],
+    },
+    ("attention", "softmax-axis"): {
+        "numpy": [("softmax(scores)", "softmax(scores.swapaxes(-1, -2)).swapaxes(-1, -2)")],
+        "torch": [("softmax(scores)", "torch.softmax(scores, dim=-2)")],
+    },
+    ("attention", "softmax-over-everything"): {
+        "numpy": [("softmax(scores)", "softmax(scores.reshape(-1)).reshape(scores.shape)")],
+        "torch": [("softmax(scores)", "scores.exp() / scores.exp().sum()")],
+    },
+    ("attention", "log-softmax"): {
+        "numpy": [("-np.inf)", "-1e9)"), ("softmax(scores)", "scores - np.log(np.exp(scores).sum(-1, keepdims=True))")],
+        "torch": [('float("-inf")', "-1e9"), ("softmax(scores)", "torch.log_softmax(scores, -1)")],
+    },
+    ("attention", "not-normalised"): {
+        "numpy": [("softmax(scores)", "np.exp(scores - np.max(scores, axis=-1, keepdims=True))")],
+        "loops": [("softmax(scores)", "np.exp(scores - scores.max(-1)[..., None])")],
+    },
+    ("attention", "no-softmax"): {
+        "numpy": [("weights = softmax(scores)", "weights = scores"), ("-np.inf", "-1e9")],
+        "loops": [("weights = softmax(scores)", "weights = scores")],
+    },
+    ("attention", "mask-inverted"): {
+        "numpy": [("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")],
+        "torch": [("~mask", "mask")],
+        "loops": [("(1 - mask.astype(float))", "mask.astype(float)")],
+    },
+    ("attention", "mask-ignored"): {
+        "numpy": [("if mask is not None:", "if False:")],
+        "torch": [("scores = scores.masked_fill", "scores.masked_fill")],
+    },
+    ("attention", "mask-after-softmax"): {
+        "numpy": [
+            ("        scores = np.where(mask, scores, -np.inf)", "        pass"),
+            (
+                "weights = softmax(scores)",
+                "weights = softmax(scores)\n    if mask is not None:\n        weights = np.where(mask, weights, 0)",
+            ),
+        ],
+        "torch": [
+            (
+                'scores = scores.masked_fill(~mask, float("-inf"))',
+                "return (softmax(scores) * mask) @ v, softmax(scores) * mask",
+            ),
+        ],
+    },
+    ("attention", "masked-to-zero"): {
+        "numpy": [("np.where(mask, scores, -np.inf)", "np.where(mask, scores, 0.0)")],
+        "loops": [("scores + (1 - mask.astype(float)) * -1e9", "scores * mask")],
+    },
+    ("attention", "mask-added"): {
+        "numpy": [("np.where(mask, scores, -np.inf)", "scores + mask")],
+        "torch": [('scores.masked_fill(~mask, float("-inf"))', "scores + mask.float()")],
+    },
+    ("attention", "q-k-exchanged"): {
+        "numpy": [("q @ k.swapaxes(-1, -2)", "k @ q.swapaxes(-1, -2)")],
+        "torch": [('einsum("...qe,...ke->...qk"', 'einsum("...ke,...qe->...qk"')],
+    },
+    ("attention", "weights-transposed"): {
+        "numpy": [("weights @ v", "weights.swapaxes(-1, -2) @ v")],
+        "torch": [('"...qk,...kv->...qv"', '"...kq,...kv->...qv"')],
+    },
+    ("attention", "keys-for-values"): {
+        "numpy": [("weights @ v", "weights @ k")],
+        "loops": [("weights, v)", "weights, k)")],
+    },
+    ("attention", "scores-returned"): {
+        "numpy": [("return weights @ v, weights", "return weights @ v, scores"), ("-np.inf", "-1e9")],
+        "torch": [("weights, v), weights", "weights, v), scores"), ('float("-inf")', "-1e9")],
+    },
+}
+
+# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+UNLISTED = [
+    ("softmax", "numpy", [("np.exp(x)", "2.0**x")]),
+    ("softmax", "numpy", [("powers / powers.sum", "powers / powers.mean")]),
+    ("softmax", "torch", [("powers / powers.sum(dim=-1, keepdim=True)", "torch.relu(x) / 3")]),
+    ("causal_mask", "numpy", [("np.tril(np.ones((n, n), dtype=bool))", "np.eye(n, dtype=bool)")]),
+    ("causal_mask", "loops", [("j <= i", "j <= i and j >= i - 1")]),
+    (
+        "causal_mask",
+        "loops",
+        [("(n, n), dtype=int)", "(1, n, n), dtype=int)[0, :, :, None]"), ("mask[i, j]", "mask[i, j, 0]")],
+    ),
+    ("attention", "numpy", [("np.sqrt(d_k)", "np.log(d_k)")]),
+    ("attention", "numpy", [("np.sqrt(d_k)", "d_k**2")]),
+    ("attention", "torch", [("softmax(scores)", "torch.sigmoid(scores)")]),
+    ("attention", "numpy", [("-np.inf", "-1.0")]),
+    ("attention", "torch", [("weights, v), weights", "weights, v) + v.mean(), weights")]),
+    ("attention", "loops", [("for e in range(d_k)", "for e in range(d_k - 1)")]),
+    ("attention", "numpy", [("np.where(mask, scores, -np.inf)", "np.full(scores.shape, np.nan)")]),
+]

@@ -1,0 +1,462 @@
+"""Exercise 5 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+
+(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+"""
+
+SHIFTED = "np.concatenate([first, target[:, :-1]], axis=1)"
+INSERT_AND_POP = "        row.insert(0, start)\n        row.pop()\n"
+REAL = "(ids != pad)[:, None, None, :]"
+TORCH_REAL = "ids.ne(pad).unsqueeze(1).unsqueeze(2)"
+BOTH = "causal & padding_mask(ids, pad)"
+TORCH_BOTH = "torch.logical_and(not_future, padding_mask(ids, pad))"
+J_AND_REAL = "j <= i and ids[b, j] != pad"
+
+SELF_HALF = """    seen = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
+    x = layer_norm(x + seen, norm_1["gain"], norm_1["bias"], EPS)
+"""
+CROSS_HALF = """    found = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
+    x = layer_norm(x + found, norm_2["gain"], norm_2["bias"], EPS)
+"""
+TORCH_SELF = '    x = add_and_norm(x, attend("self_attention", x, x, mask), weights["norm_1"])\n'
+TORCH_CROSS = '    x = add_and_norm(x, attend("cross_attention", x, memory, memory_mask), weights["norm_2"])\n'
+LOOP_SELF = 'a = norm(x + attend(x, x, weights["self_attention"], n_heads, mask), weights["norm_1"])'
+LOOP_CROSS = 'b = norm(a + attend(a, memory, weights["cross_attention"], n_heads, memory_mask), weights["norm_2"])'
+LOOP_THINK = 'norm(b + think(b, weights["feed_forward"]), weights["norm_3"])'
+
+ENCODED = 'memory = encoder(embed(source, embedding), weights["encoder"], n_heads, source_mask)'
+TORCH_ENCODED = 'encoder(embed(source, weights["embedding"]), weights["encoder"], n_heads, padding_mask(source, pad))'
+LAYERS = 'for layer in weights["decoder"]:\n'
+BLOCK = "decoder_block(x, memory, layer, n_heads, decoder_mask(target_in, pad), source_mask)"
+LOOP_ENCODER = """    for layer in weights["encoder"]:
+        memory = encoder_layer(memory, layer, n_heads, real)
+"""
+
+LOG_P = "log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))"
+MEAN = "nll[real].sum() / real.sum()"
+TORCH_NLL = "nll = logits.logsumexp(dim=-1) - of_target"
+TORCH_P = "p = logits.softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)\n    "
+TORCH_MEAN = "(nll * weight).sum() / weight.sum()"
+LOOP_LOSS = "total -= math.log(powers[right] / sum(powers))"
+
+RATE = "d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)"
+TORCH_RATE = """    if step < warmup:
+        return step / (warmup * math.sqrt(warmup * d_model))
+    return 1 / math.sqrt(step * d_model)
+"""
+
+EDITS = {
+    ("shift_right", "not-shifted"): {
+        "numpy": [(SHIFTED, "target")],
+        "torch": [("target.roll(1, dims=1)\n    moved[:, 0] = start", "target.clone()")],
+        "loops": [(INSERT_AND_POP, "")],
+    },
+    ("shift_right", "shifted-left"): {
+        "numpy": [(SHIFTED, "np.concatenate([target[:, 1:], first], axis=1)")],
+        "torch": [("roll(1, dims=1)\n    moved[:, 0] = start", "roll(-1, dims=1)")],
+        "loops": [(INSERT_AND_POP, "        row.append(start)\n        row.pop(0)\n")],
+    },
+    ("shift_right", "rolled"): {
+        "numpy": [(SHIFTED, "np.roll(target, 1, axis=1)")],
+        "torch": [("    moved[:, 0] = start", "    #")],
+        "loops": [(INSERT_AND_POP, "        row.insert(0, row.pop())\n")],
+    },
+    ("shift_right", "shifted-by-two"): {
+        "numpy": [(SHIFTED, "np.concatenate([first, first, target[:, :-2]], axis=1)")],
+        "torch": [("roll(1, dims=1)\n    moved[:, 0]", "roll(2, dims=1)\n    moved[:, :2]")],
+        "loops": [(INSERT_AND_POP, INSERT_AND_POP + INSERT_AND_POP)],
+    },
+    ("shift_right", "start-at-the-end"): {
+        "numpy": [("[first, target[:, :-1]]", "[target[:, :-1], first]")],
+        "torch": [("target.roll(1, dims=1)\n    moved[:, 0]", "target.clone()\n    moved[:, -1]")],
+        "loops": [(INSERT_AND_POP, "        row.append(start)\n")],
+    },
+    ("shift_right", "last-kept"): {
+        "numpy": [("target[:, :-1]", "target")],
+        "loops": [("        row.pop()\n", "")],
+    },
+    ("shift_right", "first-overwritten"): {
+        "torch": [("target.roll(1, dims=1)", "target.clone()")],
+        "loops": [(INSERT_AND_POP, "        row[0] = start\n")],
+    },
+    ("shift_right", "no-start"): {
+        "numpy": [(SHIFTED, "target[:, :-1]")],
+        "loops": [("        row.insert(0, start)\n", "")],
+    },
+    ("shift_right", "start-fixed"): {
+        "numpy": [("np.full((len(target), 1), start)", "np.zeros((len(target), 1))")],
+        "torch": [("moved[:, 0] = start", "moved[:, 0] = 1")],
+    },
+    ("padding_mask", "padding-inverted"): {
+        "numpy": [("ids != pad", "ids == pad")],
+        "torch": [("ids.ne(pad)", "ids.eq(pad)")],
+        "loops": [("i != pad for i", "i == pad for i")],
+    },
+    ("padding_mask", "pad-fixed"): {
+        "numpy": [("ids != pad", "ids > 0")],
+        "loops": [("i != pad for i", "i != 1 for i")],
+    },
+    ("padding_mask", "padding-as-queries"): {
+        "numpy": [("[:, None, None, :]", "[:, None, :, None]")],
+        "torch": [("unsqueeze(1).unsqueeze(2)", "unsqueeze(1).unsqueeze(-1)")],
+    },
+    ("padding_mask", "mask-flat"): {
+        "numpy": [(REAL, "ids != pad")],
+        "torch": [(TORCH_REAL, "ids.ne(pad).unsqueeze(1)")],
+    },
+    ("padding_mask", "mask-additive"): {
+        "numpy": [(REAL, "np.where(ids != pad, 0.0, -1e9)[:, None, None, :]")],
+        "torch": [(TORCH_REAL, 'torch.zeros(ids.shape).masked_fill(ids == pad, float("-inf"))[:, None, None]')],
+    },
+    ("decoder_mask", "mask-or"): {
+        "numpy": [(BOTH, "causal | padding_mask(ids, pad)")],
+        "torch": [("torch.logical_and(", "torch.logical_or(")],
+        "loops": [("j <= i and", "j <= i or")],
+    },
+    ("decoder_mask", "causal-only"): {
+        "numpy": [(BOTH, "causal[None, None]")],
+        "torch": [(TORCH_BOTH, "not_future")],
+        "loops": [(J_AND_REAL, "j <= i")],
+    },
+    ("decoder_mask", "padding-only"): {
+        "numpy": [(BOTH, "padding_mask(ids, pad)")],
+        "loops": [(J_AND_REAL, "ids[b, j] != pad")],
+    },
+    ("decoder_mask", "padding-as-queries"): {
+        "numpy": [(BOTH, "causal & (ids != pad)[:, None, :, None]")],
+        "torch": [("padding_mask(ids, pad))", "padding_mask(ids, pad).mT)")],
+        "loops": [("ids[b, j] != pad", "ids[b, i] != pad")],
+    },
+    ("decoder_mask", "padding-inverted"): {
+        "numpy": [(BOTH, "causal & ~padding_mask(ids, pad)")],
+        "loops": [("ids[b, j] != pad", "ids[b, j] == pad")],
+    },
+    ("decoder_mask", "pad-fixed"): {
+        "torch": [("padding_mask(ids, pad))", "padding_mask(ids, 0))")],
+        "loops": [("ids[b, j] != pad", "ids[b, j] != 0")],
+    },
+    ("decoder_mask", "future-leak"): {
+        "numpy": [("dtype=bool))", "dtype=bool), k=1)")],
+        "torch": [("place[:, None] >= place[None, :]", "place[:, None] + 1 >= place[None, :]")],
+    },
+    ("decoder_mask", "not-itself"): {
+        "torch": [(">= place", "> place")],
+        "loops": [("j <= i and", "j < i and")],
+    },
+    ("decoder_mask", "mask-transposed"): {
+        "numpy": [("np.tril", "np.triu")],
+        "torch": [("place[:, None] >= place[None, :]", "place[None, :] >= place[:, None]")],
+        "loops": [("j <= i and", "i <= j and")],
+    },
+    ("decoder_mask", "decoder-mask-inverted"): {
+        "numpy": [(BOTH, f"~({BOTH})")],
+        "loops": [(J_AND_REAL, "j > i or ids[b, j] == pad")],
+    },
+    ("decoder_mask", "decoder-mask-without-heads"): {
+        "numpy": [(BOTH, "causal & (ids != pad)[:, None, :]")],
+        "torch": [(TORCH_BOTH, "not_future & ids.ne(pad).unsqueeze(1)")],
+    },
+    ("decoder_mask", "mask-additive"): {
+        "numpy": [(BOTH, f"np.where({BOTH}, 0, -np.inf)")],
+        "torch": [(TORCH_BOTH, f"(~{TORCH_BOTH}).float() * -1e9")],
+    },
+    ("decoder_block", "no-residual-self"): {
+        "numpy": [("x + seen", "seen")],
+        "loops": [("norm(x + attend(x, x, weights[\"self", "norm(attend(x, x, weights[\"self")],
+    },
+    ("decoder_block", "no-residual-cross"): {
+        "numpy": [("x + found", "found")],
+        "loops": [("a + attend(", "attend(")],
+    },
+    ("decoder_block", "no-residual-feed-forward"): {
+        "numpy": [("x + thought", "thought")],
+        "loops": [("b + think(", "think(")],
+    },
+    ("decoder_block", "no-residual"): {
+        "torch": [("x + change", "change")],
+        "numpy": [("x + seen", "seen"), ("x + found", "found"), ("x + thought", "thought")],
+    },
+    ("decoder_block", "pre-norm"): {
+        "numpy": [
+            (
+                SELF_HALF,
+                '    h = layer_norm(x, norm_1["gain"], norm_1["bias"], EPS)\n'
+                '    x = x + multi_head_attention(h, h, weights["self_attention"], n_heads, mask)\n',
+            ),
+            (
+                CROSS_HALF,
+                '    h = layer_norm(x, norm_2["gain"], norm_2["bias"], EPS)\n'
+                '    x = x + multi_head_attention(h, memory, weights["cross_attention"], n_heads, memory_mask)\n',
+            ),
+            ('feed_forward(x, weights["feed_forward"])', 'feed_forward(layer_norm(x, norm_3["gain"], norm_3["bias"], EPS), weights["feed_forward"])'),
+            ('return layer_norm(x + thought, norm_3["gain"], norm_3["bias"], EPS)', "return x + thought"),
+        ],
+        "loops": [
+            (LOOP_SELF, 'y = norm(x, weights["norm_1"])\n    a = x + attend(y, y, weights["self_attention"], n_heads, mask)'),
+            (LOOP_CROSS, 'b = a + attend(norm(a, weights["norm_2"]), memory, weights["cross_attention"], n_heads, memory_mask)'),
+            (LOOP_THINK, 'b + think(norm(b, weights["norm_3"]), weights["feed_forward"])'),
+        ],
+    },
+    ("decoder_block", "norm-inside"): {
+        "torch": [("layer_norm(x + change,", "x + layer_norm(change,")],
+        "numpy": [("layer_norm(x + seen", "x + layer_norm(seen"), ("layer_norm(x + found", "x + layer_norm(found"), ("layer_norm(x + thought", "x + layer_norm(thought")],
+    },
+    ("decoder_block", "same-norm"): {
+        "numpy": [('norm_1, norm_2, norm_3 = weights["norm_1"], weights["norm_2"], weights["norm_3"]', 'norm_1 = norm_2 = norm_3 = weights["norm_1"]')],
+        "torch": [('memory_mask), weights["norm_2"]', 'memory_mask), weights["norm_1"]'), ('weights["norm_3"]', 'weights["norm_1"]')],
+    },
+    ("decoder_block", "cross-looks-at-itself"): {
+        "numpy": [('(x, memory, weights["cross_attention"], n_heads, memory_mask)', '(x, x, weights["cross_attention"], n_heads, mask)')],
+        "torch": [("x, memory, memory_mask)", "x, x, memory_mask)")],
+        "loops": [('a, memory, weights["cross_attention"], n_heads, memory_mask)', 'a, a, weights["cross_attention"], n_heads, None)')],
+    },
+    ("decoder_block", "queries-and-memory-exchanged"): {
+        "numpy": [('(x, memory, weights["cross', '(memory, x, weights["cross')],
+        "torch": [("x, memory, memory_mask)", "memory, x, memory_mask)")],
+    },
+    ("decoder_block", "no-cross-attention"): {
+        "numpy": [(CROSS_HALF, "")],
+        "loops": [(LOOP_CROSS, "b = a")],
+    },
+    ("decoder_block", "masks-exchanged"): {
+        "numpy": [('weights["self_attention"], n_heads, mask)', 'weights["self_attention"], n_heads, memory_mask)'), ('weights["cross_attention"], n_heads, memory_mask)', 'weights["cross_attention"], n_heads, mask)')],
+        "torch": [
+            ("def decoder_block(x, memory, weights, n_heads, mask, memory_mask)", "def decoder_block(x, memory, weights, n_heads, memory_mask, mask)"),
+            ("layer, n_heads, mask, memory_mask)", "layer, n_heads, memory_mask, mask)"),
+        ],
+    },
+    ("decoder_block", "target-mask-ignored"): {
+        "numpy": [('weights["self_attention"], n_heads, mask)', 'weights["self_attention"], n_heads)')],
+        "loops": [('weights["self_attention"], n_heads, mask)', 'weights["self_attention"], n_heads, None)')],
+    },
+    ("decoder_block", "memory-mask-ignored"): {
+        "numpy": [('weights["cross_attention"], n_heads, memory_mask)', 'weights["cross_attention"], n_heads)')],
+        "torch": [("x, memory, memory_mask)", "x, memory, None)")],
+    },
+    ("decoder_block", "cross-first"): {
+        "numpy": [(SELF_HALF + CROSS_HALF, CROSS_HALF + SELF_HALF)],
+        "torch": [
+            (TORCH_SELF + TORCH_CROSS, TORCH_CROSS.replace("norm_2", "norm_1") + TORCH_SELF.replace("norm_1", "norm_2")),
+        ],
+    },
+    ("decoder_block", "same-attention"): {
+        "numpy": [('weights["cross_attention"]', 'weights["self_attention"]')],
+        "torch": [('attend("self_attention"', 'attend("cross_attention"')],
+    },
+    ("decoder_block", "attentions-exchanged"): {
+        "torch": [('attend("self_attention"', 'attend("other"'), ('attend("cross_attention"', 'attend("self_attention"'), ('attend("other"', 'attend("cross_attention"')],
+        "loops": [('weights["self_attention"]', 'weights["other"]'), ('weights["cross_attention"]', 'weights["self_attention"]'), ('weights["other"]', 'weights["cross_attention"]')],
+    },
+    ("transformer", "not-scaled"): {
+        "numpy": [
+            ("embed(source, embedding)", "(embed(source, embedding) - (np.sqrt(embedding.shape[1]) - 1) * embedding[source])"),
+            ("embed(target_in, embedding)", "embed(target_in, embedding) - (np.sqrt(embedding.shape[1]) - 1) * embedding[target_in]"),
+        ],
+        "loops": [("math.sqrt(d) * table[ids]", "table[ids]")],
+    },
+    ("transformer", "no-positions"): {
+        "numpy": [
+            ("embed(source, embedding)", "np.sqrt(embedding.shape[1]) * embedding[source]"),
+            ("embed(target_in, embedding)", "np.sqrt(embedding.shape[1]) * embedding[target_in]"),
+        ],
+        "loops": [("    for t in range(ids.shape[1]):\n", "    for t in ():\n")],
+    },
+    ("transformer", "no-source-positions"): {
+        "numpy": [("embed(source, embedding)", "embedding[source] * embedding.shape[1] ** 0.5")],
+        "loops": [("memory = vectors(source, table)", "memory = math.sqrt(table.shape[1]) * table[source]")],
+    },
+    ("transformer", "no-target-positions"): {
+        "torch": [('embed(target_in, weights["embedding"])', 'weights["embedding"][target_in] * weights["embedding"].size(1) ** 0.5')],
+        "loops": [("x = vectors(target_in, table)", "x = math.sqrt(table.shape[1]) * table[target_in]")],
+    },
+    ("transformer", "source-padding-seen"): {
+        "numpy": [(', weights["encoder"], n_heads, source_mask)', ', weights["encoder"], n_heads)')],
+        "loops": [("encoder_layer(memory, layer, n_heads, real)", "encoder_layer(memory, layer, n_heads, None)")],
+    },
+    ("transformer", "memory-padding-seen"): {
+        "numpy": [("decoder_mask(target_in, pad), source_mask)", "decoder_mask(target_in, pad), None)")],
+        "torch": [("n_heads, pad, padding_mask(source, pad))", "n_heads, pad, None)")],
+    },
+    ("transformer", "padding-seen"): {
+        "numpy": [("source_mask = padding_mask(source, pad)", "source_mask = None")],
+        "torch": [('weights["encoder"], n_heads, padding_mask(source, pad))', 'weights["encoder"], n_heads)'), ("n_heads, pad, padding_mask(source, pad))", "n_heads, pad, None)")],
+    },
+    ("transformer", "padding-only"): {
+        "numpy": [("n_heads, decoder_mask(target_in, pad), source_mask", "n_heads, padding_mask(target_in, pad), source_mask")],
+        "loops": [("own = padding_mask(source, pad), decoder_mask(target_in, pad)", "own = padding_mask(source, pad), padding_mask(target_in, pad)")],
+    },
+    ("transformer", "causal-only"): {
+        "numpy": [("decoder_mask(target_in, pad), source_mask)", "np.tri(target_in.shape[1]) > 0, source_mask)")],
+        "torch": [("decoder_mask(target_in, pad)\n", "torch.ones(target_in.size(1), target_in.size(1)).tril().bool()\n")],
+    },
+    ("transformer", "target-mask-ignored"): {
+        "torch": [("n_heads, mask, memory_mask)\n    return x", "n_heads, None, memory_mask)\n    return x")],
+        "loops": [("layer, n_heads, own, real)", "layer, n_heads, None, real)")],
+    },
+    ("transformer", "softmax-on-logits"): {
+        "numpy": [("return x @ embedding.T", "e = np.exp(x @ embedding.T)\n    return e / e.sum(-1, keepdims=True)")],
+        "torch": [('linear(x, weights["embedding"])', 'linear(x, weights["embedding"]).log_softmax(-1)')],
+    },
+    ("transformer", "memory-is-embedding"): {
+        "numpy": [(ENCODED, "memory = embed(source, embedding)")],
+        "loops": [("        memory = encoder_layer(", "        _ = encoder_layer(")],
+    },
+    ("transformer", "memory-after-first-layer"): {
+        "torch": [('weights["encoder"], n_heads', 'weights["encoder"][:1], n_heads')],
+        "loops": [("encoder_layer(memory, layer, n_heads, real)\n", "encoder_layer(memory, layer, n_heads, real)\n        break\n")],
+    },
+    ("transformer", "memory-layer-by-layer"): {
+        "loops": [
+            (LOOP_ENCODER, ""),
+            (
+                LAYERS + "        x =",
+                'for encoding, layer in zip(weights["encoder"], weights["decoder"], strict=True):\n'
+                "        memory = encoder_layer(memory, encoding, n_heads, real)\n        x =",
+            ),
+        ],
+        "numpy": [
+            (LAYERS, 'for i, layer in enumerate(weights["decoder"]):\n'),
+            ("decoder_block(x, memory, layer", 'decoder_block(x, encoder(embed(source, embedding), weights["encoder"][: i + 1], n_heads, source_mask), layer'),
+        ],
+    },
+    ("transformer", "decoder-shared-weights"): {
+        "numpy": [(LAYERS, 'for layer in [weights["decoder"][0]] * len(weights["decoder"]):\n')],
+        "torch": [("memory, layer, n_heads", 'memory, weights["decoder"][-1], n_heads')],
+    },
+    ("transformer", "decoder-first-only"): {
+        "numpy": [("    return x @ embedding.T", "        return x @ embedding.T")],
+        "torch": [("n_heads, mask, memory_mask)\n    return x", "n_heads, mask, memory_mask)\n        return x")],
+    },
+    ("cross_entropy", "padding-counted"): {
+        "numpy": [(MEAN, "nll.mean()")],
+        "torch": [(TORCH_MEAN, "nll.mean()")],
+        "loops": [("if right == pad:", "if False:")],
+    },
+    ("cross_entropy", "divided-by-all"): {
+        "numpy": [(MEAN, "(nll * real).mean()")],
+        "torch": [("weight.sum()", "weight.numel()")],
+        "loops": [("total / count", "total / target.size")],
+    },
+    ("cross_entropy", "sum-not-mean"): {
+        "numpy": [(MEAN, "nll[real].sum()")],
+        "loops": [("total / count", "total")],
+    },
+    ("cross_entropy", "divided-by-texts"): {
+        "numpy": [("real.sum()", "len(target)")],
+        "torch": [("weight.sum()", "target.size(0)")],
+    },
+    ("cross_entropy", "mean-of-means"): {
+        "numpy": [(MEAN, "np.mean((nll * real).sum(1) / real.sum(1))")],
+        "torch": [(TORCH_MEAN, "((nll * weight).sum(1) / weight.sum(1)).mean()")],
+    },
+    ("cross_entropy", "log-base"): {
+        "numpy": [(MEAN, f"{MEAN} / np.log(2)")],
+        "loops": [("math.log(", "math.log10(")],
+    },
+    ("cross_entropy", "sign"): {
+        "numpy": [("nll = -np.take", "nll = np.take")],
+        "torch": [("logits.logsumexp(dim=-1) - of_target", "of_target - logits.logsumexp(dim=-1)")],
+        "loops": [("total -= ", "total += ")],
+    },
+    ("cross_entropy", "no-logarithm"): {
+        "numpy": [(LOG_P, "log_p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)")],
+        "torch": [(TORCH_NLL, f"{TORCH_P}nll = 1 - p")],
+        "loops": [(LOOP_LOSS, "total += powers[right] / sum(powers)")],
+    },
+    ("cross_entropy", "no-softmax"): {
+        "torch": [(TORCH_NLL, "nll = -of_target.log()")],
+        "numpy": [("    logits = logits - logits.max(axis=-1, keepdims=True)\n", ""), (LOG_P, "log_p = logits")],
+        "loops": [("math.log(powers[right] / sum(powers))", "math.log(logits[b, t, right])")],
+    },
+    ("cross_entropy", "softmax-twice"): {
+        "torch": [("    of_target =", "    logits = torch.softmax(logits, dim=-1)\n    of_target =")],
+        "numpy": [
+            (LOG_P, f"p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)\n    {LOG_P.replace('logits', 'p')}"),
+        ],
+    },
+    ("cross_entropy", "targets-shifted"): {
+        "numpy": [("    logits = logits - logits.max", "    logits, target = logits[:, :-1], target[:, 1:]\n    logits = logits - logits.max")],
+        "torch": [("    of_target =", "    logits, target = logits[:, 1:], target[:, :-1]\n    of_target =")],
+    },
+    ("cross_entropy", "pad-fixed"): {
+        "numpy": [("real = target != pad", "real = target != 0")],
+        "torch": [("(target != pad)", "(target > 0)")],
+    },
+    ("cross_entropy", "no-maximum"): {
+        "numpy": [
+            ("    logits = logits - logits.max(axis=-1, keepdims=True)\n", ""),
+            (LOG_P, "p = np.exp(logits)\n    log_p = np.log(p / p.sum(axis=-1, keepdims=True))"),
+        ],
+        "torch": [("logits.logsumexp(dim=-1)", "logits.exp().sum(-1).log()")],
+    },
+    ("learning_rate", "max"): {
+        "numpy": [("min(", "max(")],
+        "torch": [("if step < warmup", "if step > warmup")],
+        "loops": [("[0]", "[-1]")],
+    },
+    ("learning_rate", "width-times"): {
+        "numpy": [("d_model**-0.5", "d_model**0.5")],
+        "loops": [("/ math.sqrt(d_model)", "* math.sqrt(d_model)")],
+    },
+    ("learning_rate", "width-not-rooted"): {
+        "numpy": [("d_model**-0.5", "1 / d_model")],
+        "loops": [("/ math.sqrt(d_model)", "/ d_model")],
+    },
+    ("learning_rate", "no-width"): {
+        "numpy": [("d_model**-0.5 * ", "")],
+        "torch": [("warmup * d_model", "warmup"), ("step * d_model", "step")],
+    },
+    ("learning_rate", "warmup-exponent"): {
+        "numpy": [("warmup**-1.5", "warmup**-0.5")],
+        "loops": [("step / warmup / math.sqrt(warmup)", "step / warmup")],
+    },
+    ("learning_rate", "step-not-rooted"): {
+        "numpy": [("step**-0.5", "step**-1")],
+        "loops": [("1 / math.sqrt(step)", "1 / step")],
+    },
+    ("learning_rate", "no-warmup"): {
+        "numpy": [(RATE, "(d_model * step) ** -0.5")],
+        "torch": [("if step < warmup", "if step < 0")],
+    },
+    ("learning_rate", "no-decay"): {
+        "loops": [("sorted([falling, climbing])[0]", "climbing")],
+        "torch": [("return 1 / math.sqrt(step * d_model)", "return 1 / math.sqrt(warmup * d_model)")],
+    },
+    ("learning_rate", "step-plus-one"): {
+        "numpy": [("    return d_model", "    step = step + 1\n    return d_model")],
+        "loops": [("math.sqrt(step)", "math.sqrt(step + 1)"), ("climbing = step", "climbing = (step + 1)")],
+    },
+}  # fmt: skip
+
+# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+UNLISTED = [
+    ("shift_right", "numpy", [(SHIFTED, "np.concatenate([first, target[:, -2::-1]], axis=1)")]),
+    ("shift_right", "torch", [("roll(1, dims=1)", "roll(1, dims=0)")]),
+    ("shift_right", "numpy", [(", axis=1)", ", axis=1) + 1")]),
+    ("padding_mask", "numpy", [("ids != pad", "ids < pad")]),
+    ("padding_mask", "loops", [("i != pad for i in row", "i != pad for i in row[::-1]")]),
+    ("padding_mask", "torch", [(".unsqueeze(1).unsqueeze(2)", ".unsqueeze(0).unsqueeze(0)")]),
+    ("decoder_mask", "numpy", [(BOTH, "np.eye(n, dtype=bool) & padding_mask(ids, pad)")]),
+    ("decoder_mask", "numpy", [(BOTH, "causal ^ padding_mask(ids, pad)")]),
+    ("decoder_mask", "loops", [(J_AND_REAL, "j <= i and j >= i - 1 and ids[b, j] != pad")]),
+    ("decoder_block", "numpy", [("EPS = 1e-5", "EPS = 0.5")]),
+    ("decoder_block", "torch", [("x + change", "x - change")]),
+    ("decoder_block", "loops", [("/ math.sqrt(len(part))", "")]),
+    ("decoder_block", "loops", [("np.clip(x @ weights[\"w1\"] + weights[\"b1\"], 0, None)", "np.tanh(x @ weights[\"w1\"] + weights[\"b1\"])")]),
+    ("decoder_block", "numpy", [('thought = feed_forward(x, weights["feed_forward"])', "thought = 0")]),
+    ("transformer", "numpy", [("return x @ embedding.T", "return x @ embedding.T / np.sqrt(embedding.shape[1])")]),
+    ("transformer", "numpy", [("embed(target_in, embedding)", "embed(target_in[:, ::-1], embedding)")]),
+    ("transformer", "torch", [('linear(x, weights["embedding"])', 'linear(x, weights["embedding"]).relu()')]),
+    ("transformer", "loops", [("angle = t /", "angle = (t + 1) /")]),
+    ("transformer", "loops", [("10000 ** (i / d)", "100 ** (i / d)")]),
+    ("transformer", "numpy", [("encoder(embed(source, embedding)", "encoder(embed(source[::-1], embedding)")]),
+    ("transformer", "numpy", [(LAYERS, 'for layer in weights["decoder"][::-1]:\n')]),
+    ("cross_entropy", "numpy", [(MEAN, f"np.exp({MEAN})")]),
+    ("cross_entropy", "numpy", [(MEAN, "np.median(nll[real])")]),
+    ("cross_entropy", "numpy", [(MEAN, f"0.9 * {MEAN} - 0.1 * log_p[real].mean()")]),
+    ("cross_entropy", "torch", [(TORCH_NLL, f"{TORCH_P}nll = (1 - p) ** 2")]),
+    ("cross_entropy", "loops", [("logits[b, t]", "logits[0, t]"), ("logits[b, t]", "logits[0, t]")]),
+    ("learning_rate", "numpy", [("step**-0.5", "step**-0.25")]),
+    ("learning_rate", "numpy", [("min(step**-0.5, step * warmup**-1.5)", "(step**-0.5 + step * warmup**-1.5)")]),
+    ("learning_rate", "torch", [(TORCH_RATE, "    return math.exp(-step / warmup) / math.sqrt(d_model)\n")]),
+    ("learning_rate", "loops", [("math.sqrt(d_model)", "math.log(d_model)")]),
+]  # fmt: skip
