@@ -28,7 +28,8 @@ def split_heads(x, n_heads):
 
     x: [B, T, D]  ->  [B, H, T, E]
 
-    Head h takes the numbers h·E to (h+1)·E - 1 of each word. One text with two words of width 4, and two heads:
+    Head h takes the numbers of each word from h·E up to, but not including, (h+1)·E. One text with two words of width
+    4, and two heads:
 
         [[[10, 11, 12, 13],            [[[[10, 11], [20, 21]],         head 0
           [20, 21, 22, 23]]]    ->       [[12, 13], [22, 23]]]]        head 1

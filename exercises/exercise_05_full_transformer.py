@@ -29,7 +29,7 @@ What earlier exercises built is here, ready made. If you solved them, you can us
 import numpy as np
 
 from cutaway.learn.given import (
-    embed,  # (ids [B, T], embedding [V, D]) -> [B, T, D]: scaled, with positions
+    embed,  # (ids [B, T], table [V, D]) -> [B, T, D]: scaled, with positions
     encoder,  # (x, layers, n_heads, mask=None) -> [B, S, D]
     feed_forward,  # (x, weights) -> [B, T, D]
     layer_norm,  # (x, gain, bias, eps) -> [B, T, D]
@@ -60,6 +60,7 @@ def padding_mask(ids, pad):
     -> [B, 1, 1, K], True where there is a token: True = may attend
 
     The axes of length 1 stand for all heads and all queries: the mask broadcasts to scores of shape [B, H, Q, K].
+    Padding may stand anywhere, not only at the end of a text.
     """
     raise NotImplementedError
 
@@ -72,7 +73,8 @@ def decoder_mask(ids, pad):
 
     -> [B, 1, T, T], True where the query (row) may look at the key (column)
 
-    For the ids [5, 6, pad] the rows are [True, False, False], [True, True, False], [True, True, False].
+    For the ids [5, 6, pad] the rows are [True, False, False], [True, True, False], [True, True, False]. Padding may
+    stand anywhere, not only at the end of a text.
     """
     raise NotImplementedError
 
@@ -125,7 +127,8 @@ def cross_entropy(logits, target, pad):
     -> one number: the mean over all tokens of all texts that are not padding
 
     The logarithm is the natural one. If the model gives each of four tokens the probability 1/4, the loss is log 4 =
-    1.386. It has to work for large logits too, as in exercise 1.
+    1.386. It has to work for large logits too, as in exercise 1, and for tokens that the model thinks impossible: for
+    the logits [0, 1000] and the target 0 the loss is 1000.
     """
     raise NotImplementedError
 

@@ -26,7 +26,7 @@ ROOMS = {
     "torch_engine": {"models", "data", "decode", "runs"},
     "pipeline": {"data", "decode.request", "engines", "runs"},
     "shipped": set(),
-    "learn": LIBRARY,
+    "learn": LIBRARY | {"nn", "torch_engine"},
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn.probe", "data", "evaluate", "pipeline", "runs"},
     "cli": LIBRARY | {"learn", "__init__"},
@@ -37,7 +37,19 @@ FOR_EVERYONE = {"config", "errors"}
 
 # heavy or optional package -> the rooms that may import it
 PACKAGES = {
-    "torch": {"nn", "models", "decode", "train", "torch_engine", "show", "cli", "data.batching"},
+    "torch": {
+        "nn",
+        "models",
+        "decode",
+        "train",
+        "torch_engine",
+        "show",
+        "cli",
+        "data.batching",
+        "learn.surgery",
+        "learn.arm",
+        "learn.values",
+    },
     "matplotlib": {"show"},
     "sacrebleu": {"evaluate"},
     "rich": {"cli"},

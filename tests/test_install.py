@@ -32,6 +32,9 @@ def test_the_wheel_holds_what_a_user_needs(wheel):
         "py.typed",
         "recipes/demo.toml",
         "lessons/01_attention_mechanism.py",
+        "exercises/exercise_05_full_transformer.py",
+        "exercises/solutions/exercise_05_full_transformer.py",
+        "experiments/no-residual.toml",
         "show/report.css",
         "data/builtin/tinyworld/__init__.py",
     ):

@@ -105,7 +105,9 @@ def test_a_run_is_not_overwritten_by_accident(home):
     assert fails(cutaway("train", "reverse", *SMALL, cwd=home), "there is a run in", "--resume", "--overwrite")
 
 
-@pytest.mark.parametrize("command", ["", "demo", "train", "translate", "generate", "classify", "tag", "evaluate"])
+@pytest.mark.parametrize(
+    "command", ["", "demo", "train", "translate", "generate", "classify", "tag", "evaluate", "lesson", "check", "lab"]
+)
 def test_help_has_an_example(command, tmp_path):
     result = cutaway(*command.split(), "--help", cwd=tmp_path)
     assert result.returncode == 0

@@ -63,6 +63,9 @@ def states(grade):
         ("    return 'no'", ["a str"]),
         ("    return np.array([['a']])", ["something of type ndarray of <U1, shape [1, 1]"]),
         ("    return np.ones(n) * 1j", ["complex128"]),
+        ("    return [[1], [1, 1], [1, 1, 1]]", ["a list of 3 rows of different lengths"]),
+        ("    raise ValueError('x' * 10**6)", ["ValueError: xxx", "xxx ..."]),
+        ("    return np.eye(n) > 2", ["6 of 9 entries differ"]),
         ("    return np.zeros((1000, 1000))", ["shape [1000, 1000]"]),
     ],
 )
@@ -150,6 +153,70 @@ def test_a_neighbour_can_be_imported(tmp_path):
     assert check_text(text.replace("np.tril", "triangle"), tmp_path).is_right
 
 
+def test_what_is_given_takes_names_and_hides_its_switches(tmp_path):
+    """As the stubs show them: (q, k, v, mask=None)."""
+    import inspect
+
+    from cutaway.learn import given
+
+    assert list(inspect.signature(given.attention).parameters) == ["q", "k", "v", "mask"]
+    text = (SOLUTIONS / "exercise_04_encoder_block.py").read_text(encoding="utf-8")
+    assert check_text(text.replace("n_heads, mask)", "n_heads=n_heads, mask=mask)"), tmp_path, 4).is_right
+
+
+def test_of_two_libraries_the_one_that_is_used_counts(tmp_path):
+    result = check_text("import torch\n" + SOLUTION, tmp_path)
+    assert result.is_right
+    assert result.library == "numpy"
+    torch_text = (SOLUTIONS / "exercise_01_scaled_dot_product_torch.py").read_text(encoding="utf-8")
+    assert check_text("import numpy as np\n" + torch_text, tmp_path).library == "torch"
+
+
+def test_a_failing_line_at_the_end_does_not_hide_what_is_defined(tmp_path):
+    result = check_text(SOLUTION + "\nassert softmax(np.zeros(2))[0] == 7\nattention = 1", tmp_path)
+    assert states(result) == ["right"] * 3
+    assert "AssertionError" in "\n".join(file_trouble(result.trouble))
+
+
+def test_a_name_that_is_used_again(tmp_path):
+    result = check_text(SOLUTION + "\nsoftmax = softmax(np.zeros(2))", tmp_path)
+    assert "softmax is no function here but of type ndarray" in told(result, "softmax")
+
+
+def test_a_neighbour_that_is_not_finished(tmp_path):
+    (tmp_path / NAME).write_text((shipped("exercises") / NAME).read_text(encoding="utf-8"))
+    text = (SOLUTIONS / "exercise_02_multi_head_attention.py").read_text(encoding="utf-8")
+    text = text.replace("from cutaway.learn.given import", "from exercise_01_scaled_dot_product import")
+    shown = told(check_text(text, tmp_path, 2), "multi_head_attention")
+    assert f"NotImplementedError (in {NAME}, which is not finished)" in shown
+
+
+def test_an_error_inside_what_is_given_says_so(tmp_path):
+    text = (SOLUTIONS / "exercise_04_encoder_block.py").read_text(encoding="utf-8")
+    shown = told(
+        check_text(text.replace("n_heads, mask)", "n_heads, np.ones((7, 7), bool))", 1), tmp_path, 4), "encoder_block"
+    )
+    assert "(inside multi_head_attention)" in shown
+
+
+def test_no_process_is_left_behind(tmp_path):
+    body = "    import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); return None"
+    check_text(with_mask(body), tmp_path)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline, "the child is still there"
+        time.sleep(0.05)
+
+
+def test_a_thread_that_stays_does_not_hold_up_the_check(tmp_path):
+    started = time.monotonic()
+    assert check_text(
+        SOLUTION + "\nimport threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()", tmp_path
+    ).is_right
+    assert time.monotonic() - started < 6
+
+
 # --- mistakes together -------------------------------------------------------------------------------------------
 
 
@@ -188,6 +255,18 @@ def test_the_smallest_example_and_the_hints(tmp_path):
     assert "Hint: " + mark.explanations[0][0].hint in weak
     assert "Hint: " + mark.explanations[0][0].stronger in strong
     assert "np.tril" not in weak + strong
+
+
+@pytest.mark.parametrize(
+    ("page", "edit"), [("docs/course.md", (" / np.sqrt(d_k)", "")), ("README.md", ("np.sqrt(d_k)", "d_k"))]
+)
+def test_the_pages_show_what_is_really_said(page, edit, tmp_path):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    block = text.partition("```\n  ✗ attention(q, k, v, mask)\n")[2].partition("```")[0]
+    shown = told(check_text(SOLUTION.replace(*edit), tmp_path), "attention").splitlines()
+    lines = [line.removeprefix("      ") for line in block.splitlines() if line.strip() != "..."]
+    assert len(lines) >= 2
+    assert set(lines) <= set(shown)
 
 
 # --- the command -------------------------------------------------------------------------------------------------

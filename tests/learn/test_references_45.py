@@ -166,8 +166,9 @@ def test_the_transformer_is_that_of_the_library():
     np.testing.assert_allclose(mine[target_in != PAD], theirs[target_real], atol=1e-5)
 
 
-def test_the_masks_hide_padding_and_the_future():
-    ids = some_ids(T)
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)], ids=["at the end", "in front"])
+def test_the_masks_hide_padding_and_the_future(order):
+    ids = some_ids(T)[:, order]
     real = exercise_5.padding_mask(ids, PAD)
     assert real.shape == (B, 1, 1, T)
     np.testing.assert_array_equal(real[:, 0, 0], ids != PAD)
@@ -183,9 +184,9 @@ def test_the_shift_lets_the_decoder_read_what_it_said_before():
     np.testing.assert_array_equal(shifted[:, 1:], target[:, :-1])
 
 
-@pytest.mark.parametrize("above", [0, 1000])
-def test_the_loss_is_that_of_torch(above):
-    logits, target = random(B, T, V) + above, some_ids(T)
+@pytest.mark.parametrize(("above", "spread"), [(0, 1), (1000, 1), (0, 1000)])
+def test_the_loss_is_that_of_torch(above, spread):
+    logits, target = spread * random(B, T, V) + above, some_ids(T)
     theirs = F.cross_entropy(tensor(logits).flatten(0, 1), torch.from_numpy(target).flatten(), ignore_index=PAD)
     assert exercise_5.cross_entropy(logits, target, PAD) == pytest.approx(theirs.item())
 

@@ -9,10 +9,12 @@ import threading
 import typer
 
 from cutaway import __version__, missing_extra
+from cutaway.cli.check import check
 from cutaway.cli.classify import classify
 from cutaway.cli.demo import demo
 from cutaway.cli.evaluate import evaluate
 from cutaway.cli.generate import generate
+from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.tag import tag
 from cutaway.cli.train import train
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, generate, classify, tag, evaluate, lesson):
+for command in (demo, train, translate, generate, classify, tag, evaluate, lesson, check, lab):
     app.command()(command)
 
 

@@ -22,7 +22,8 @@ from cutaway.runs import write_text
 from cutaway.shipped import shipped
 
 SIGNS = {"right": "[green]✓[/]", "wrong": "[red]✗[/]", "to do": "·", "not tried": "?"}
-LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
+LIBRARIES = {"numpy": "NumPy arrays", "torch": "PyTorch tensors"}
+LINES = 20  # of what a learner's code prints
 EVERY = 0.3  # seconds between two looks at a file that is watched
 
 
@@ -53,14 +54,14 @@ def check(
     if solution:
         return print_solution(number_of(require(which, "--solution")))
     if watch:
-        return watch_file(*exercise_and_file(require(which, "--watch")), hint)
+        return watch_file(require(which, "--watch"), hint)
     grades = [grade_file(*exercise_and_file(which))] if which else [grade_file(e, f) for e, f in files_of_all()]
     for grade in grades:
         remember(grade)
     if as_json:
         print_json([to_json(grade) for grade in grades])
     elif which:
-        show(grades[0], hint)
+        show(grades[0], hint, which)
     else:
         show_all(grades)
     if not grades or not all(grade.is_right for grade in grades):
@@ -147,9 +148,9 @@ def remember(grade: Grade) -> None:
     note_progress(Path(grade.exercise.file).stem, sum(mark.is_right for mark in grade.marks))
 
 
-def show(grade: Grade, stronger: bool) -> None:
+def show(grade: Grade, stronger: bool, which: str) -> None:
     exercise = grade.exercise
-    written = f"{shown_path(grade.file)}, {LIBRARIES[grade.library]}"
+    written = f"{shown_path(grade.file)}, with {LIBRARIES[grade.library]}"
     out.print(f"[bold]Exercise {exercise.number}. {exercise.title}[/]    {escape(written)}\n")
     if grade.trouble:
         for line in file_trouble(grade.trouble):
@@ -158,9 +159,11 @@ def show(grade: Grade, stronger: bool) -> None:
         show_mark(mark, stronger)
     if grade.printed:
         out.print("\nYour code printed:")
-        out.print("  " + grade.printed.rstrip("\n").replace("\n", "\n  "), markup=False)
+        lines = grade.printed.rstrip("\n").split("\n")
+        for line in lines[:LINES] + ["..."] * (len(lines) > LINES):
+            out.print(f"  {line}", markup=False)
     out.print()
-    out.print(summary(grade, stronger))
+    out.print(summary(grade, stronger, which))
 
 
 def show_mark(mark: Mark, stronger: bool) -> None:
@@ -174,14 +177,14 @@ def show_mark(mark: Mark, stronger: bool) -> None:
         out.print(f"      {line}", markup=False, style=style)
 
 
-def summary(grade: Grade, stronger: bool) -> str:
+def summary(grade: Grade, stronger: bool, which: str) -> str:
     right, whole = sum(mark.is_right for mark in grade.marks), len(grade.exercise.parts)
     number = grade.exercise.number
     if grade.is_right:
         last = number == len(all_exercises())
         return "[green]All right.[/] " + ("That was the last one." if last else f"Next: {command('check', number + 1)}")
     more = "" if stronger or not any(m.explanations for m in grade.marks) else "    A stronger hint: "
-    return f"{right} of {whole} parts are right." + (f"{more}{command('check', number, '--hint')}" if more else "")
+    return f"{right} of {whole} parts are right." + (f"{more}{command('check', which, '--hint')}" if more else "")
 
 
 def show_all(grades: Sequence[Grade]) -> None:
@@ -210,8 +213,9 @@ def shown_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def watch_file(exercise: Exercise, path: Path, stronger: bool) -> None:
+def watch_file(which: str, stronger: bool) -> None:
     """Check at each save, until Ctrl-C."""
+    exercise, path = exercise_and_file(which)
     seen: tuple[float, int] | None = None
     try:
         while True:
@@ -222,7 +226,7 @@ def watch_file(exercise: Exercise, path: Path, stronger: bool) -> None:
                 remember(grade)
                 if out.is_terminal:
                     out.clear()
-                show(grade, stronger)
+                show(grade, stronger, which)
                 say(f"Watching {path}. Ctrl-C ends.")
             time.sleep(EVERY)
     except KeyboardInterrupt:

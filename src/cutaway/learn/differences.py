@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from cutaway.learn.values import Other
 
 Array = NDArray[Any]
-# Learners may compute in single precision; mistakes are made to show at far more than this.
+# Of the largest number. Learners may compute in single precision; mistakes are made to show at far more than this.
 TOLERANCE = 1e-4
+SMALLEST = 1e-2  # below this, what is large and what is small cannot be told from rounding
 
 
 def same(given: Any, right: Any) -> bool:
@@ -30,7 +31,7 @@ def same(given: Any, right: Any) -> bool:
 def close(a: Array, b: Array) -> Array:
     """Number by number; what is not finite must be the same kind of not finite."""
     a, b = a.astype(np.float64), b.astype(np.float64)
-    scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0.0)))
+    scale = max(SMALLEST, float(np.abs(b[np.isfinite(b)]).max(initial=0.0)))
     with np.errstate(invalid="ignore"):
         return (np.abs(a - b) <= TOLERANCE * scale) | (a == b) | (np.isnan(a) & np.isnan(b))
 
@@ -63,7 +64,7 @@ def differences(given: Any, right: Any, names: tuple[str, ...]) -> list[str]:
     facts: list[str] = []
     for (name, mine), (_, theirs) in zip(named(given, names), named(right, names), strict=True):
         if same(mine, theirs):
-            facts += [f"The {name} is right."] if len(names) > 1 else []
+            facts += [f"The {name} {are(name)} right."] if len(names) > 1 else []
         else:
             facts += differences_of(mine, theirs, name)
     return facts
@@ -71,13 +72,15 @@ def differences(given: Any, right: Any, names: tuple[str, ...]) -> list[str]:
 
 def differences_of(given: Any, right: Any, name: str) -> list[str]:
     if isinstance(right, (dict, list, tuple)):
-        return [f"The {name} is not what was expected."]
+        return [f"The {name} {are(name)} not what was expected."]
     array, right = as_array(given), np.asarray(right)
     if array is None:
         advice = " Is a return missing?" if given is None else ""
-        return [f"The {name} is {describe(given)}; expected is an array of shape {shape(right)}.{advice}"]
+        return [f"The {name} {are(name)} {describe(given)}; expected is {array_of(right)}.{advice}"]
     if array.shape != right.shape:
-        return [f"The {name} has shape {shape(array)}; expected is {shape(right)}.", *shape_facts(array, right)]
+        has = "have" if are(name) == "are" else "has"
+        wanted = shape(right) if right.ndim else "a single number"
+        return [f"The {name} {has} shape {shape(array)}; expected is {wanted}.", *shape_facts(array, right)]
     bad = ~np.isfinite(array.astype(np.float64)) & np.isfinite(right.astype(np.float64))
     if bad.any():
         return [f"{bad.sum()} of {bad.size} numbers of the {name} are not finite (nan or inf)."]
@@ -87,10 +90,13 @@ def differences_of(given: Any, right: Any, name: str) -> list[str]:
 def where_it_differs(array: Array, right: Array, name: str) -> list[str]:
     wrong = ~close(array, right)
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    at = f"[{', '.join(map(str, first))}]" if first else ""
-    count = "all" if wrong.all() else f"{wrong.sum()} of {wrong.size}"
-    values = f"{number(array[first])} instead of {number(right[first])}"
-    return [f"Of the {name}, {count} numbers differ; the first is {name}{at}, {values}."]
+    values = " instead of ".join(two_numbers(array[first], right[first]))
+    if not first:
+        return [f"The {name} {are(name)} {values}."]
+    what = "entries" if right.dtype.kind == "b" else "numbers"
+    count = f"all {what} differ" if wrong.all() else f"{wrong.sum()} of {wrong.size} {what} differ"
+    count += "s" if wrong.sum() == 1 else ""
+    return [f"Of the {name}, {count}; the first is {name}[{', '.join(map(str, first))}], {values}."]
 
 
 def pattern(array: Array, right: Array) -> list[str]:
@@ -138,8 +144,26 @@ def describe(value: Any) -> str:
     if array is not None and not isinstance(value, (tuple, list)):
         return f"an array of shape {shape(array)}" if array.ndim else f"the number {number(array)}"
     if is_row(value):
-        return f"a {type(value).__name__} of {len(value)}"
+        ragged = array is None and all(map(is_row, value))
+        return f"a {type(value).__name__} of {len(value)}" + (" rows of different lengths" if ragged else "")
     return f"a {type(value).__name__}"
+
+
+def are(name: str) -> str:
+    """The weights are, the output is."""
+    return "are" if name.endswith("s") else "is"
+
+
+def array_of(right: Array) -> str:
+    return f"an array of shape {shape(right)}" if right.ndim else "a single number"
+
+
+def two_numbers(a: Any, b: Any) -> tuple[str, str]:
+    """With as many digits as it takes to see that they differ."""
+    if isinstance(a, (bool, np.bool_)) and isinstance(b, (bool, np.bool_)):
+        return str(bool(a)), str(bool(b))
+    texts = ((f"{float(a):.{digits}g}", f"{float(b):.{digits}g}") for digits in range(4, 17))
+    return next((pair for pair in texts if pair[0] != pair[1]), (number(a), number(b)))
 
 
 def shape(array: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,12 +32,15 @@ def feedback(mark: Mark, stronger: bool = False) -> list[str]:
     if mark.is_right:
         return list(mark.facts)
     lines: list[str] = []
-    if mark.trouble:
-        lines += trouble_lines(mark.trouble, mark.part.signature, mark.trouble_case)
     if mark.explanations:
         lines += explanation_lines(mark)
+    if mark.trouble:
+        lines += trouble_lines(mark.trouble, mark.part.signature, mark.trouble_case)
     if mark.shown:
-        lines += shown_lines(mark.shown, mark)
+        example = shown_lines(mark.shown, mark)
+        lines += example
+        if mark.explanations and not any(line.startswith("  expected") for line in example):
+            lines += mark.facts[:1]  # too large to be printed: the first number that differs, then
     if not mark.explanations:
         lines += mark.facts
         if mark.follows_from:
@@ -73,6 +77,8 @@ def trouble_lines(trouble: Trouble, signature: str, case: Case | None) -> list[s
     if trouble.kind == "missing":
         near = f" There is {trouble.message}: is that a typing error?" if trouble.message else ""
         return [f"There is no function {name} in the file.{near}"]
+    if trouble.kind == "no function":
+        return [f"{name} is no function here but of type {trouble.message}: the name is used again further down."]
     if trouble.kind == "signature":
         return [f"It is called as {signature}, but yours is {trouble.message}."]
     kind, _, _ = trouble.message.partition(":")
@@ -88,6 +94,8 @@ def trouble_lines(trouble: Trouble, signature: str, case: Case | None) -> list[s
 
 def advice(kind: str, trouble: Trouble) -> list[str]:
     told = [ADVICE[kind]] if kind in ADVICE else []
+    if "null bytes" in trouble.message or "codec can't decode" in trouble.message:
+        told.append("Save the file as UTF-8.")
     if ".T" in trouble.source and any(len(size) > 2 for size in trouble.shapes.values()):
         told.append("(.T turns all axes round. To exchange only the last two: swapaxes(-1, -2), or .mT.)")
     return told
@@ -125,7 +133,7 @@ def value_lines(name: str, value: Any) -> list[str]:
     if array is None:
         return [f"  {name} = {value}"]
     head = f"  {name} = "
-    text = np.array2string(array, precision=3, suppress_small=True, separator=", ", prefix=head)
+    text = np.array2string(array, precision=4, suppress_small=True, separator=", ", prefix=head)
     return (head + text).split("\n")
 
 
@@ -140,7 +148,10 @@ def numbers_in(value: Any) -> float:
 
 
 def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    """With a capital and a full stop; but a name in code, such as d_model or eps, stays as it is."""
+    first = text.partition(" ")[0]
+    start = text[:1] if re.search(r"[_\d(]", first) or first == "eps" else text[:1].upper()
+    return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def file_trouble(trouble: Trouble) -> list[str]:

@@ -7,6 +7,7 @@ They take arrays or tensors and give back what they were given.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -19,11 +20,17 @@ from cutaway.learn.values import as_tensors, is_tensor, pack, unpack
 
 
 def given(reference: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(reference)
-    def function(*arguments: Any) -> Any:
-        result = reference(*unpack(pack(arguments)))  # tensors become arrays on the way
-        return as_tensors(result) if any(map(holds_tensors, arguments)) else result
+    signature = inspect.signature(reference)
+    known = signature.replace(parameters=[p for p in signature.parameters.values() if p.name != "wrong"])
 
+    @wraps(reference)
+    def function(*arguments: Any, **named: Any) -> Any:
+        bound = known.bind(*arguments, **named)
+        bound.apply_defaults()
+        result = reference(*unpack(pack(list(bound.args))))  # tensors become arrays on the way
+        return as_tensors(result) if any(map(holds_tensors, bound.args)) else result
+
+    function.__signature__ = known  # type: ignore[attr-defined]
     return function
 
 

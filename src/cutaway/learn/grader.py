@@ -76,11 +76,13 @@ def grade_file(exercise: Exercise, path: Path) -> Grade:
 
 def grade(exercise: Exercise, path: Path, outcomes: Outcomes) -> Grade:
     marks: list[Mark] = []
-    if outcomes.trouble is None:
+    if outcomes.parts:
         uses = calls_between([part.name for part in exercise.parts], path)
         for part in exercise.parts:
             used = [mark for mark in marks if mark.state == "wrong" and mark.part.name in uses.get(part.name, ())]
             marks.append(mark_part(part, outcomes.parts[part.name], used))
+    if outcomes.trouble and all(mark.trouble and mark.trouble.kind == "missing" for mark in marks):
+        marks = []  # Python did not come as far as any of them
     return Grade(exercise, path, tuple(marks), outcomes.library, outcomes.trouble, outcomes.printed)
 
 
@@ -105,7 +107,8 @@ def mark_part(part: Part, outcomes: Sequence[Outcome], used: Sequence[Mark] = ()
     return Mark(
         part,
         "wrong",
-        explanations=tuple(explain(part, outcomes, answers, known)),
+        # what a wrong part without a name does to those that use it could look like anything
+        explanations=tuple(explain(part, outcomes, answers, known)) if all(m.explanations for m in used) else (),
         facts=tuple(filter(None, facts)),
         shown=shown,
         trouble=outcomes[crashed].trouble if crashed is not None else None,
@@ -124,8 +127,8 @@ def explain(
     part: Part, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] = ()
 ) -> list[tuple[Mistake, ...]]:
     """The smallest sets of mistakes that give exactly what was seen. More than one set: they look alike."""
-    if outcomes[0].wavers:
-        return []
+    if outcomes[0].wavers or sum(o.trouble is not None for o in outcomes) > len(outcomes) / 2:
+        return []  # too little to go by
     for count, also in sizes_of_sets(known):
         found = {
             frozenset(m.name for m in mistakes): mistakes

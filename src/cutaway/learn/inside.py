@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import io
 import json
+import os
 import signal
 import sys
 import traceback
@@ -23,10 +24,12 @@ from typing import Any, TextIO
 
 from cutaway.learn.values import as_arrays, as_tensors, is_tensor, pack, unpack
 
-SECONDS_A_CALL = 1.0  # of computing, so that a busy machine is no reason to fail
-SECONDS_TO_IMPORT = 20.0
-MEMORY = 8 << 30
+A_CALL = (1.0, 3.0)  # seconds: of computing (a busy machine is no reason to fail), and by the clock
+TO_IMPORT = (5.0, 7.0)
+MEMORY = 6 << 30
+GIVEN = str(Path(__file__).with_name("given.py"))
 PRINTED = 2_000  # characters that are kept
+MESSAGE = 300  # characters of an error's message
 
 
 class OutOfTime(BaseException):
@@ -42,13 +45,14 @@ def main(file: str, request: str, told: str) -> None:
         with capture() as printed:
             module, trouble = load(Path(file), library)
         tell(out, {"library": library, "trouble": trouble, "printed": printed.kept()})
-        if module is None:
-            return
         for part in parts:
+            if module is None:
+                break
             tell(out, {"begins": part["name"]})
             with capture() as printed:
                 outcomes = try_part(module, part["name"], part["cases"], library)
             tell(out, {"name": part["name"], "outcomes": outcomes, "printed": printed.kept()})
+    os._exit(0)  # whatever threads the learner has left behind
 
 
 def tell(out: TextIO, record: dict[str, Any]) -> None:
@@ -57,18 +61,23 @@ def tell(out: TextIO, record: dict[str, Any]) -> None:
 
 
 def library_of(path: Path) -> str:
-    """Who imports torch is given tensors, who does not, arrays."""
-    with contextlib.suppress(SyntaxError, ValueError, OSError):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if any(name.partition(".")[0] == "torch" for name in names):
-                return "torch"
-    return "numpy"
+    """Who imports torch is given tensors, who does not, arrays. Of two that are imported, the one that is used more."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return "numpy"
+    origin: dict[str, str] = {}  # a name in the file -> the package that it comes from
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            origin |= {(a.asname or a.name).partition(".")[0]: a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin |= {a.asname or a.name: (node.module or "").partition(".")[0] for a in node.names}
+    used = [origin.get(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return "torch" if "torch" in origin.values() and used.count("torch") >= used.count("numpy") else "numpy"
 
 
 def load(path: Path, library: str) -> tuple[ModuleType | None, dict[str, Any] | None]:
-    """The learner's file as a module, or what went wrong."""
+    """The learner's file as a module, as far as Python came with it, and what went wrong."""
     sys.path.insert(0, str(path.parent))  # so that it can import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -78,20 +87,22 @@ def load(path: Path, library: str) -> tuple[ModuleType | None, dict[str, Any] | 
     try:
         if library == "torch":
             __import__("torch").set_num_threads(1)  # before the clock runs
-        with time_limit(SECONDS_TO_IMPORT):
+        with time_limit(*TO_IMPORT):
             spec.loader.exec_module(module)
     except SyntaxError as error:
         where = {"line": error.lineno or 0, "source": (error.text or "").strip()}
         return None, {"kind": "error", "message": f"{type(error).__name__}: {error.msg}", **where}
     except BaseException as error:
-        return None, trouble_of(error, path)
+        return module, trouble_of(error, path)
     return module, None
 
 
 def try_part(module: ModuleType, name: str, cases: list[Any], library: str) -> list[dict[str, Any]]:
     function = getattr(module, name, None)
     if not callable(function):
-        return [{"trouble": {"kind": "missing", "message": near_name(module, name)}}]
+        what = type(function).__name__
+        trouble = {"kind": "missing", "message": near_name(module, name)}
+        return [{"trouble": trouble if function is None else {"kind": "no function", "message": what}}]
     outcomes = []
     for packed in cases:
         outcomes.append(try_case(module, function, packed, library))
@@ -115,7 +126,7 @@ def try_case(module: ModuleType, function: Any, packed: Any, library: str) -> di
     except ValueError:
         pass  # something compiled, that does not say what it takes
     try:
-        with time_limit(SECONDS_A_CALL):
+        with time_limit(*A_CALL):
             value = pack(function(*arguments))
     except BaseException as error:
         return {"trouble": trouble_of(error, Path(module.__file__ or ""))}
@@ -125,20 +136,34 @@ def try_case(module: ModuleType, function: Any, packed: Any, library: str) -> di
 
 def trouble_of(error: BaseException, path: Path) -> dict[str, Any]:
     """What happened, and on which line of the learner's file."""
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    kind = "error"
+    kind, message = "error", message_of(error)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    files = [Path(frame.f_code.co_filename) for frame, _ in frames]
     if isinstance(error, OutOfTime):
         kind, message = "slow", "it does not come to an end"
-    elif isinstance(error, NotImplementedError):
+    elif isinstance(error, NotImplementedError) and files[-1] == path:
         kind = "to do"
-    trouble: dict[str, Any] = {"kind": kind, "message": message[:500]}
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+    elif isinstance(error, NotImplementedError):
+        message += f" (in {files[-1].name}, which is not finished)"
+    inner = next((f.f_locals["reference"].__name__ for f, _ in frames if f.f_code.co_filename == GIVEN), "")
+    trouble: dict[str, Any] = {"kind": kind, "message": message + (f" (inside {inner})" if inner else "")}
+    for frame, line in reversed(frames):
         if Path(frame.f_code.co_filename) == path:
             source = path.read_text(encoding="utf-8", errors="replace").splitlines()
             trouble |= {"line": line, "source": source[line - 1].strip() if line <= len(source) else ""}
             trouble["shapes"] = shapes_in(frame.f_locals) if kind == "error" else {}
             break
     return trouble
+
+
+def message_of(error: BaseException) -> str:
+    """Its kind and its first words; an exception of the learner's own may fail to say any."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    text = text if len(text) <= MESSAGE else text[:MESSAGE] + " ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shapes_in(names: dict[str, Any]) -> dict[str, list[int]]:
@@ -184,8 +209,8 @@ def capture() -> Iterator[Bounded]:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Stop Python code that computes for longer. (Windows has no such clock; there the parent stops the process.)"""
+def time_limit(computing: float, clock: float) -> Iterator[None]:
+    """Stop Python code that takes longer. (Windows has no such signals; there the parent stops the process.)"""
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -193,13 +218,16 @@ def time_limit(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise OutOfTime
 
-    signal.signal(signal.SIGVTALRM, stop)
+    signal.signal(signal.SIGPROF, stop)
+    signal.signal(signal.SIGALRM, stop)
     # again and again, for code that catches everything
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
+    signal.setitimer(signal.ITIMER_PROF, computing, 0.1)
+    signal.setitimer(signal.ITIMER_REAL, clock, 0.1)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def limit_resources() -> None:

@@ -7,8 +7,10 @@ What happens inside that process is in inside.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,7 @@ SECONDS_TO_IMPORT = 60.0  # torch on a slow disk
 class Trouble:
     """Why there is no answer."""
 
-    kind: str  # "missing", "to do", "signature", "error", "slow", "died"
+    kind: str  # "missing", "no function", "signature", "to do", "error", "slow", "died", "skipped"
     message: str = ""
     line: int = 0  # of the learner's file; 0: unknown
     source: str = ""  # that line
@@ -68,14 +70,23 @@ def run_file(path: Path, parts: Sequence[Part], seconds: float = SECONDS) -> Out
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=path.resolve().parent,
+            start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         )
         try:
             ended = wait(process, told, seconds)
         finally:
-            process.kill()
-            process.wait()
+            end(process)
         return read_outcomes(told, parts, ended)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """The process, and whatever it has started."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
 
 
 def wait(process: subprocess.Popen[bytes], told: Path, seconds: float) -> bool:
@@ -102,18 +113,24 @@ def read_outcomes(told: Path, parts: Sequence[Part], ended: bool) -> Outcomes:
         running = record.get("begins", "")
         if "name" in record:
             outcomes[record["name"]] = [to_outcome(o) for o in record["outcomes"]]
-    why = "it does not come to an end" if not ended else "it ended Python itself, or took too much memory"
     trouble = to_trouble(about_file.get("trouble"))
     if not records:
-        trouble = Trouble("slow" if not ended else "died", f"importing the file: {why}")
-    elif trouble is None:
-        for part in parts:
-            if part.name not in outcomes:
-                kind = ("slow" if not ended else "died") if part.name == running else "skipped"
-                message = why if kind != "skipped" else f"not tried: {running} does not come to an end"
-                outcomes[part.name] = [Outcome(trouble=Trouble(kind, message))]
+        trouble = Trouble("died" if ended else "slow", f"importing the file: {THE_END if ended else ENDLESS}")
+    elif trouble is None or outcomes:
+        outcomes = {part.name: outcomes.get(part.name) or [untried(part.name, running, ended)] for part in parts}
     printed = "".join(record.get("printed", "") for record in records)
     return Outcomes(about_file.get("library", "numpy"), outcomes, trouble, printed)
+
+
+ENDLESS, THE_END = "it does not come to an end", "it ended Python itself, or took too much memory"
+
+
+def untried(part: str, running: str, ended: bool) -> Outcome:
+    """Of a part that nothing was told about: it is the one at which it all ended, or comes after it."""
+    if part == running:
+        return Outcome(trouble=Trouble("died", THE_END) if ended else Trouble("slow", ENDLESS))
+    why = "ended Python" if ended else "left no time"
+    return Outcome(trouble=Trouble("skipped", f"not tried: {running} {why}"))
 
 
 def to_outcome(record: dict[str, Any]) -> Outcome:

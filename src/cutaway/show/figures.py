@@ -58,7 +58,7 @@ def attention_heatmap(
     rows, columns = trace.axes(kind)
     figure = new_figure(1.8 + 0.46 * len(columns), 1.5 + 0.36 * len(rows))
     axes = figure.add_subplot()
-    image = _draw_weights(axes, trace.weights(kind, layer)[head], rows, columns)
+    image = draw_weights(axes, trace.weights(kind, layer)[head], rows, columns)
     for row, column in gold:
         _frame(axes, row, column)
     axes.set_title(f"{TITLES[kind].split(':')[0]}, layer {layer}, head {head}", loc="left")
@@ -75,7 +75,7 @@ def attention_grid(trace: Trace, kind: str = "cross") -> Any:
     grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     for layer in range(layers):
         for head in range(heads):
-            image = _draw_weights(grid[layer][head], trace.weights(kind, layer)[head], rows, columns, size=7)
+            image = draw_weights(grid[layer][head], trace.weights(kind, layer)[head], rows, columns, size=7)
             grid[layer][head].set_title(f"layer {layer}, head {head}", loc="left", fontsize=8)
     figure.suptitle(TITLES[kind], x=0.01, ha="left", fontsize=11)
     figure.colorbar(image, ax=grid, label="weight", fraction=0.015, pad=0.01)
@@ -145,7 +145,7 @@ def positional_encodings(table: NDArray[np.floating], shown: int = 64) -> Any:
     return figure
 
 
-def _draw_weights(
+def draw_weights(
     axes: Any, weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], size: int = 9
 ) -> Any:
     image = axes.imshow(weights_QK, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")

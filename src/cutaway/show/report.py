@@ -38,6 +38,12 @@ class Report:
         head = "<tr><th></th><th>source</th><th>translation</th><th>reference, where it differs</th></tr>"
         self.parts.append(f'<div class="wide"><table>{head}{body}</table></div>')
 
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Any table; a row may be shorter than the head."""
+        lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+        self.parts.append(f'<div class="wide"><table>{"".join(lines)}</table></div>')
+
     def figure(self, png: Path, caption: str) -> None:
         data = base64.b64encode(png.read_bytes()).decode()
         self.parts.append(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
+from torch import nn
 
 from cutaway.config import Config
 from cutaway.data.batching import BatchStream, plain_batches
@@ -28,14 +29,19 @@ MAY_CHANGE |= {"train.keep", "train.snapshots", "data.root"}
 
 
 def begin(
-    config: Config, run: RunFolder, observers: Iterable[Observer] = (), prepared: PreparedData | None = None
+    config: Config,
+    run: RunFolder,
+    observers: Iterable[Observer] = (),
+    prepared: PreparedData | None = None,
+    surgery: Callable[[nn.Module], None] | None = None,
 ) -> Training:
     """Start a new run: train the tokenizer, build the model, write config.json and tokenizer.json.
 
-    `prepared` is what `prepare(config.data)` gave, if that has been done already.
+    `prepared` is what `prepare(config.data)` gave, if that has been done already. `surgery` may change the built model
+    in place, before the optimizer is given its parameters; config.json knows nothing of it.
     """
     prepared = prepared or prepare(config.data, config.model.task)
-    training = assemble(config, run, prepared, observers)
+    training = assemble(config, run, prepared, observers, surgery)
     start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
 
@@ -53,12 +59,20 @@ def resume(
     return training
 
 
-def assemble(config: Config, run: RunFolder, prepared: PreparedData, observers: Iterable[Observer]) -> Training:
+def assemble(
+    config: Config,
+    run: RunFolder,
+    prepared: PreparedData,
+    observers: Iterable[Observer],
+    surgery: Callable[[nn.Module], None] | None = None,
+) -> Training:
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
     config = with_sizes(config, tokenizer, prepared.labels)
     task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
     model = build_model(config.model).to(choose_device(config.train.device))
+    if surgery:
+        surgery(model)
     trainer = Trainer(
         model=model,
         objective=OBJECTIVES[task],

@@ -24,6 +24,8 @@ EDITS = {
         "numpy": [("x = x - x.max(axis=-1, keepdims=True)", "pass")],
         "torch": [("torch.exp(x - x.amax(dim=-1, keepdim=True))", "x.exp()")],
         "loops": [("np.e ** (value - largest)", "np.exp(value)")],
+        "numpy, the minimum": [("x.max(axis=-1, keepdims=True)", "x.min(axis=-1, keepdims=True)")],
+        "torch, the mean": [("x.amax(dim=-1, keepdim=True)", "x.mean(dim=-1, keepdim=True)")],
     },
     ("softmax", "not-normalised"): {
         "numpy": [(DIVIDE_BY_SUM, "powers")],
@@ -32,6 +34,26 @@ EDITS = {
     ("softmax", "log-softmax"): {
         "numpy": [(DIVIDE_BY_SUM, "x - np.log(powers.sum(axis=-1, keepdims=True))")],
         "torch": [("powers / powers.sum(dim=-1, keepdim=True)", "torch.log_softmax(x, -1)")],
+    },
+    ("softmax", "one-maximum"): {
+        "numpy": [("x.max(axis=-1, keepdims=True)", "x.max()")],
+        "torch": [("x.amax(dim=-1, keepdim=True)", "torch.max(x)")],
+        "loops": [("largest = max(x[row])", "largest = x.max()")],
+    },
+    ("softmax", "no-powers"): {
+        "numpy": [("powers = np.exp(x)", "powers = x")],
+        "torch": [("torch.exp(x - x.amax(dim=-1, keepdim=True))", "x")],
+        "loops": [("np.e ** (value - largest)", "value")],
+    },
+    ("softmax", "minus"): {
+        "numpy": [("def softmax(x):\n", "def softmax(x):\n    x = -x\n")],
+        "torch": [("x - x.amax(dim=-1, keepdim=True)", "x.amax(dim=-1, keepdim=True) - x")],
+        "loops": [("np.e ** (value - largest)", "np.exp(largest - value)")],
+    },
+    ("causal_mask", "only-itself"): {
+        "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.eye(n, dtype=bool)")],
+        "torch": [("<=", "==")],
+        "loops": [("if j <= i:", "if j == i:")],
     },
     ("causal_mask", "mask-inverted"): {
         "numpy": [("np.tril(np.ones((n, n), dtype=bool))", "np.triu(np.ones((n, n)), k=1)")],
@@ -86,6 +108,8 @@ EDITS = {
     ("attention", "softmax-axis"): {
         "numpy": [("softmax(scores)", "softmax(scores.swapaxes(-1, -2)).swapaxes(-1, -2)")],
         "torch": [("softmax(scores)", "torch.softmax(scores, dim=-2)")],
+        # hidden scores are added to, so that a key that nobody sees still has scores that differ
+        "loops": [("softmax(scores)", "softmax(scores.swapaxes(-1, -2)).swapaxes(-1, -2)")],
     },
     ("attention", "softmax-over-everything"): {
         "numpy": [("softmax(scores)", "softmax(scores.reshape(-1)).reshape(scores.shape)")],
@@ -151,6 +175,18 @@ EDITS = {
         "numpy": [("return weights @ v, weights", "return weights @ v, scores"), ("-np.inf", "-1e9")],
         "torch": [("weights, v), weights", "weights, v), scores"), ('float("-inf")', "-1e9")],
     },
+    ("attention", "softmax-twice"): {
+        "numpy": [("return weights @ v, weights", "weights = softmax(weights)\n    return weights @ v, weights")],
+        "torch": [("weights = softmax(scores)", "weights = softmax(torch.softmax(scores, -1))")],
+    },
+    ("attention", "returned-in-other-order"): {
+        "numpy": [("return weights @ v, weights", "return weights, weights @ v")],
+        "loops": [('return np.einsum("...qk,...kv->...qv", weights, v), weights', "return weights, weights @ v")],
+    },
+    ("attention", "only-output"): {
+        "numpy": [("return weights @ v, weights", "return weights @ v")],
+        "torch": [("weights, v), weights", "weights, v)")],
+    },
 }
 
 # Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
@@ -158,7 +194,7 @@ UNLISTED = [
     ("softmax", "numpy", [("np.exp(x)", "2.0**x")]),
     ("softmax", "numpy", [("powers / powers.sum", "powers / powers.mean")]),
     ("softmax", "torch", [("powers / powers.sum(dim=-1, keepdim=True)", "torch.relu(x) / 3")]),
-    ("causal_mask", "numpy", [("np.tril(np.ones((n, n), dtype=bool))", "np.eye(n, dtype=bool)")]),
+    ("causal_mask", "numpy", [("np.tril(np.ones((n, n), dtype=bool))", "np.fliplr(np.tri(n, dtype=bool))")]),
     ("causal_mask", "loops", [("j <= i", "j <= i and j >= i - 1")]),
     (
         "causal_mask",
@@ -172,4 +208,9 @@ UNLISTED = [
     ("attention", "torch", [("weights, v), weights", "weights, v) + v.mean(), weights")]),
     ("attention", "loops", [("for e in range(d_k)", "for e in range(d_k - 1)")]),
     ("attention", "numpy", [("np.where(mask, scores, -np.inf)", "np.full(scores.shape, np.nan)")]),
+    # masks of more than two axes, and masks that are not the same for all queries
+    ("attention", "numpy", [("if mask is not None:", "if mask is not None and mask.ndim == 2:")]),
+    ("attention", "torch", [("masked_fill(~mask", "masked_fill(~mask.any(-2, keepdim=True)")]),
+    ("attention", "numpy", [("np.where(mask, scores", "np.where(mask.any(-2, keepdims=True), scores")]),
+    ("attention", "torch", [("masked_fill(~mask", "masked_fill(~(mask[0] if mask.ndim == 4 else mask)")]),
 ]

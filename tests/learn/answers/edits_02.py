@@ -103,7 +103,18 @@ EDITS = {
     # matrices, and what they are multiplied with
     ("multi_head_attention", "matrices-transposed"): {
         "numpy": [(f'weights["{name}"]', f'weights["{name}"].T') for name in ("query", "key", "value", "output")],
+        "torch": [
+            ("(weights[name].view", "(weights[name].T.reshape"),
+            ('weights["output"].view', 'weights["output"].T.reshape'),
+        ],
+    },
+    ("multi_head_attention", "inputs-transposed"): {
+        "numpy": [(f'weights["{name}"]', f'weights["{name}"].T') for name in ("query", "key", "value")],
         "torch": [("(weights[name].view", "(weights[name].T.reshape")],
+        "loops": [(f'weights["{name}"][:', f'weights["{name}"].T[:') for name in ("query", "key", "value")],
+    },
+    ("multi_head_attention", "output-transposed"): {
+        "numpy": [('weights["output"]', 'weights["output"].T')],
         "loops": [('weights["output"]', 'weights["output"].T')],
     },
     ("multi_head_attention", "memory-ignored"): {
@@ -133,6 +144,16 @@ EDITS = {
     ("multi_head_attention", "k-v-matrices-exchanged"): {
         "torch": [('("query", "key", "value")', '("query", "value", "key")')],
         "loops": [('weights["key"]', 'weights["VALUE"]'), ('weights["value"]', 'weights["key"]'), ("VALUE", "value")],
+        "numpy": [("attention(q, k, v, mask)", "attention(q, v, k, mask)")],
+    },
+    ("multi_head_attention", "value-matrix-for-keys"): {
+        "numpy": [('memory @ weights["key"]', 'memory @ weights["value"]')],
+        "torch": [('einsum("bhqe,bhke->bhqk", q, k)', 'einsum("bhqe,bhke->bhqk", q, v)')],
+        "loops": [("queries[i] @ keys[j]", "queries[i] @ values[j]")],
+    },
+    ("multi_head_attention", "queries-as-keys"): {
+        "numpy": [("attention(q, k, v, mask)", "attention(q, q, v, mask)")],
+        "torch": [('einsum("bhqe,bhke->bhqk", q, k)', "matmul(q, q.mT)")],
     },
     ("multi_head_attention", "query-matrix-again"): {
         "numpy": [('weights["key"]', 'weights["query"]')],
@@ -159,6 +180,14 @@ EDITS = {
         "numpy": [('merge_heads(heads) @ weights["output"]', "merge_heads(heads)")],
         "torch": [(OUTPUT_TORCH, "merge_heads(heads)")],
         "loops": [('return result @ weights["output"]', "return result")],
+    },
+    ("multi_head_attention", "residual-inside"): {
+        "numpy": [('@ weights["output"]', '@ weights["output"] + x')],
+        "torch": [("return " + OUTPUT_TORCH, "return x + " + OUTPUT_TORCH)],
+    },
+    ("multi_head_attention", "weights-returned"): {
+        "numpy": [("heads, _ =", "heads, shares ="), ('@ weights["output"]', '@ weights["output"], shares')],
+        "torch": [("return " + OUTPUT_TORCH, f"return {OUTPUT_TORCH}, {SOFTMAX_TORCH}")],
     },
     # heads, inside multi-head attention
     ("multi_head_attention", "one-head"): {
@@ -369,7 +398,9 @@ UNLISTED = [
     ("merge_heads", "torch", [(CAT, CAT + ".mT")]),
     ("merge_heads", "torch", [(CAT, "x.amax(dim=1)")]),
     ("merge_heads", "loops", [("x[:, h] for h", "x[:, h - h % 2] for h")]),
-    ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["output"] + x')]),
+    ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["output"] + memory.mean()')]),
+    ("multi_head_attention", "numpy", [('x @ weights["query"]', 'x @ weights["key"]')]),
+    ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["output"] / n_heads')]),
     (
         "multi_head_attention",
         "numpy",

@@ -94,6 +94,27 @@ EDITS = {
         "numpy": [("np.sin(angle)", "np.sin(np.deg2rad(angle))"), ("np.cos(angle)", "np.cos(np.deg2rad(angle))")],
         "loops": [(ANGLE, f"math.radians({ANGLE})")],
     },
+    ("sinusoidal", "exponent-not-divided"): {
+        "numpy": in_sinusoidal("* speeds(d_model)", "1 / 10000.0 ** np.arange(0, width, 2)"),
+        "loops": [("10000 ** (2 * pair / d_model)", "10000 ** pair")],
+    },
+    ("sinusoidal", "speeds-reversed"): {
+        "numpy": [("* speeds(d_model)", "* speeds(d_model)[::-1]")],
+        "torch": [
+            (
+                "    hands = clocks(torch.arange(n_positions), d_model)",
+                "    hands = clocks(torch.arange(n_positions), d_model).flip(-1)",
+            )
+        ],
+        "loops": [("pair = column // 2", "pair = (d_model - 1 - column) // 2")],
+    },
+    ("sinusoidal", "full-turns"): {
+        "numpy": [
+            ("= np.sin(angle)", "= np.sin(2 * np.pi * angle)"),
+            ("= np.cos(angle)", "= np.cos(2 * np.pi * angle)"),
+        ],
+        "loops": [(ANGLE, f"2 * math.pi * {ANGLE}")],
+    },
     ("sinusoidal", "positions-from-1"): {
         "numpy": [("np.arange(n_positions)", "np.arange(1, n_positions + 1)")],
         "torch": [("torch.arange(n_positions)", "torch.arange(n_positions) + 1")],
@@ -126,6 +147,25 @@ EDITS = {
     ("embed", "scaled-by-vocabulary"): {
         "numpy": [("np.sqrt(d_model)", "np.sqrt(len(table))")],
         "torch": [("math.sqrt(d_model)", "math.sqrt(table.size(0))")],
+    },
+    ("embed", "scaled-by-length"): {
+        "numpy": [("np.sqrt(d_model)", "np.sqrt(n_words)")],
+        "loops": [("d_model**0.5", "len(ids[0]) ** 0.5")],
+    },
+    ("embed", "scale-at-positions"): {
+        "numpy": [(SUM, "table[ids] + np.sqrt(d_model) * sinusoidal(n_words, d_model)")],
+        "loops": [(SUM_LOOPS, "vector[d] + positions[place][d] * d_model**0.5")],
+    },
+    ("embed", "positions-concatenated"): {
+        "numpy": [
+            (SUM, "np.dstack([table[ids] * np.sqrt(d_model), [sinusoidal(n_words, d_model)] * len(ids)])"),
+        ],
+        "torch": [
+            (
+                SUM_TORCH,
+                "torch.cat([math.sqrt(d_model) * vectors, sinusoidal(n_words, d_model).expand_as(vectors)], -1)",
+            )
+        ],
     },
     ("embed", "no-positions"): {
         "numpy": [(" + sinusoidal(n_words, d_model)", "")],
@@ -164,6 +204,28 @@ EDITS = {
     ("shift_matrix", "k-ignored"): {
         "numpy": [("k * speeds(d_model)", "speeds(d_model)")],
         "torch": [("torch.tensor([k])", "torch.tensor([1])")],
+    },
+    ("shift_matrix", "k-sign-ignored"): {
+        "numpy": [("k * speeds(d_model)", "abs(k) * speeds(d_model)")],
+        "torch": [("torch.tensor([k])", "torch.tensor([k]).abs()")],
+        "loops": [("    table = np.array", "    k = abs(k)\n    table = np.array")],
+    },
+    ("shift_matrix", "speeds-reversed"): {
+        "numpy": [("k * speeds(d_model)", "k * speeds(d_model)[::-1]")],
+        "torch": [("clocks(torch.tensor([k]), d_model)[0]", "clocks(torch.tensor([k]), d_model)[0].flip(0)")],
+    },
+    ("shift_matrix", "full-turns"): {
+        "numpy": [("k * speeds(d_model)", "2 * np.pi * k * speeds(d_model)")],
+        "torch": [("torch.tensor([k])", "torch.tensor([2 * math.pi * k])")],
+    },
+    ("shift_matrix", "exponent-not-divided"): {
+        "numpy": [("k * speeds(d_model)", "k / 10000.0 ** np.arange(0, d_model, 2)")],
+        "torch": [
+            (
+                "clocks(torch.tensor([k]), d_model)[0]",
+                "torch.exp(1j * k / 10000.0 ** torch.arange(d_model // 2))",
+            )
+        ],
     },
     ("shift_matrix", "halves"): {
         "numpy": [("slice(2 * i, 2 * i + 2)", "slice(i, None, d_model // 2)")],
@@ -273,6 +335,26 @@ EDITS = {
                 "    return x * hands.real + torch.view_as_real(pairs * 1j).flatten(-2) * hands.imag",
             ),
         ],
+    },
+    ("rotate", "halves-one-way"): {
+        "numpy": [("x[..., 0::2], x[..., 1::2]", "np.split(x, 2, axis=-1)")],
+        "torch": [("x.size(-1))).flatten(-2)", "x.size(-1))).mT.flatten(-2)")],
+        "loops": [
+            ("result[(*place, 2 * i)]", "result[(*place, i)]"),
+            ("result[(*place, 2 * i + 1)]", "result[(*place, i + width // 2)]"),
+        ],
+    },
+    ("rotate", "speeds-reversed"): {
+        "numpy": [("* speeds(x.shape[-1])", "* speeds(x.shape[-1])[::-1]")],
+        "loops": [("(-2 * i / width)", "(2 * (i + 1) / width - 1)")],
+    },
+    ("rotate", "exponent-not-divided"): {
+        "numpy": [("* speeds(x.shape[-1])", "/ 10000.0 ** np.arange(0, x.shape[-1], 2)")],
+        "loops": [("10000 ** (-2 * i / width)", "10000.0 ** (-2 * i)")],
+    },
+    ("rotate", "full-turns"): {
+        "numpy": [("angle = positions[:, None]", "angle = 2 * np.pi * positions[:, None]")],
+        "loops": [(ROPE_ANGLE, f"math.tau * {ROPE_ANGLE}")],
     },
     ("rotate", "turned-back"): {
         "numpy": [(FIRST, FIRST.replace("-", "+")), (SECOND, "turned[..., 1::2] = b * cos - a * sin")],
@@ -387,6 +469,9 @@ OWN_TABLES = {
     "exponent-sign": {"angle": "pos * 10000 ** (2 * i / d)"},
     "base": {"angle": "pos / 1000 ** (2 * i / d)"},
     "frequency-forgotten": {"angle": "pos + 0.0 * i"},
+    "exponent-not-divided": {"angle": "pos / 10000.0 ** (2 * i)"},
+    "speeds-reversed": {"angle": "pos / 10000 ** (2 * (d // 2 - 1 - i) / d)"},
+    "full-turns": {"angle": "2 * np.pi * pos / 10000 ** (2 * i / d)"},
     "degrees": {"angle": "np.deg2rad(pos / 10000 ** (2 * i / d))"},
     "positions-from-1": {"angle": "(pos + 1) / 10000 ** (2 * i / d)"},
     "sines-only": {"table": "stack([np.sin(angle), 0 * angle], -1)"},
@@ -396,22 +481,23 @@ for name, change in OWN_TABLES.items():
 
 # Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
 UNLISTED = [
-    (
-        "sinusoidal",
-        "numpy",
-        [("= np.sin(angle)", "= np.sin(2 * np.pi * angle)"), ("= np.cos(angle)", "= np.cos(2 * np.pi * angle)")],
-    ),
+    # an exponent and a base that are both wrong, and what is a third of a pair of other mistakes
+    ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (pair / d_model)")]),
+    ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "10000 ** (-pair / d_model)")]),
+    ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (2 * column / d_model)")]),
+    ("embed", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (pair / d_model)")]),
+    ("embed", "numpy", [("sinusoidal(n_words, d_model)", "sinusoidal(n_words, d_model) / 2")]),
     ("sinusoidal", "numpy", [(EVEN_SIN, "table[:, 0::2] = np.cos(angle)")]),
-    ("sinusoidal", "torch", [("return " + STACKED, "return " + STACKED + ".flip(-1)")]),
+    ("sinusoidal", "torch", [("return " + STACKED, "return " + STACKED + ".roll(1, dims=-1)")]),
     ("sinusoidal", "loops", [("math.sin(angle) if", "math.tan(angle) if")]),
     ("sinusoidal", "loops", [("range(n_positions)", "reversed(range(n_positions))")]),
     ("embed", "numpy", [("return table[ids]", "return table[ids.T].swapaxes(0, 1)[:, ::-1]")]),
-    ("embed", "numpy", [("np.sqrt(d_model)", "np.sqrt(n_words)")]),
+    ("embed", "numpy", [("np.sqrt(d_model)", "np.log(d_model)")]),
     ("embed", "torch", [("vectors + sinusoidal", "vectors - sinusoidal")]),
     ("embed", "loops", [("table[ids[text, place]]", "table[ids[text, place] - 1]")]),
     ("shift_matrix", "numpy", [(BLOCK, "[[np.cos(angle), 0], [0, np.cos(angle)]]")]),
     ("shift_matrix", "numpy", [("np.zeros((d_model, d_model))", "np.ones((d_model, d_model))")]),
-    ("shift_matrix", "numpy", [("k * speeds(d_model)", "k * speeds(d_model)[::-1]")]),
+    ("shift_matrix", "numpy", [("k * speeds(d_model)", "(k + 1) * speeds(d_model)")]),
     ("shift_matrix", "torch", [("return torch.block_diag(*blocks)", "return torch.stack(blocks)")]),
     ("rotate", "numpy", [(SECOND, "turned[..., 1::2] = a * sin + b")]),
     ("rotate", "numpy", [("return turned", "return turned + x")]),

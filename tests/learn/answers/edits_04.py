@@ -51,6 +51,7 @@ EDITS = {
     },
     ("layer_norm", "norm-axis"): {
         "numpy": [("axis=-1", "axis=0"), ("axis=-1", "axis=0")],
+        "numpy, axis 1": [("axis=-1", "axis=1"), ("axis=-1", "axis=1")],
         "torch": [("dim=-1", "dim=-2"), ("dim=-1", "dim=-2")],
         "loops": [
             (
@@ -111,6 +112,19 @@ EDITS = {
         ],
         "loops": [("total if total > 0 else 0.0", "total * (1 + math.erf(total / 2**0.5)) / 2")],
     },
+    ("feed_forward", "silu"): {
+        "torch": [("torch.relu(", "torch.nn.functional.silu(")],
+        "loops": [("total if total > 0 else 0.0", "total / (1 + math.exp(-total))")],
+    },
+    ("feed_forward", "sigmoid-or-tanh"): {
+        "torch": [("torch.relu(", "torch.sigmoid(")],
+        "numpy": [("np.maximum(0, ", "np.tanh(")],
+        "loops": [("total if total > 0 else 0.0", "math.tanh(total)")],
+    },
+    ("feed_forward", "residual-inside"): {
+        "torch": [("return torch.einsum", "return x + torch.einsum")],
+        "numpy": [('return hidden @ weights["w2"] + weights["b2"]', 'return hidden @ weights["w2"] + weights["b2"] + x')],
+    },
     ("encoder_block", "no-residual-attention"): {
         "numpy": [("layer_norm(x + attended", "layer_norm(attended")],
         "loops": [(LOOP_ATTENDED, 'x = self_attention(x, weights["attention"], n_heads, mask)')],
@@ -138,6 +152,27 @@ EDITS = {
     ("encoder_block", "norm-inside"): {
         "torch": [("layer_norm(x + sub_layer(x)", "x + layer_norm(sub_layer(x)")],
         "numpy": [("layer_norm(x + attended", "x + layer_norm(attended"), ("layer_norm(x + thought", "x + layer_norm(thought")],
+    },
+    ("encoder_block", "norm-of-input-only"): {
+        "torch": [(TORCH_FRAME, 'layer_norm(x, norm["gain"], norm["bias"], eps=1e-5) + sub_layer(x)')],
+        "numpy": [
+            ('layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)', 'layer_norm(x, norm_1["gain"], norm_1["bias"], EPS) + attended'),
+            ('layer_norm(x + thought, norm_2["gain"], norm_2["bias"], EPS)', 'layer_norm(x, norm_2["gain"], norm_2["bias"], EPS) + thought'),
+        ],
+    },
+    ("encoder_block", "no-attention"): {
+        "numpy": [(ATTENTION_HALF, "")],
+        "torch": [(TORCH_FIRST, "")],
+        "loops": [(LOOP_ATTENDED, "")],
+    },
+    ("encoder_block", "no-feed-forward"): {
+        "numpy": [(FEED_FORWARD_HALF, "    return x\n")],
+        "torch": [(TORCH_SECOND, "return x")],
+        "loops": [(LOOP_THOUGHT, "")],
+    },
+    ("encoder_block", "one-head"): {
+        "numpy": [('weights["attention"], n_heads, mask)', 'weights["attention"], 1, mask)')],
+        "loops": [("    n_texts, n, d = x.shape", "    n_heads = 1\n    n_texts, n, d = x.shape")],
     },
     ("encoder_block", "one-norm"): {
         "numpy": [('x = layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)', "x = x + attended")],
@@ -226,7 +261,14 @@ EDITS = {
     ("encoder", "mask-ignored"): {
         "numpy": [("encoder_block(x, weights, n_heads, mask)", "encoder_block(x, weights, n_heads)")],
         "torch": [(TORCH_ENCODER, "return reduce(lambda x, weights: encoder_block(x, weights, n_heads), layers, x)")],
+    },
+    ("encoder", "mask-once"): {
+        "numpy": [(FOR_LAYERS, FOR_LAYERS.replace("    return x", "        mask = None\n    return x"))],
         "loops": [("        i += 1\n", "        i, mask = i + 1, None\n")],
+    },
+    ("encoder", "all-outputs"): {
+        "numpy": [(FOR_LAYERS, "    seen = []\n" + FOR_LAYERS.replace("    return x", "        seen.append(x)\n    return seen"))],
+        "torch": [(TORCH_ENCODER, "seen = [x]\n    for weights in layers:\n        seen += [encoder_block(seen[-1], weights, n_heads, mask)]\n    return torch.stack(seen)")],
     },
 }  # fmt: skip
 
@@ -239,14 +281,14 @@ UNLISTED = [
     ("layer_norm", "torch", [("centred.square()", "x.square()")]),
     ("layer_norm", "numpy", [("mean = x.mean(axis=-1, keepdims=True)", "mean = np.median(x, axis=-1, keepdims=True)")]),
     ("layer_norm", "loops", [("gain[d] * ", "(1 + gain[d]) * ")]),
-    ("feed_forward", "torch", [("torch.relu(", "torch.tanh(")]),
+    ("feed_forward", "torch", [("torch.relu(", "torch.sin(")]),
     ("feed_forward", "loops", [("else 0.0", "else 0.01 * total")]),
     ("feed_forward", "numpy", [("np.maximum(0, ", "np.minimum(0, ")]),
-    ("feed_forward", "torch", [("return torch.einsum", "return x + torch.einsum")]),
+    ("feed_forward", "torch", [("return torch.einsum", "return x - torch.einsum")]),
     ("feed_forward", "numpy", [('np.maximum(0, x @ weights["w1"] + weights["b1"])', 'np.maximum(0, x) @ weights["w1"] + weights["b1"]')]),
     ("encoder_block", "numpy", [("x + attended", "x + 2 * attended")]),
     ("encoder_block", "numpy", [("EPS = 1e-5", "EPS = 1.0")]),
-    ("encoder_block", "torch", [(TORCH_SECOND, "return x")]),
+    ("encoder_block", "torch", [(TORCH_SECOND, "return x - think(x)")]),
     ("encoder_block", "loops", [("weights[name][:, part]", "weights[name].T[:, part]")]),
     ("encoder_block", "loops", [("/ math.sqrt(e)", "/ math.sqrt(d)")]),
     ("encoder_block", "torch", [("x + sub_layer(x)", "x * sub_layer(x)")]),

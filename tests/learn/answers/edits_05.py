@@ -36,7 +36,7 @@ MEAN = "nll[real].sum() / real.sum()"
 TORCH_NLL = "nll = logits.logsumexp(dim=-1) - of_target"
 TORCH_P = "p = logits.softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)\n    "
 TORCH_MEAN = "(nll * weight).sum() / weight.sum()"
-LOOP_LOSS = "total -= math.log(powers[right] / sum(powers))"
+LOOP_LOSS = "total -= logits[b, t, right] - largest - math.log(sum(powers))"
 
 RATE = "d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)"
 TORCH_RATE = """    if step < warmup:
@@ -101,7 +101,12 @@ EDITS = {
     },
     ("padding_mask", "mask-flat"): {
         "numpy": [(REAL, "ids != pad")],
+        "torch": [(TORCH_REAL, "ids.ne(pad)")],
+    },
+    ("padding_mask", "mask-without-heads"): {
+        "numpy": [(REAL, "(ids != pad)[:, None]")],
         "torch": [(TORCH_REAL, "ids.ne(pad).unsqueeze(1)")],
+        "loops": [("[[[[i != pad for i in row]]] for row in ids]", "[[[i != pad for i in row]] for row in ids]")],
     },
     ("padding_mask", "mask-additive"): {
         "numpy": [(REAL, "np.where(ids != pad, 0.0, -1e9)[:, None, None, :]")],
@@ -125,6 +130,11 @@ EDITS = {
         "numpy": [(BOTH, "causal & (ids != pad)[:, None, :, None]")],
         "torch": [("padding_mask(ids, pad))", "padding_mask(ids, pad).mT)")],
         "loops": [("ids[b, j] != pad", "ids[b, i] != pad")],
+    },
+    ("decoder_mask", "padding-rows-too"): {
+        "numpy": [(BOTH, f"{BOTH} & (ids != pad)[:, None, :, None]")],
+        "torch": [("torch.logical_and(not_future, ", "torch.logical_and(not_future & padding_mask(ids, pad).mT, ")],
+        "loops": [(J_AND_REAL, "j <= i and pad not in (ids[b, i], ids[b, j])")],
     },
     ("decoder_mask", "padding-inverted"): {
         "numpy": [(BOTH, "causal & ~padding_mask(ids, pad)")],
@@ -199,6 +209,33 @@ EDITS = {
     ("decoder_block", "norm-inside"): {
         "torch": [("layer_norm(x + change,", "x + layer_norm(change,")],
         "numpy": [("layer_norm(x + seen", "x + layer_norm(seen"), ("layer_norm(x + found", "x + layer_norm(found"), ("layer_norm(x + thought", "x + layer_norm(thought")],
+    },
+    ("decoder_block", "norm-of-input-only"): {
+        "torch": [('layer_norm(x + change, norm["gain"], norm["bias"], 1e-5)', 'layer_norm(x, norm["gain"], norm["bias"], 1e-5) + change')],
+        "loops": [
+            (LOOP_SELF, 'a = norm(x, weights["norm_1"]) + attend(x, x, weights["self_attention"], n_heads, mask)'),
+            (LOOP_CROSS, 'b = norm(a, weights["norm_2"]) + attend(a, memory, weights["cross_attention"], n_heads, memory_mask)'),
+            (LOOP_THINK, 'norm(b, weights["norm_3"]) + think(b, weights["feed_forward"])'),
+        ],
+    },
+    ("decoder_block", "one-norm"): {
+        "numpy": [('return layer_norm(x + thought, norm_3["gain"], norm_3["bias"], EPS)', "return x + thought")],
+        "torch": [(TORCH_CROSS, '    x = x + attend("cross_attention", x, memory, memory_mask)\n')],
+        "loops": [(LOOP_THINK, 'b + think(b, weights["feed_forward"])')],
+    },
+    ("decoder_block", "no-self-attention"): {
+        "numpy": [(SELF_HALF, "")],
+        "torch": [('attend("self_attention", x, x, mask)', "0")],
+        "loops": [(LOOP_SELF, "a = x")],
+    },
+    ("decoder_block", "no-feed-forward"): {
+        "numpy": [('thought = feed_forward(x, weights["feed_forward"])', "thought = 0")],
+        "torch": [('return add_and_norm(x, feed_forward(x, weights["feed_forward"]), weights["norm_3"])', "return x")],
+        "loops": [(LOOP_THINK, "b")],
+    },
+    ("decoder_block", "self-mask-for-cross"): {
+        "numpy": [('weights["cross_attention"], n_heads, memory_mask)', 'weights["cross_attention"], n_heads, mask)')],
+        "torch": [("x, memory, memory_mask)", "x, memory, mask)")],
     },
     ("decoder_block", "same-norm"): {
         "numpy": [('norm_1, norm_2, norm_3 = weights["norm_1"], weights["norm_2"], weights["norm_3"]', 'norm_1 = norm_2 = norm_3 = weights["norm_1"]')],
@@ -326,6 +363,54 @@ EDITS = {
         "numpy": [("    return x @ embedding.T", "        return x @ embedding.T")],
         "torch": [("n_heads, mask, memory_mask)\n    return x", "n_heads, mask, memory_mask)\n        return x")],
     },
+    ("transformer", "decoder-without-last"): {
+        "numpy": [(LAYERS, 'for layer in weights["decoder"][:-1]:\n')],
+        "loops": [(LAYERS, 'for i in range(len(weights["decoder"]) - 1):\n        layer = weights["decoder"][i]\n')],
+    },
+    ("transformer", "decoder-reversed"): {
+        "numpy": [(LAYERS, 'for layer in weights["decoder"][::-1]:\n')],
+        "torch": [(LAYERS, 'for layer in reversed(weights["decoder"]):\n')],
+    },
+    ("transformer", "source-target-exchanged"): {
+        "numpy": [("def transformer(source, target_in,", "def transformer(target_in, source,")],
+        "torch": [("def transformer(source, target_in,", "def transformer(target_in, source,")],
+    },
+    ("transformer", "shifted-again"): {
+        "numpy": [("    embedding = weights", "    target_in = shift_right(target_in, pad)\n    embedding = weights")],
+        "torch": [("    memory = encode(", "    target_in = shift_right(target_in, 1)\n    memory = encode(")],
+        "loops": [("    table = weights[", "    target_in = shift_right(target_in, 0)\n    table = weights[")],
+    },
+    ("cross_entropy", "only-padding"): {
+        "numpy": [("real = target != pad", "real = target == pad")],
+        "torch": [("(target != pad)", "(target == pad)")],
+        "loops": [("if right == pad:", "if right != pad:")],
+    },
+    ("cross_entropy", "log-of-softmax"): {
+        "numpy": [(LOG_P, "p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)\n    log_p = np.log(p)")],
+        "torch": [(TORCH_NLL, f"{TORCH_P}nll = -p.log()")],
+    },
+    ("cross_entropy", "one-maximum"): {
+        "numpy": [("logits.max(axis=-1, keepdims=True)", "logits.max()")],
+        "numpy, of the softmax": [
+            ("logits.max(axis=-1, keepdims=True)", "np.max(logits)"),
+            (LOG_P, "p = np.exp(logits)\n    log_p = np.log(p / p.sum(axis=-1, keepdims=True))"),
+        ],
+        "torch": [("logits.logsumexp(dim=-1)", "((logits - logits.max()).exp().sum(-1).log() + logits.max())")],
+    },
+    ("cross_entropy", "perplexity"): {
+        "numpy": [(MEAN, f"np.exp({MEAN})")],
+        "torch": [(TORCH_MEAN, f"({TORCH_MEAN}).exp()")],
+    },
+    ("cross_entropy", "per-token"): {
+        "numpy": [(MEAN, "nll[real]")],
+        "torch": [("return " + TORCH_MEAN, "return nll * weight")],
+        "loops": [
+            ("total, count = 0.0, 0", "losses = np.zeros(target.shape)"),
+            ("            if right == pad:\n                continue\n", ""),
+            (LOOP_LOSS + "\n            count += 1", "losses[b, t] = math.log(sum(powers)) + largest - logits[b, t, right]"),
+            ("return total / count", "return losses"),
+        ],
+    },
     ("cross_entropy", "padding-counted"): {
         "numpy": [(MEAN, "nll.mean()")],
         "torch": [(TORCH_MEAN, "nll.mean()")],
@@ -350,7 +435,7 @@ EDITS = {
     },
     ("cross_entropy", "log-base"): {
         "numpy": [(MEAN, f"{MEAN} / np.log(2)")],
-        "loops": [("math.log(", "math.log10(")],
+        "loops": [("total / count", "total / count / math.log(10)")],
     },
     ("cross_entropy", "sign"): {
         "numpy": [("nll = -np.take", "nll = np.take")],
@@ -365,7 +450,7 @@ EDITS = {
     ("cross_entropy", "no-softmax"): {
         "torch": [(TORCH_NLL, "nll = -of_target.log()")],
         "numpy": [("    logits = logits - logits.max(axis=-1, keepdims=True)\n", ""), (LOG_P, "log_p = logits")],
-        "loops": [("math.log(powers[right] / sum(powers))", "math.log(logits[b, t, right])")],
+        "loops": [(LOOP_LOSS, "total -= math.log(logits[b, t, right])")],
     },
     ("cross_entropy", "softmax-twice"): {
         "torch": [("    of_target =", "    logits = torch.softmax(logits, dim=-1)\n    of_target =")],
@@ -387,6 +472,12 @@ EDITS = {
             (LOG_P, "p = np.exp(logits)\n    log_p = np.log(p / p.sum(axis=-1, keepdims=True))"),
         ],
         "torch": [("logits.logsumexp(dim=-1)", "logits.exp().sum(-1).log()")],
+        # what is subtracted is not the largest: it overflows only if logits are far apart
+        "numpy, the minimum": [("logits.max(", "logits.min(")],
+        "torch, the mean": [
+            ("    of_target =", "    logits = logits - logits.mean(-1, keepdim=True)\n    of_target ="),
+            (TORCH_NLL, "nll = logits.exp().sum(-1).log() - of_target"),
+        ],
     },
     ("learning_rate", "max"): {
         "numpy": [("min(", "max(")],
@@ -425,6 +516,14 @@ EDITS = {
         "numpy": [("    return d_model", "    step = step + 1\n    return d_model")],
         "loops": [("math.sqrt(step)", "math.sqrt(step + 1)"), ("climbing = step", "climbing = (step + 1)")],
     },
+    ("learning_rate", "step-minus-one"): {
+        "numpy": [("    return d_model", "    step = step - 1\n    return d_model")],
+        "torch": [("    if step < warmup:", "    step -= 1\n    if step < warmup:")],
+    },
+    ("learning_rate", "step-warmup-exchanged"): {
+        "numpy": [("def learning_rate(step, d_model, warmup)", "def learning_rate(warmup, d_model, step)")],
+        "loops": [("1 / math.sqrt(step)", "1 / math.sqrt(warmup)"), ("step / warmup / math.sqrt(warmup)", "warmup / step / math.sqrt(step)")],
+    },
 }  # fmt: skip
 
 # Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
@@ -436,21 +535,29 @@ UNLISTED = [
     ("padding_mask", "loops", [("i != pad for i in row", "i != pad for i in row[::-1]")]),
     ("padding_mask", "torch", [(".unsqueeze(1).unsqueeze(2)", ".unsqueeze(0).unsqueeze(0)")]),
     ("decoder_mask", "numpy", [(BOTH, "np.eye(n, dtype=bool) & padding_mask(ids, pad)")]),
+    # padding only at the end of a text, and a first column that is always seen
+    ("padding_mask", "numpy", [(REAL, "(np.cumsum((ids != pad)[:, ::-1], axis=1)[:, ::-1] > 0)[:, None, None, :]")]),
+    ("padding_mask", "torch", [(TORCH_REAL, "(torch.arange(ids.size(1)) < (ids != pad).sum(1, keepdim=True))[:, None, None]")]),
+    ("padding_mask", "loops", [("i != pad for i in row", "i != pad or j == 0 for j, i in enumerate(row)")]),
+    ("decoder_mask", "loops", [(J_AND_REAL, "j <= i and (j == 0 or ids[b, j] != pad)")]),
+    ("decoder_mask", "loops", [(J_AND_REAL, "j <= i and (ids[b, j:] != pad).any()")]),
     ("decoder_mask", "numpy", [(BOTH, "causal ^ padding_mask(ids, pad)")]),
     ("decoder_mask", "loops", [(J_AND_REAL, "j <= i and j >= i - 1 and ids[b, j] != pad")]),
     ("decoder_block", "numpy", [("EPS = 1e-5", "EPS = 0.5")]),
     ("decoder_block", "torch", [("x + change", "x - change")]),
     ("decoder_block", "loops", [("/ math.sqrt(len(part))", "")]),
     ("decoder_block", "loops", [("np.clip(x @ weights[\"w1\"] + weights[\"b1\"], 0, None)", "np.tanh(x @ weights[\"w1\"] + weights[\"b1\"])")]),
-    ("decoder_block", "numpy", [('thought = feed_forward(x, weights["feed_forward"])', "thought = 0")]),
+    ("decoder_block", "numpy", [('thought = feed_forward(x, weights["feed_forward"])', "thought = 1 / x")]),
     ("transformer", "numpy", [("return x @ embedding.T", "return x @ embedding.T / np.sqrt(embedding.shape[1])")]),
     ("transformer", "numpy", [("embed(target_in, embedding)", "embed(target_in[:, ::-1], embedding)")]),
     ("transformer", "torch", [('linear(x, weights["embedding"])', 'linear(x, weights["embedding"]).relu()')]),
     ("transformer", "loops", [("angle = t /", "angle = (t + 1) /")]),
     ("transformer", "loops", [("10000 ** (i / d)", "100 ** (i / d)")]),
     ("transformer", "numpy", [("encoder(embed(source, embedding)", "encoder(embed(source[::-1], embedding)")]),
-    ("transformer", "numpy", [(LAYERS, 'for layer in weights["decoder"][::-1]:\n')]),
-    ("cross_entropy", "numpy", [(MEAN, f"np.exp({MEAN})")]),
+    ("transformer", "numpy", [(LAYERS, 'for layer in weights["decoder"] * 2:\n')]),
+    ("cross_entropy", "numpy", [(MEAN, f"{MEAN} ** 2")]),
+    ("cross_entropy", "numpy", [(LOG_P, "log_p = np.log(np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True) + 1e-9)")]),
+    ("cross_entropy", "torch", [(TORCH_NLL, f"{TORCH_P}nll = -p.clamp(min=1e-9).log()")]),
     ("cross_entropy", "numpy", [(MEAN, "np.median(nll[real])")]),
     ("cross_entropy", "numpy", [(MEAN, f"0.9 * {MEAN} - 0.1 * log_p[real].mean()")]),
     ("cross_entropy", "torch", [(TORCH_NLL, f"{TORCH_P}nll = (1 - p) ** 2")]),
@@ -459,4 +566,9 @@ UNLISTED = [
     ("learning_rate", "numpy", [("min(step**-0.5, step * warmup**-1.5)", "(step**-0.5 + step * warmup**-1.5)")]),
     ("learning_rate", "torch", [(TORCH_RATE, "    return math.exp(-step / warmup) / math.sqrt(d_model)\n")]),
     ("learning_rate", "loops", [("math.sqrt(d_model)", "math.log(d_model)")]),
+    ("learning_rate", "numpy", [(RATE, f"round({RATE}, 3)")]),
+    ("learning_rate", "numpy", [(RATE, f"round({RATE}, 4)")]),
+    ("learning_rate", "loops", [("return sorted", "return 1.0002 * sorted")]),
+    ("learning_rate", "numpy", [(RATE, f"max(1e-3, {RATE})")]),
+    ("learning_rate", "numpy", [(RATE, f"min(0.3, {RATE})")]),
 ]  # fmt: skip

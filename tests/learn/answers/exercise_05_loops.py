@@ -92,7 +92,7 @@ def cross_entropy(logits, target, pad):
                 continue
             largest = max(logits[b, t])
             powers = [math.exp(z - largest) for z in logits[b, t]]
-            total -= math.log(powers[right] / sum(powers))
+            total -= logits[b, t, right] - largest - math.log(sum(powers))
             count += 1
     return total / count
 

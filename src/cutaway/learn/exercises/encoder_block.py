@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cutaway.learn.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
-from cutaway.learn.exercises.multi_head_attention import multi_head_attention
+from cutaway.learn.exercises.multi_head_attention import HEAD_MISTAKES, RESIDUAL_INSIDE, multi_head_attention
 from cutaway.learn.exercises.scaled_dot_product import Array
 
 Weights = dict[str, Any]
@@ -48,6 +49,7 @@ def axis_of(wrong: Wrong) -> int | tuple[int, ...] | None:
 NORM_AXES: dict[str, int | tuple[int, ...] | None] = {
     "norm-axis-before": -2,
     "norm-axis-0": 0,
+    "norm-axis-1": 1,
     "norm-last-two": (-2, -1),
     "norm-everything": None,
 }
@@ -95,7 +97,7 @@ LAYER_NORM_MISTAKES = (
         "mean and variance are taken over the wrong axis",
         "Each token is normed by itself. Compute the mean of one token's numbers afterwards (with gain 1 and bias 0).",
         "Only the last axis counts, however many there are in front: no other token and no other text may have a say.",
-        ways=("norm-axis-before", "norm-axis-0", "norm-last-two", "norm-everything"),
+        ways=("norm-axis-before", "norm-axis-0", "norm-axis-1", "norm-last-two", "norm-everything"),
     ),
     Mistake(
         "mean-kept",
@@ -134,7 +136,7 @@ LAYER_NORM_MISTAKES = (
 LAYER_NORM = Part(
     "layer_norm",
     ("x", "gain", "bias", "eps"),
-    ("normed",),
+    ("result",),
     layer_norm,
     # eps is large, so that it shows where it stands
     cases=(
@@ -157,6 +159,8 @@ def feed_forward(x: Array, weights: Weights, wrong: Wrong = RIGHT) -> Array:
     y = hidden @ weights["w2"]
     if "no-b2" not in wrong:
         y = y + weights["b2"]
+    if "residual-inside" in wrong:
+        return x + y
     return np.maximum(y, 0) if {"relu-at-the-end", "relu-only-at-the-end"} & wrong else y
 
 
@@ -167,6 +171,10 @@ def activation(x: Array, wrong: Wrong) -> Array:
         return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     if "gelu-tanh" in wrong:
         return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    if "tanh" in wrong:
+        return np.tanh(x)
+    if {"sigmoid", "silu"} & wrong:
+        return (x if "silu" in wrong else 1.0) / (1 + np.exp(-x))
     return np.maximum(x, 0)
 
 
@@ -209,6 +217,23 @@ FEED_FORWARD_MISTAKES = (
         "GELU came later, with BERT and GPT. Here it is ReLU.",
         ways=("gelu", "gelu-tanh"),
     ),
+    Mistake(
+        "silu",
+        "this is SiLU, also called Swish; the paper has max(0, ·)",
+        "What does your function make of a small negative number? It should make it 0.",
+        "SiLU came later; Llama has it, for one. Here it is ReLU.",
+    ),
+    Mistake(
+        "sigmoid-or-tanh",
+        "a sigmoid or a tanh stands where the paper has max(0, ·)",
+        "What does your function make of a large number? It should leave it as it is.",
+        "What is negative becomes 0, and the rest stays: that is ReLU.",
+        ways=("sigmoid", "tanh"),
+    ),
+    replace(
+        RESIDUAL_INSIDE,
+        stronger="The residual connection x + Sublayer(x) belongs to the block around it.",
+    ),
 )
 
 
@@ -220,7 +245,7 @@ def feed_forward_weights(d: int, f: int, seed: float) -> Weights:
 FEED_FORWARD = Part(
     "feed_forward",
     ("x", "weights"),
-    ("y",),
+    ("output",),
     feed_forward,
     cases=(
         Case("two tokens", (numbers(2, 2, seed=1), feed_forward_weights(2, 3, seed=2))),
@@ -242,7 +267,12 @@ def encoder_block(x: Array, weights: Weights, n_heads: int, mask: Array | None =
     norm_1, norm_2 = norms_of(weights, ("norm_1", "norm_2"), wrong)
     if IN_ANOTHER_ORDER & wrong:
         return block_in_another_order(x, attend, think, norm_1, norm_2, wrong)
-    middle = add_and_norm(x, attend, norm_1, wrong, residual="no-residual-attention" not in wrong)
+    if {"no-attention", "no-attention-normed"} & wrong:
+        middle = norm_1(x) if "no-attention-normed" in wrong else x
+    else:
+        middle = add_and_norm(x, attend, norm_1, wrong, residual="no-residual-attention" not in wrong)
+    if {"no-feed-forward", "no-feed-forward-normed"} & wrong:
+        return norm_2(middle) if "no-feed-forward-normed" in wrong else middle
     return add_and_norm(
         middle,
         think,
@@ -269,6 +299,8 @@ def add_and_norm(
         return start + sub_layer(norm(x))
     if "norm-inside" in wrong:
         return start + norm(sub_layer(x))
+    if "norm-of-input-only" in wrong:
+        return norm(start) + sub_layer(x)
     return norm(start + sub_layer(x))
 
 
@@ -346,10 +378,23 @@ SAME_NORM = Mistake(
     "Each norm of a block has weights of its own.",
     ways=("always-first-norm", "always-last-norm"),
 )
+NORM_OF_INPUT_ONLY = Mistake(
+    "norm-of-input-only",
+    "the norm takes x alone, and then the sub-layer's output is added; the paper norms the sum",
+    "Where are the brackets in LayerNorm(x + Sublayer(x))?",
+    "First the sub-layer, then add, then norm the sum.",
+)
+NO_FEED_FORWARD = Mistake(
+    "no-feed-forward",
+    "there is no feed-forward network",
+    "Which entries of the weights does your code never read?",
+    "After the attention, with its norm, comes another sub-layer, with a norm of its own.",
+    ways=("no-feed-forward", "no-feed-forward-normed"),
+)
 MASK_IGNORED = Mistake(
     "mask-ignored",
     "the mask is not used",
-    "Without a mask your answer is right. Where does the mask go?",
+    "What does your code do with the argument mask?",
     "Attention has to be given the mask. Follow it through your functions: somewhere it is not handed on.",
 )
 
@@ -364,6 +409,20 @@ ENCODER_BLOCK_MISTAKES = (
     NO_RESIDUAL,
     PRE_NORM,
     NORM_INSIDE,
+    NORM_OF_INPUT_ONLY,
+    Mistake(
+        "no-attention",
+        "there is no attention",
+        "Which entries of the weights does your code never read?",
+        "The block begins with self-attention: x looks at x. Its residual connection and its norm come right after it.",
+        ways=("no-attention", "no-attention-normed"),
+    ),
+    NO_FEED_FORWARD,
+    replace(
+        next(m for m in HEAD_MISTAKES if m.name == "one-head"),
+        stronger="The attention is told how many heads it has. What do you tell it?",
+        ways=("one-head",),
+    ),
     Mistake(
         "one-norm",
         "one of the two norms is missing",
@@ -441,7 +500,7 @@ PADDING = np.array([[True, True, True, False], [True, True, False, False]])[:, N
 ENCODER_BLOCK = Part(
     "encoder_block",
     ("x", "weights", "n_heads", "mask"),
-    ("y",),
+    ("output",),
     encoder_block,
     cases=(
         Case("two texts of two tokens", (numbers(2, 2, 4, seed=1), block_weights(4, 3, seed=1), 2, None)),
@@ -454,7 +513,7 @@ ENCODER_BLOCK = Part(
 
 def encoder(x: Array, layers: list[Weights], n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT) -> Array:
     """One block after the other, each with its own weights."""
-    original, seen = x, list[Array]()
+    original, seen = x, [x] if "all-outputs-and-input" in wrong else list[Array]()
     for weights in layers_used(layers, wrong):
         reads = original if {"reads-original", "outputs-of-original-added"} & wrong else x
         y = encoder_block(reads, weights, n_heads, None if "mask-once" in wrong and seen else mask, wrong)
@@ -462,6 +521,8 @@ def encoder(x: Array, layers: list[Weights], n_heads: int, mask: Array | None = 
         x = x + y if "added-on-the-way" in wrong else y
     if {"outputs-of-original-added", "outputs-added"} & wrong:
         return np.sum(seen, axis=0)
+    if {"all-outputs", "all-outputs-and-input"} & wrong:
+        return np.stack(seen)
     return x
 
 
@@ -522,11 +583,18 @@ ENCODER_MISTAKES = (
         "layers[0] is the first layer, next to the input.",
     ),
     Mistake(
-        MASK_IGNORED.name,
-        MASK_IGNORED.says,
-        MASK_IGNORED.hint,
-        "Every layer needs the mask, the first and all others.",
-        ways=("mask-ignored", "mask-once"),
+        "all-outputs",
+        "the outputs of all layers come back; asked for is that of the last one",
+        "How many axes should the result have?",
+        "What leaves the encoder is what the last layer gives, and nothing else.",
+        ways=("all-outputs", "all-outputs-and-input"),
+    ),
+    replace(MASK_IGNORED, stronger="Every layer needs the mask, the first and all others."),
+    Mistake(
+        "mask-once",
+        "only the first layer uses the mask",
+        "Which mask does the second layer get?",
+        "Every layer needs the mask, the first and all others. Is it still there when the second one runs?",
     ),
 )
 
@@ -535,7 +603,7 @@ LAYERS = [block_weights(4, 3, seed=seed) for seed in (1, 2, 4)]
 ENCODER = Part(
     "encoder",
     ("x", "layers", "n_heads", "mask"),
-    ("y",),
+    ("output",),
     encoder,
     cases=(
         Case("two layers", (numbers(2, 2, 4, seed=1), LAYERS[:2], 2, None)),

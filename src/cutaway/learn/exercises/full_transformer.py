@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from cutaway.learn.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
 from cutaway.learn.exercises.encoder_block import (
+    NO_FEED_FORWARD,
     NO_RESIDUAL,
     NO_RESIDUAL_FEED_FORWARD,
     NORM_INSIDE,
+    NORM_OF_INPUT_ONLY,
     PRE_NORM,
     SAME_NORM,
     SHARED_WEIGHTS,
@@ -33,8 +36,11 @@ from cutaway.learn.exercises.scaled_dot_product import (
     MASK_ADDITIVE,
     NO_MAXIMUM,
     NOT_ITSELF,
+    ONE_MAXIMUM,
+    SOFTMAX_TWICE,
     Array,
     causal_mask,
+    only_one,
     softmax,
 )
 
@@ -115,7 +121,7 @@ SHIFT_MISTAKES = (
         "no-start",
         "start is missing in front",
         "Compare the shapes: there should be as many ids as before.",
-        "The last id is gone, as it should be. Now put a column of start in front.",
+        "The last id goes, and a column of start comes in front.",
     ),
     Mistake(
         "start-fixed",
@@ -129,7 +135,7 @@ SHIFT_MISTAKES = (
 SHIFT_RIGHT = Part(
     "shift_right",
     ("target", "start"),
-    ("target_in",),
+    ("result",),
     shift_right,
     cases=(
         Case("two texts of three ids", (np.array([[5, 6, 7], [8, 9, 4]]), 3)),
@@ -178,6 +184,8 @@ PADDING_AS_QUERIES = Mistake(
     "axis of the mask.",
 )
 
+PADDING_ANYWHERE = np.array([[7, 3, 7, 5], [2, 7, 7, 4]])  # 7 is padding
+
 PADDING_MASK = Part(
     "padding_mask",
     ("ids", "pad"),
@@ -187,6 +195,7 @@ PADDING_MASK = Part(
     cases=(
         Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
         Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
+        Case("padding in front and between", (PADDING_ANYWHERE, 7)),
     ),
     mistakes=(
         PADDING_INVERTED,
@@ -194,10 +203,15 @@ PADDING_MASK = Part(
         PADDING_AS_QUERIES,
         Mistake(
             "mask-flat",
-            "the values are right, but the axes for heads and queries are missing",
+            "two axes are missing, those of the heads and of the queries: [B, K] instead of [B, 1, 1, K]",
             "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
             "Two axes of length 1 belong between B and K. None in an index makes one.",
-            ways=("mask-flat", "mask-without-heads"),
+        ),
+        Mistake(
+            "mask-without-heads",
+            "one axis is missing: [B, 1, K] instead of [B, 1, 1, K]",
+            "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
+            "Heads and queries each need an axis of length 1, between B and K. None in an index makes one.",
         ),
         MASK_ADDITIVE,
     ),
@@ -221,6 +235,9 @@ def decoder_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
         mask = np.broadcast_to(real, (n_texts, 1, n, n))
     else:
         mask = causal | real if "mask-or" in wrong else causal & real
+    if "padding-rows-too" in wrong:
+        only_one(wrong, {"padding-rows-too", "padding-as-queries"})
+        mask = mask & np.swapaxes(real, -1, -2)
     if "decoder-mask-inverted" in wrong:
         mask = ~mask
     return mask[:, 0] if "decoder-mask-without-heads" in wrong else additive(mask, wrong)
@@ -249,6 +266,7 @@ DECODER_MASK = Part(
     cases=(
         Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
         Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
+        Case("padding in front and between", (PADDING_ANYWHERE, 7)),
     ),
     mistakes=(
         Mistake(
@@ -260,6 +278,12 @@ DECODER_MASK = Part(
         CAUSAL_ONLY,
         PADDING_ONLY,
         PADDING_AS_QUERIES,
+        Mistake(
+            "padding-rows-too",
+            "the rows of padding are hidden, too; only its columns should be",
+            "What may padding look at? Look at the last row of a text that ends in padding.",
+            "It does no harm if padding looks at something, only if something looks at padding.",
+        ),
         PADDING_INVERTED,
         PAD_FIXED,
         FUTURE_LEAK,
@@ -268,7 +292,7 @@ DECODER_MASK = Part(
             "mask-transposed",
             "the wrong triangle: every position sees itself and the future, instead of itself and the past",
             "Rows are who looks, columns are what is looked at. What may the first row see?",
-            "A triangle is right, but it is the other one.",
+            "It is the other triangle that is asked for.",
         ),
         Mistake(
             "decoder-mask-inverted",
@@ -278,7 +302,7 @@ DECODER_MASK = Part(
         ),
         Mistake(
             "decoder-mask-without-heads",
-            "the values are right, but the axis for the heads is missing",
+            "one axis is missing, that of the heads: [B, T, T] instead of [B, 1, T, T]",
             "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
             "An axis of length 1 belongs behind B. None in an index makes one.",
         ),
@@ -305,7 +329,7 @@ def decoder_block(
         return multi_head_attention(x, x, for_self, n_heads, None if "target-mask-ignored" in wrong else mask, wrong)
 
     def look_at_memory(x: Array) -> Array:
-        keys_from, seen = memory, memory_mask
+        keys_from, seen = memory, mask if "self-mask-for-cross" in wrong else memory_mask
         if CROSS_TO_ITSELF & wrong:
             keys_from = x
             seen = mask if "to-itself-own-mask" in wrong else None if "to-itself-no-mask" in wrong else memory_mask
@@ -326,9 +350,14 @@ def decoder_block(
         x = add_and_norm(x, look_at_memory, norm_2, wrong)
         x = add_and_norm(x, look_around, norm_1, wrong)
     else:
-        x = add_and_norm(x, look_around, norm_1, wrong, residual="no-residual-self" not in wrong)
+        if not {"no-self-attention", "no-self-attention-normed"} & wrong:
+            x = add_and_norm(x, look_around, norm_1, wrong, residual="no-residual-self" not in wrong)
+        elif "no-self-attention-normed" in wrong:
+            x = norm_1(x)
         if "no-cross-attention" not in wrong:
             x = add_and_norm(x, look_at_memory, norm_2, wrong, residual="no-residual-cross" not in wrong)
+    if {"no-feed-forward", "no-feed-forward-normed"} & wrong:
+        return norm_3(x) if "no-feed-forward-normed" in wrong else x
     return add_and_norm(x, think, norm_3, wrong, residual="no-residual-feed-forward" not in wrong)
 
 
@@ -358,11 +387,33 @@ DECODER_BLOCK_MISTAKES = (
         "Three arrows of figure 1 lead past the sub-layers of a decoder block. Do you have all of them?",
         "What asks the memory is also added to the answer, before the second norm.",
     ),
-    NO_RESIDUAL_FEED_FORWARD,
+    replace(
+        NO_RESIDUAL_FEED_FORWARD,
+        hint="Three arrows of figure 1 lead past the sub-layers of a decoder block. Do you have all of them?",
+    ),
     NO_RESIDUAL,
     PRE_NORM,
     NORM_INSIDE,
+    NORM_OF_INPUT_ONLY,
+    Mistake(
+        "one-norm",
+        "one of the three norms is missing",
+        "Count the boxes named Add & Norm in a decoder block of figure 1.",
+        "After each of the three additions stands a norm, the last one included.",
+        ways=("no-norm-1", "no-norm-2", "no-norm-3"),
+    ),
     SAME_NORM,
+    Mistake(
+        "no-self-attention",
+        "there is no self-attention",
+        "Which entries of the weights does your code never read?",
+        "Before the target looks at the memory, it looks at itself: that is the first sub-layer, with norm_1.",
+        ways=("no-self-attention", "no-self-attention-normed"),
+    ),
+    replace(
+        NO_FEED_FORWARD,
+        stronger="After the cross-attention, with its norm, comes a third sub-layer, with a norm of its own (norm_3).",
+    ),
     Mistake(
         "cross-looks-at-itself",
         "the second attention looks at the target once more; it should look at the memory",
@@ -399,6 +450,13 @@ DECODER_BLOCK_MISTAKES = (
         "the cross-attention does not use its mask, so it looks at the padding of the source",
         "What does your code do with the argument memory_mask?",
         "Hand memory_mask on to the cross-attention.",
+    ),
+    Mistake(
+        "self-mask-for-cross",
+        "the cross-attention is given the mask of the self-attention",
+        "Which keys does each mask speak of, those of the target, or those of the memory? (With masks, your code only "
+        "runs if both are equally long.)",
+        "mask belongs to the self-attention, memory_mask to the cross-attention.",
     ),
     Mistake(
         "cross-first",
@@ -441,7 +499,7 @@ PADDING_4 = np.array([[True, True, True, False], [True, True, False, False]])[:,
 DECODER_BLOCK = Part(
     "decoder_block",
     ("x", "memory", "weights", "n_heads", "mask", "memory_mask"),
-    ("y",),
+    ("output",),
     decoder_block,
     cases=(
         Case(
@@ -457,6 +515,10 @@ DECODER_BLOCK = Part(
             "three target tokens, four source tokens, masked",
             (numbers(2, 3, 6, seed=5), numbers(2, 4, 6, seed=6), decoder_weights(6, 5, seed=5), 3, CAUSAL, PADDING_4),
         ),
+        Case(
+            "as many target tokens as source tokens, without masks",
+            (numbers(2, 2, 6, seed=7), numbers(2, 2, 6, seed=8), decoder_weights(6, 5, seed=7), 2, None, None),
+        ),
     ),
     mistakes=DECODER_BLOCK_MISTAKES,
 )
@@ -467,6 +529,10 @@ def transformer(
 ) -> Array:
     """Figure 1: source [B, S] and what the decoder reads [B, T] -> logits [B, T, V], for what follows each position."""
     table = weights["embedding"]
+    if "source-target-exchanged" in wrong:
+        source, target_in = target_in, source
+    if SHIFTED_AGAIN & wrong:
+        target_in = shift_right(target_in, pad if "shifted-again-pad" in wrong else int("shifted-again-1" in wrong))
     source_mask, mask = padding_mask(source, pad, wrong), decoder_mask(target_in, pad, wrong)
     memories = encode(source, weights, n_heads, source_mask, wrong)
     x = embed(target_in, table, wrong | forgotten_positions("target", wrong))
@@ -478,6 +544,9 @@ def transformer(
     if "log-softmax-on-logits" in wrong:
         return softmax(logits, RIGHT | {"log-softmax"})
     return softmax(logits) if "softmax-on-logits" in wrong else logits
+
+
+SHIFTED_AGAIN = {"shifted-again-0", "shifted-again-1", "shifted-again-pad"}
 
 
 def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Wrong) -> list[Array]:
@@ -504,6 +573,10 @@ def decoder_layers(layers: list[Weights], wrong: Wrong) -> list[Weights]:
         return [layers[0]] * len(layers)
     if "decoder-always-last" in wrong:
         return [layers[-1]] * len(layers)
+    if "decoder-without-last" in wrong:
+        return layers[:-1]
+    if "decoder-reversed" in wrong:
+        return layers[::-1]
     return layers[:1] if "decoder-first-only" in wrong else layers
 
 
@@ -517,7 +590,7 @@ TRANSFORMER_MISTAKES = (
     Mistake(
         "no-positions",
         "no positions are added",
-        "Exchange two words of the source. May the result stay the same?",
+        "What is done with the ids before the first layer? Compare with figure 1.",
         "Source and target both get positions, where they are embedded. embed does it.",
     ),
     Mistake(
@@ -535,19 +608,19 @@ TRANSFORMER_MISTAKES = (
     Mistake(
         "source-padding-seen",
         "the encoder looks at the padding of the source",
-        "Without padding your logits are right. Which of the three attentions sees the padding?",
+        "There are three kinds of attention. Which of them may see the padding of the source?",
         "The encoder takes a mask, too: that of the source's padding.",
     ),
     Mistake(
         "memory-padding-seen",
         "the cross-attention looks at the padding of the source",
-        "Without padding your logits are right. Which of the three attentions sees the padding?",
+        "There are three kinds of attention. Which of them may see the padding of the source?",
         "The decoder block takes two masks. The second is that of the source's padding.",
     ),
     Mistake(
         "padding-seen",
         "the padding of the source is not hidden at all",
-        "Without padding your logits are right. Who may look at the padding of the source?",
+        "Who may look at the padding of the source?",
         "Nobody may: neither the encoder nor the cross-attention. Both need its mask.",
     ),
     Mistake(
@@ -560,7 +633,7 @@ TRANSFORMER_MISTAKES = (
     Mistake(
         CAUSAL_ONLY.name,
         "the decoder looks at the padding of the target",
-        "Only the logits at padding differ. What may they look at?",
+        "Take a text that ends in padding. What may its last positions look at?",
         "The self-attention of the decoder needs the mask that hides both the future and padding: decoder_mask.",
         ways=("causal-only",),
     ),
@@ -608,6 +681,31 @@ TRANSFORMER_MISTAKES = (
         "How often does your loop over the decoder's layers run? When does the function return?",
         "Is the return inside the loop, or does every layer read the same x? Each reads what the one before it gave.",
     ),
+    Mistake(
+        "decoder-without-last",
+        "the last layer of the decoder is left out",
+        'How many layers are in weights["decoder"], and how many does your loop go through?',
+        "Look at where your loop ends: all entries of the list count, the last one included.",
+    ),
+    Mistake(
+        "decoder-reversed",
+        "the layers of the decoder come in the opposite order",
+        "Which entry of the list should see the embedded target first?",
+        'weights["decoder"][0] is the first layer, next to the embedding.',
+    ),
+    Mistake(
+        "source-target-exchanged",
+        "source and target have changed places: the encoder reads the target, and the decoder the source",
+        "For whose positions are the logits? Compare their shape with the one that is asked for.",
+        "The encoder reads source, the decoder reads target_in. Look at the order of the arguments.",
+    ),
+    Mistake(
+        "shifted-again",
+        "the target is shifted once more; target_in is shifted already",
+        "What does the decoder read at its first position? And what is asked for?",
+        "Leave out shift_right here: who calls the function has done it.",
+        ways=("shifted-again-pad", "shifted-again-0", "shifted-again-1"),
+    ),
 )
 
 
@@ -654,45 +752,69 @@ TRANSFORMER = Part(
 )
 
 
-def cross_entropy(logits: Array, target: Array, pad: int, wrong: Wrong = RIGHT) -> float:
+def cross_entropy(logits: Array, target: Array, pad: int, wrong: Wrong = RIGHT) -> float | Array:
     """The mean of -log p(target), over all tokens that are not padding."""
     if "shifted-once-more" in wrong:
         logits, target = logits[:, :-1], target[:, 1:]
     if "shifted-back" in wrong:
         logits, target = logits[:, 1:], target[:, :-1]
-    loss = loss_of(np.take_along_axis(scores_of(logits, wrong), target[..., None], axis=-1)[..., 0], wrong)
+    loss = loss_of(np.take_along_axis(log_p_of(logits, wrong), target[..., None], axis=-1)[..., 0], wrong)
     real = target != (0 if "pad-fixed-0" in wrong else 1 if "pad-fixed-1" in wrong else pad)
     if "padding-counted" in wrong:
         real = np.ones_like(real)
+    if "only-padding" in wrong:
+        real = ~real
+    if PER_TOKEN & wrong:
+        return loss[real] if "per-real-token" in wrong else loss * real if "per-token-zeroed" in wrong else loss
     if "mean-of-means" in wrong:
         return float(np.mean(np.where(real, loss, 0).sum(axis=1) / real.sum(axis=1)))
-    total = loss[real].sum()
+    total = (loss * real).sum() if "padding-times-zero" in wrong else loss[real].sum()
     if "sum-not-mean" in wrong:
         return float(total)
     if "divided-by-texts" in wrong:
         return float(total / len(target))
-    return float(total / (real.size if "divided-by-all" in wrong else real.sum()))
+    mean = float(total / (real.size if "divided-by-all" in wrong else real.sum()))
+    return float(np.exp(mean)) if "perplexity" in wrong else mean
 
 
-def scores_of(logits: Array, wrong: Wrong) -> Array:
-    """Probabilities, or what is taken for them."""
-    if {"no-softmax", "no-softmax-no-log"} & wrong:
+PER_TOKEN = {"per-token", "per-token-zeroed", "per-real-token"}
+
+
+def log_p_of(logits: Array, wrong: Wrong) -> Array:
+    """log(softmax(logits)), without making the softmax first: it would be 0 for the most unlikely tokens."""
+    if "no-softmax" in wrong:
+        return np.log(logits)
+    if "no-softmax-no-log" in wrong:
         return logits
-    if "overflow-to-infinity" in wrong:
-        return np.exp(logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))
-    p = softmax(logits, wrong & {"no-maximum"})
-    return softmax(p) if "softmax-twice" in wrong else p
+    if "softmax-twice" in wrong:
+        logits = softmax(logits)
+    logits = logits - subtracted(logits, wrong)
+    total = np.exp(logits).sum(axis=-1, keepdims=True)
+    if {"log-of-softmax", "no-maximum", "one-maximum-p", "minimum-subtracted", "mean-subtracted"} & wrong:
+        return np.log(np.exp(logits) / total)
+    return logits - np.log(total)
 
 
-def loss_of(p: Array, wrong: Wrong) -> Array:
+def subtracted(logits: Array, wrong: Wrong) -> Array | float:
+    """What makes e^x safe; it should be the maximum."""
+    if {"no-maximum", "overflow-to-infinity"} & wrong:
+        return 0.0
+    if {"minimum-subtracted", "minimum-to-infinity"} & wrong:
+        return np.asarray(logits.min(axis=-1, keepdims=True))
+    if {"mean-subtracted", "mean-to-infinity"} & wrong:
+        return np.asarray(logits.mean(axis=-1, keepdims=True))
+    return np.asarray(logits.max(axis=None if {"one-maximum", "one-maximum-p"} & wrong else -1, keepdims=True))
+
+
+def loss_of(log_p: Array, wrong: Wrong) -> Array:
     """-log p, for the p of the right token."""
-    if {"no-logarithm", "no-softmax-no-log"} & wrong:
-        return -p
+    if "no-logarithm" in wrong:
+        return -np.exp(log_p)
     if "one-minus-p" in wrong:
-        return 1 - p
+        return 1 - np.exp(log_p)
     if "positive-p" in wrong:
-        return p
-    loss = -(np.log2(p) if "log-2" in wrong else np.log10(p) if "log-10" in wrong else np.log(p))
+        return np.exp(log_p)
+    loss = -log_p / (np.log(2) if "log-2" in wrong else np.log(10) if "log-10" in wrong else 1.0)
     return -loss if "sign" in wrong else loss
 
 
@@ -702,6 +824,12 @@ CROSS_ENTROPY_MISTAKES = (
         "the padding counts as if it were tokens",
         "How many tokens of the example are no padding? Over how many does your mean go?",
         "Where the target is pad, there is nothing to be predicted: leave those places out, above and below the line.",
+    ),
+    Mistake(
+        "only-padding",
+        "the padding is what counts, and the tokens are left out",
+        "Over which places does your mean go?",
+        "You keep the places where the target is pad. Ask the opposite.",
     ),
     Mistake(
         "divided-by-all",
@@ -750,15 +878,35 @@ CROSS_ENTROPY_MISTAKES = (
     Mistake(
         "no-softmax",
         "the logits are used as if they were probabilities (or their logarithms)",
-        "Do the numbers that you take as probabilities add up to 1?",
+        "What is p in the formula, and what do you have in its place?",
         "First make probabilities of the logits, along the last axis.",
         ways=("no-softmax", "no-softmax-no-log"),
     ),
+    replace(
+        SOFTMAX_TWICE,
+        hint="Is there a softmax in a function that you call?",
+        stronger="torch's cross_entropy and log_softmax take logits, not probabilities.",
+    ),
     Mistake(
-        "softmax-twice",
-        "there are two softmaxes, one after the other",
-        "Is there a softmax in a function that you call?",
-        "torch's cross_entropy and log_softmax take logits, not probabilities.",
+        "log-of-softmax",
+        "for a very unlikely token the softmax is 0, and the logarithm of 0 is minus infinity",
+        "What is your loss for the logits [0, 1000] and the target 0? It should be 1000.",
+        "The logarithm of e^a / s is a - log(s). Written like that, nothing can become 0 on the way. (Subtract the "
+        "largest logit first, as in exercise 1.)",
+        shows_as_nan=True,
+    ),
+    Mistake(
+        "perplexity",
+        "this is the perplexity, e to the power of the loss; asked for is the loss",
+        "If the model gives each of four tokens the probability 1/4, do you get 4, or log 4?",
+        "Leave out the last exp.",
+    ),
+    Mistake(
+        "per-token",
+        "the losses of the single tokens come back; asked for is their mean, one number",
+        "What shape does your result have?",
+        "Add up the losses of all tokens that are not padding, and divide by how many they are.",
+        ways=("per-token", "per-token-zeroed", "per-real-token"),
     ),
     Mistake(
         "targets-shifted",
@@ -768,13 +916,37 @@ CROSS_ENTROPY_MISTAKES = (
         ways=("shifted-once-more", "shifted-back"),
     ),
     PAD_FIXED,
-    replace(NO_MAXIMUM, ways=("no-maximum", "overflow-to-infinity")),
+    replace(
+        NO_MAXIMUM,
+        ways=(
+            "no-maximum",
+            "overflow-to-infinity",
+            "minimum-subtracted",
+            "minimum-to-infinity",
+            "mean-subtracted",
+            "mean-to-infinity",
+        ),
+    ),
+    replace(
+        ONE_MAXIMUM,
+        says="from all rows the same number is subtracted, the largest logit of all; in a row far below it all "
+        "powers of e become 0",
+        ways=("one-maximum", "one-maximum-p"),
+    ),
 )
 
 
-def logits(*shape: int, seed: float, above: float = 5.0) -> Array:
-    """Positive, so that a logarithm of them is not nan, and multiples of 1/4, which are exact even when large."""
-    return np.round(4 * numbers(*shape, seed=seed)) / 4 + above
+def logits(*shape: int, seed: float, above: tuple[float, ...] = (5.0,)) -> Array:
+    """Positive, so that a logarithm of them is not nan, and multiples of 1/4, which are exact even when large.
+
+    above: how large they are, for all texts or for each.
+    """
+    return np.round(4 * numbers(*shape, seed=seed)) / 4 + np.reshape(above, (-1, 1, 1))
+
+
+def far_above(logits: Array, tokens: Array) -> Array:
+    """One of the tokens at each place is so likely that the others have no chance."""
+    return logits + 1000.0 * (tokens[..., None] == np.arange(logits.shape[-1]))
 
 
 TARGETS = (
@@ -795,19 +967,29 @@ CROSS_ENTROPY = Part(
         Case("two texts, three ids", (logits(2, 3, 5, seed=2), TARGETS[1], 3)),
         Case("two texts, four ids", (logits(2, 4, 5, seed=3), TARGETS[2], 4)),
         Case("three texts, three ids", (logits(3, 3, 5, seed=4), TARGETS[3], 2)),
-        Case("large logits", (logits(2, 3, 5, seed=5, above=1000.0), TARGETS[1], 3)),
-        Case("larger logits", (logits(2, 4, 5, seed=6, above=2000.0), TARGETS[2], 4)),
-        Case("large logits, three texts", (logits(3, 3, 5, seed=7, above=1500.0), TARGETS[3], 2)),
+        # much larger in one text than in another, so that each needs its own maximum
+        Case("large logits", (logits(2, 3, 5, seed=5, above=(1000.0, 3000.0)), TARGETS[1], 3)),
+        Case("larger logits", (logits(2, 4, 5, seed=6, above=(4000.0, 2000.0)), TARGETS[2], 4)),
+        Case("large logits, three texts", (logits(3, 3, 5, seed=7, above=(1500.0, 4500.0, 3000.0)), TARGETS[3], 2)),
+        # first another token is by far the likeliest, and then the right one
+        Case("no chance for the target", (far_above(logits(2, 2, 4, seed=8), (TARGETS[0] + 1) % 3), TARGETS[0], 3)),
+        Case("no chance, longer texts", (far_above(logits(2, 3, 5, seed=9), (TARGETS[1] + 1) % 5), TARGETS[1], 3)),
+        Case("no chance, three texts", (far_above(logits(3, 3, 5, seed=10), (TARGETS[3] + 2) % 5), TARGETS[3], 2)),
+        Case("no chance for any other token", (far_above(logits(2, 4, 5, seed=11), TARGETS[2]), TARGETS[2], 4)),
     ),
     mistakes=CROSS_ENTROPY_MISTAKES,
+    # How padding is left out is free, and 0 times infinity is nan.
+    free=("padding-times-zero",),
 )
 
 
 def learning_rate(step: int, d_model: int, warmup: int, wrong: Wrong = RIGHT) -> float:
     """d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)"""
-    if "step-plus-one" in wrong:
-        step += 1
-    falls: float = step ** (-1.0 if "step-not-rooted" in wrong else -0.5)
+    only_one(wrong, {"step-plus-one", "step-minus-one", "step-warmup-exchanged"})
+    if "step-warmup-exchanged" in wrong:
+        step, warmup = warmup, step
+    step += 1 if "step-plus-one" in wrong else -1 if "step-minus-one" in wrong else 0
+    falls: float = step ** (-1.0 if "step-not-rooted" in wrong else -0.5) if step else math.inf
     climbs: float = step * warmup ** warmup_exponent(wrong)
     if "flat-after-warmup" in wrong:
         falls = warmup**-0.5
@@ -871,13 +1053,15 @@ LEARNING_RATE_MISTAKES = (
         "no-warmup",
         "there is no warmup: the rate falls from the first step on",
         "Is the rate at step 1 small, or the largest of all?",
-        "The second term of the minimum, which climbs with the step, is missing.",
+        "The second term of the minimum, which climbs with the step, is missing, or is never the smaller one: look at "
+        "its exponent.",
     ),
     Mistake(
         "no-decay",
         "the rate does not fall after the warmup",
         "What is the rate at a very late step?",
-        "The first term of the minimum, which falls with the square root of the step, is missing.",
+        "The first term of the minimum, which falls with the square root of the step, is missing, or is never the "
+        "smaller one: look at its exponent.",
         ways=("no-decay", "flat-after-warmup"),
     ),
     Mistake(
@@ -885,6 +1069,18 @@ LEARNING_RATE_MISTAKES = (
         "the rate is that of the next step",
         "Does the first step have number 0 or 1?",
         "Steps are counted from 1 here, so nothing has to be added.",
+    ),
+    Mistake(
+        "step-minus-one",
+        "the rate is that of the step before",
+        "Does the first step have number 0 or 1?",
+        "Steps are counted from 1 here, so nothing has to be subtracted.",
+    ),
+    Mistake(
+        "step-warmup-exchanged",
+        "step and warmup have changed places",
+        "Which of the two stands in both terms of the minimum?",
+        "Compare with equation 3, term by term. Or look at the order of the arguments.",
     ),
 )
 
@@ -896,12 +1092,13 @@ LEARNING_RATE = Part(
     # Small models and short warmups, where rates are large. Three before the warmup's end, and three after.
     cases=(
         Case("before the warmup's end", (1, 4, 4)),
-        Case("after the warmup's end", (25, 4, 9)),
-        Case("before the warmup's end, another width", (3, 2, 9)),
+        Case("after the warmup's end", (9, 4, 4)),
+        Case("before the warmup's end, another width", (3, 2, 5)),
         Case("after the warmup's end, another width", (8, 2, 3)),
         Case("just before the warmup's end", (5, 3, 7)),
-        Case("long after the warmup's end", (64, 3, 5)),
+        Case("long after the warmup's end", (25, 3, 2)),
         Case("at the warmup's end", (4, 2, 4)),
+        Case("the paper's model, at its 100th step", (100, 512, 4000)),
     ),
     mistakes=LEARNING_RATE_MISTAKES,
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cutaway.learn.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
 from cutaway.learn.exercises import scaled_dot_product as exercise_1
-from cutaway.learn.exercises.scaled_dot_product import MASKED_WITH, SOME_HIDDEN, attention
+from cutaway.learn.exercises.scaled_dot_product import MASKED_WITH, SQUARE, attention, only_one
 
 Array = NDArray[Any]
 
@@ -79,6 +79,13 @@ def multi_head_attention(
 
     x [B, Q, D] asks, memory [B, K, D] is looked at. -> [B, Q, D]
     """
+    return output_and_weights(x, memory, weights, n_heads, mask, wrong)[0]
+
+
+def output_and_weights(
+    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None, wrong: Wrong
+) -> tuple[Array, Array]:
+    only_one(wrong, MATRICES_MIXED_UP)
     q, k, v = projections(x, memory, weights, wrong)
     if "attends-over-heads" in wrong:
         wrong = wrong - SPLIT_SWITCHES | {"heads-not-moved"}
@@ -88,12 +95,20 @@ def multi_head_attention(
     if mask is not None and "mask-first-head" in wrong:
         mask = np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2])).copy()
         mask[:, 1:] = True
-    output, _ = attention(q, k, v, mask, wrong)
+    output, shares = attention(q, q if "queries-as-keys" in wrong else k, v, mask, wrong)
     merged = output.reshape(x.shape) if "attends-over-heads" in wrong else merge_heads(output, wrong)
-    if "no-output-projection" in wrong:
-        return merged
-    transposed = {"matrices-transposed", "output-transposed"} & wrong
-    return merged @ (weights["output"].T if transposed else weights["output"])
+    if "no-output-projection" not in wrong:
+        transposed = {"matrices-transposed", "output-transposed"} & wrong
+        merged = merged @ (weights["output"].T if transposed else weights["output"])
+    return x + merged if "residual-inside" in wrong else merged, shares
+
+
+def multi_head_attention_returns(
+    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT
+) -> Array | tuple[Array, Array]:
+    """What multi-head attention hands back, which can be wrong too."""
+    output, shares = output_and_weights(x, memory, weights, n_heads, mask, wrong)
+    return (output, shares) if "weights-returned" in wrong else output
 
 
 def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Wrong) -> tuple[Array, Array, Array]:
@@ -108,6 +123,8 @@ def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Wrong
         for_q, for_k = "key", "query"
     if "k-v-matrices-exchanged" in wrong:
         for_k, for_v = "value", "key"
+    if "value-matrix-for-keys" in wrong:
+        for_k = "value"
     if {"key-by-query-matrix", "all-by-query-matrix"} & wrong:
         for_k = "query"
     if {"value-by-query-matrix", "all-by-query-matrix"} & wrong:
@@ -123,6 +140,19 @@ def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Wrong
     if {"no-value-projection", "no-projections"} & wrong:
         v = values_from
     return q, k, v
+
+
+# Two of these at once are but another way to mix the matrices up.
+MATRICES_MIXED_UP = {
+    "q-k-matrices-exchanged",
+    "k-v-matrices-exchanged",
+    "key-by-query-matrix",
+    "value-by-query-matrix",
+    "all-by-query-matrix",
+    "value-matrix-for-keys",
+    "queries-as-keys",
+    "keys-for-values",
+}
 
 
 def scale_change(n_heads: int, wrong: Wrong) -> float:
@@ -202,13 +232,13 @@ SPLIT_HEADS = Part(
             "heads-not-moved",
             "the axis of the heads stands behind that of the words: [B, T, H, E] instead of [B, H, T, E]",
             "Compare the shape with the one that is asked for.",
-            "The cut is right. Now two axes have to change places, so that all words of a head stand together.",
+            "Two axes have to change places, so that all words of a head stand together.",
         ),
         Mistake(
             "heads-before-texts",
             "the axis of the heads stands before that of the texts: [H, B, T, E] instead of [B, H, T, E]",
             "Compare the shape with the one that is asked for.",
-            "The numbers are right. A stack puts its new axis first, unless it is told where it belongs.",
+            "A stack puts its new axis first, unless it is told where it belongs.",
         ),
         Mistake(
             "words-last",
@@ -267,7 +297,7 @@ MERGE_HEADS = Part(
         ),
         Mistake(
             "not-merged",
-            "the axis of the heads is in the right place, but not glued to the last one yet",
+            "the axis of the heads is not glued to the last one yet",
             "How many axes does the result have, and how many are asked for?",
             "One reshape is missing, from [B, T, H, E] to [B, T, D].",
         ),
@@ -278,10 +308,21 @@ FROM_1 = {mistake.name: mistake for mistake in exercise_1.ATTENTION_MISTAKES}
 PROJECTION_MISTAKES = (
     Mistake(
         "matrices-transposed",
-        "the matrices are used transposed: x @ W.T",
+        "all four matrices are used transposed: x @ W.T",
         "In this exercise, what does a matrix stand for: x W, as in the paper, or nn.Linear's way?",
         "nn.Linear keeps its matrix transposed, so there it is x @ W.T. Here the matrices are as in the paper.",
-        ways=("matrices-transposed", "inputs-transposed", "output-transposed"),
+    ),
+    Mistake(
+        "inputs-transposed",
+        "W_Q, W_K and W_V are used transposed: x @ W.T",
+        "How does x meet the first three matrices? Compare with the equation.",
+        "nn.Linear keeps its matrix transposed, so there it is x @ W.T. Here the matrices are as in the paper.",
+    ),
+    Mistake(
+        "output-transposed",
+        "W_O is used transposed",
+        "How do the heads, side by side, meet the last matrix? Compare with the equation.",
+        "nn.Linear keeps its matrix transposed, so there it is x @ W.T. Here W_O is as in the paper.",
     ),
     Mistake(
         "memory-ignored",
@@ -321,9 +362,22 @@ PROJECTION_MISTAKES = (
     ),
     Mistake(
         "k-v-matrices-exchanged",
-        "the matrices of keys and values have changed places",
-        "Two of the three results that memory takes part in have the wrong name.",
+        "the matrices of keys and values have changed places (or k and v have changed places where attention is "
+        "called)",
+        "Two things are made from memory. Which of them is compared with the queries, and which is added up?",
         "Keys are compared with queries, values are added up: see which matrix makes which.",
+    ),
+    Mistake(
+        "value-matrix-for-keys",
+        "the value matrix makes the keys, too (or v stands in the place of k where attention is called)",
+        "Which matrix makes what is compared with the queries?",
+        "Each of the three has a matrix of its own. What becomes of weights['key'] in your code?",
+    ),
+    Mistake(
+        "queries-as-keys",
+        "the queries are used as keys: x is compared with itself",
+        "What is compared with the queries? (Your code only runs if x and memory are equally long.)",
+        "Look at what you give to attention: q, k and v are three different things.",
     ),
     Mistake(
         "query-matrix-again",
@@ -390,6 +444,21 @@ HEAD_MISTAKES = (
         "The mask has an axis for the heads, or none. It has to broadcast over all of them.",
     ),
 )
+RESIDUAL_INSIDE = Mistake(
+    "residual-inside",
+    "x is added to the result; that is not asked for here",
+    "Compare your last line with the equation. What does it have that the equation has not?",
+    "The residual connection x + Sublayer(x) belongs to the block around it, which comes in exercise 4.",
+)
+RETURN_MISTAKES = (
+    RESIDUAL_INSIDE,
+    Mistake(
+        "weights-returned",
+        "two things come back, the output and the weights; asked for is the output alone",
+        "How many things should the function return?",
+        "attention gives two things, but here the weights of the heads are not handed on.",
+    ),
+)
 
 ATTENTION_MISTAKES = (
     *(FROM_1[name] for name in ("no-scale", "scale-d", "scale-times", "scale-length", "scale-after-softmax")),
@@ -424,7 +493,7 @@ MULTI_HEAD_ATTENTION = Part(
     "multi_head_attention",
     ("x", "memory", "weights", "n_heads", "mask"),
     ("output",),
-    multi_head_attention,
+    multi_head_attention_returns,
     cases=(
         Case(
             "two texts, two words that look at three, width 4, two heads",
@@ -437,7 +506,7 @@ MULTI_HEAD_ATTENTION = Part(
         ),
         Case(
             "with a mask [Q, K]",
-            (numbers(2, 3, 6, seed=31), numbers(2, 4, 6, seed=32), matrices(6, seed=33), 2, SOME_HIDDEN),
+            (numbers(2, 3, 6, seed=31), numbers(2, 3, 6, seed=32), matrices(6, seed=33), 3, SQUARE),
         ),
         Case(
             "with a mask [B, 1, 1, K] that hides padding",
@@ -447,10 +516,17 @@ MULTI_HEAD_ATTENTION = Part(
     mistakes=(
         *PROJECTION_MISTAKES,
         *HEAD_MISTAKES,
-        *SPLIT_MISTAKES,
+        *(m for m in SPLIT_MISTAKES if m is not OUT_OF_ORDER),
+        replace(
+            OUT_OF_ORDER,
+            says="the heads are split or put together in another order",
+            hint="Which numbers of a word does head 0 get, and where does its result stand at the end?",
+            stronger="Head h begins at number h·E, before the attention and after it. Something reversed or moved it.",
+        ),
         MERGE_BY_VIEW,
         MERGE_LIKE_CARDS,
         *ATTENTION_MISTAKES,
+        *RETURN_MISTAKES,
     ),
     free=MASKED_WITH,
 )

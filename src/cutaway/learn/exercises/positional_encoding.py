@@ -9,25 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.learn.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
-from cutaway.learn.exercises.scaled_dot_product import some
+from cutaway.learn.exercises.scaled_dot_product import only_one, some
 
 Array = NDArray[Any]
 
 
 def speeds(width: int, wrong: Wrong = RIGHT) -> Array:
     """How far the hand of each pair turns in a step: 1 / 10000^(2i/width), for i = 0 ... width/2 - 1. [width/2]"""
+    only_one(wrong, ONE_SPEED)
+    only_one(wrong, ONE_UNIT)
     pair = np.arange(width // 2)
-    exponent = 2 * pair / width
+    exponent: Array = 2 * pair / width
     if "exponent-half" in wrong:
         exponent = pair / width
     if "exponent-twice" in wrong:
         exponent = 4 * pair / width
     if "exponent-to-1" in wrong:
         exponent = pair / max(width // 2 - 1, 1)
+    if {"exponent-not-divided", "exponent-not-divided-pair"} & wrong:
+        exponent = (1.0 if "exponent-not-divided-pair" in wrong else 2.0) * pair
     if "exponent-sign" in wrong:
         exponent = -exponent
     speed = np.ones(width // 2) if "frequency-forgotten" in wrong else base(wrong) ** -exponent
-    return speed * math.pi / 180 if "degrees" in wrong else speed
+    if "speeds-reversed" in wrong:
+        speed = speed[::-1]
+    return speed * (math.pi / 180 if "degrees" in wrong else 2 * math.pi if "full-turns" in wrong else 1.0)
 
 
 def base(wrong: Wrong) -> float:
@@ -37,6 +43,7 @@ def base(wrong: Wrong) -> float:
 def speeds_of_pair(width: int, wrong: Wrong = RIGHT) -> tuple[Array, Array]:
     """The speeds for the first number of each pair, and for the second: the same, unless something is wrong."""
     if {"exponent-column", "exponent-column-twice"} & wrong:
+        only_one(wrong, ONE_SPEED)
         twice = 2 if "exponent-column-twice" in wrong else 1
         column = np.arange(width)
         speed = base(wrong) ** (-twice * column / width)
@@ -65,7 +72,7 @@ def sinusoidal(n_positions: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
 def embed(ids: Array, table: Array, wrong: Wrong = RIGHT) -> Array:
     """sqrt(D) · table[ids] + PE: ids [B, T], table [V, D] -> [B, T, D]"""
     (n_texts, n_words), (n_tokens, width) = ids.shape, table.shape
-    vectors = table[ids] * embedding_scale(n_tokens, width, wrong)
+    vectors = table[ids] * embedding_scale(n_tokens, width, n_words, wrong)
     if "no-positions" in wrong:
         return vectors
     if "positions-along-batch" in wrong:
@@ -74,13 +81,16 @@ def embed(ids: Array, table: Array, wrong: Wrong = RIGHT) -> Array:
         positions = sinusoidal(n_tokens, width, wrong)[ids]
     else:
         positions = sinusoidal(n_words, width, wrong)
-    if "positions-scaled" in wrong:
+    if {"positions-scaled", "scale-at-positions"} & wrong:
         positions = positions * math.sqrt(width)
+    if "positions-concatenated" in wrong:
+        return np.concatenate([vectors, np.broadcast_to(positions, vectors.shape)], axis=-1)
     return vectors * positions if "positions-multiplied" in wrong else vectors + positions
 
 
-def embedding_scale(n_tokens: int, width: int, wrong: Wrong) -> float:
-    if "not-scaled" in wrong:
+def embedding_scale(n_tokens: int, width: int, n_words: int, wrong: Wrong) -> float:
+    only_one(wrong, {"positions-scaled", "scale-at-positions"})
+    if {"not-scaled", "scale-at-positions"} & wrong:
         return 1.0
     if "scaled-by-width" in wrong:
         return float(width)
@@ -88,12 +98,14 @@ def embedding_scale(n_tokens: int, width: int, wrong: Wrong) -> float:
         return 1 / math.sqrt(width)
     if "scaled-by-vocabulary" in wrong:
         return math.sqrt(n_tokens)
+    if "scaled-by-length" in wrong:
+        return math.sqrt(n_words)
     return math.sqrt(width)
 
 
 def shift_matrix(k: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
     """M [D, D] with PE(pos + k) = M @ PE(pos) for every pos: a turn for each pair of numbers, on the diagonal."""
-    steps = 1 if "k-ignored" in wrong else k
+    steps = 1 if "k-ignored" in wrong else abs(k) if "k-sign-ignored" in wrong else k
     if {"turned-back", "sin-cos-swapped"} & wrong:  # with (cos, sin) for (sin, cos), it is a turn the other way
         steps = -steps
     angles = [steps * speed for speed in speeds_of_pair(d_model, wrong)]
@@ -121,7 +133,7 @@ def rotate(x: Array, positions: Array, wrong: Wrong = RIGHT) -> Array:
         sin, cos = cos, sin
     if {"halves-by-neighbours", "neighbours-by-halves"} & wrong:
         return rotate_mixed(x, sin[0], cos[0], wrong)
-    a, b = np.split(x, 2, axis=-1) if "halves" in wrong else (x[..., 0::2], x[..., 1::2])
+    a, b = np.split(x, 2, axis=-1) if {"halves", "read-as-halves"} & wrong else (x[..., 0::2], x[..., 1::2])
     turned_a = a * cos[0] + b * sin[0] if "no-minus" in wrong else a * cos[0] - b * sin[0]
     turned_b = (turned_a if "turned-in-place" in wrong else a) * sin[1] + b * cos[1]
     if "two-minuses" in wrong:
@@ -130,7 +142,7 @@ def rotate(x: Array, positions: Array, wrong: Wrong = RIGHT) -> Array:
         turned_b = b
     if "first-not-turned" in wrong:
         turned_a = a
-    if "halves" in wrong:
+    if {"halves", "written-as-halves"} & wrong:
         return np.concatenate([turned_a, turned_b], axis=-1)
     return np.stack([turned_a, turned_b], axis=-1).reshape(x.shape)
 
@@ -197,7 +209,29 @@ DEGREES = Mistake(
     "The first pair turns by 1 a step. 1 what?",
     "Leave out the conversion: sin and cos take radians, and the paper's angles are meant like that.",
 )
+EXPONENT_NOT_DIVIDED = Mistake(
+    "exponent-not-divided",
+    "the exponent is not divided by d: the speeds fall by 10000^(2i) instead of 10000^(2i/d)",
+    "What is the exponent of the last pair? In the paper it stays a little below 1.",
+    "Something stands under 2i in the equation.",
+    ways=("exponent-not-divided", "exponent-not-divided-pair"),
+)
+SPEEDS_REVERSED = Mistake(
+    "speeds-reversed",
+    "the speeds stand in the opposite order: the slowest pair comes first",
+    "Which pair should turn fastest, the first or the last?",
+    "In the first pair i is 0, and 10000^0 = 1. So its speed is 1.",
+)
+FULL_TURNS = Mistake(
+    "full-turns",
+    "the angles are multiplied by 2π, as if they were counted in full turns",
+    "The first pair turns by 1 a step. 1 what?",
+    "Leave out the 2π: sin and cos take radians, and the paper's angles are meant like that.",
+)
 SPEED_MISTAKES = (
+    EXPONENT_NOT_DIVIDED,
+    SPEEDS_REVERSED,
+    FULL_TURNS,
     EXPONENT_HALF,
     EXPONENT_TWICE,
     EXPONENT_TO_1,
@@ -207,6 +241,10 @@ SPEED_MISTAKES = (
     FREQUENCY_FORGOTTEN,
     DEGREES,
 )
+# An exponent and a base that are both wrong give the same speeds as another exponent. So does half of twice.
+ONE_SPEED = {switch for m in SPEED_MISTAKES if m not in (DEGREES, FULL_TURNS) for switch in m.switches}
+ONE_UNIT = {"degrees", "full-turns"}
+
 SINUSOIDAL_MISTAKES = (
     Mistake(
         "sin-cos-swapped",
@@ -268,7 +306,7 @@ EMBED_MISTAKES = (
     Mistake(
         "scaled-by-width",
         "the vectors of the table are multiplied by D; it should be its square root",
-        "By how much are your numbers too large?",
+        "Read the last sentence of section 3.4 once more. By what are the vectors multiplied there?",
         "It is sqrt(d_model), in section 3.4.",
     ),
     Mistake(
@@ -284,16 +322,34 @@ EMBED_MISTAKES = (
         "d_model is how many numbers a vector has: the last axis of the table.",
     ),
     Mistake(
+        "scaled-by-length",
+        "the vectors of the table are multiplied by the square root of the number of words in a text, not of D",
+        "Three numbers could stand under the root: how many tokens, how many words, how wide. Which one is d_model?",
+        "d_model is how many numbers a vector has: the last axis of the table.",
+    ),
+    Mistake(
         "no-positions",
         "the positions are not added",
-        "Give the same token twice in one text. Its two vectors should differ.",
+        "Compare your code with the docstring, sentence by sentence.",
         "sinusoidal is one of your own functions. It is used here.",
     ),
     Mistake(
         "positions-scaled",
-        "the positions are multiplied by sqrt(D) too; only the vectors of the table should be",
+        "the positions are multiplied by sqrt(D); only the vectors of the table should be",
         "In which order do you multiply and add?",
         "First multiply, then add the positions.",
+    ),
+    Mistake(
+        "scale-at-positions",
+        "sqrt(D) stands at the positions; it belongs to the vectors of the table",
+        "Which of the two is multiplied, in the last sentence of section 3.4?",
+        "The factor has to change places: the vectors are multiplied, and the positions are added as they are.",
+    ),
+    Mistake(
+        "positions-concatenated",
+        "the positions are put beside the vectors; they should be added to them",
+        "How wide is your result? It should be as wide as the table.",
+        "Section 3.5: the two have the same width, so that they can be summed.",
     ),
     Mistake(
         "positions-multiplied",
@@ -323,6 +379,8 @@ EMBED = Part(
     cases=(
         Case("two texts of three tokens, width 4", (np.array([[1, 0, 1], [2, 2, 0]]), some(3, 4, seed=1))),
         Case("three texts of two tokens, width 6", (np.array([[4, 1], [0, 3], [2, 2]]), some(5, 6, seed=2))),
+        # As long as the longest table of positions, with small vectors: what shows there has to show here.
+        Case("two texts of seven tokens", (np.array([[1, 0, 1, 2, 2, 0, 1], [2] * 7]), some(3, 4, seed=3) / 10)),
     ),
     mistakes=(*EMBED_MISTAKES, *SINUSOIDAL_MISTAKES),
 )
@@ -367,6 +425,12 @@ SHIFT_MATRIX = Part(
             "The angle of a pair is k times its speed.",
         ),
         Mistake(
+            "k-sign-ignored",
+            "a negative k is treated like a positive one",
+            "Compare the matrices for k = 3 and k = -3. They should differ.",
+            "k may be negative, and then the way leads back: keep its sign.",
+        ),
+        Mistake(
             "halves",
             "this is for a vector with all sines first, then all cosines; ours alternate",
             "Which two numbers of PE(pos) are a pair?",
@@ -400,6 +464,13 @@ ROTATE = Part(
             "For one number, see which partner it meets and which angle it gets. Does its partner get the same angle?",
             "With neighbours as pairs, each angle stands twice in a row: a, a, b, b. With halves it is a, b, a, b.",
             ways=("halves-by-neighbours", "neighbours-by-halves"),
+        ),
+        Mistake(
+            "halves-one-way",
+            "the pairs are taken apart by one convention and put together by the other: neighbours here, halves there",
+            "With positions of 0 nothing should move. Where do the numbers of x end up in your code then?",
+            "What was taken from x[..., 0::2] and x[..., 1::2] has to go back to the same places.",
+            ways=("read-as-halves", "written-as-halves"),
         ),
         Mistake(
             "turned-back",

@@ -14,6 +14,12 @@ Array = NDArray[Any]
 LOW = -1e9
 
 
+def only_one(wrong: Wrong, of: set[str]) -> None:
+    """Refuse two mistakes that, together, could only be taken for a third: a guess at such a pair would be wrong."""
+    if len(wrong & of) > 1:
+        raise ValueError(f"not together: {', '.join(sorted(wrong & of))}")
+
+
 def softmax(x: Array, wrong: Wrong = RIGHT) -> Array:
     """Along the last axis: e^x, divided by the sum of all e^x."""
     axis: int | None = -1
@@ -22,9 +28,14 @@ def softmax(x: Array, wrong: Wrong = RIGHT) -> Array:
             axis = other
     if axis is not None and axis >= x.ndim:
         raise ValueError("there is no such axis")
-    if "no-maximum" not in wrong:
-        x = x - x.max(axis=axis, keepdims=True)
-    powers = np.exp(x)
+    if "minus" in wrong:
+        x = -x
+    if not {"no-maximum", "no-powers"} & wrong:
+        extreme = x.min if "minimum-subtracted" in wrong else x.max
+        x = x - extreme(axis=None if "one-maximum" in wrong else axis, keepdims=True)
+    if "minus-after-maximum" in wrong:
+        x = -x
+    powers = x if {"no-powers", "no-powers-after-maximum"} & wrong else np.exp(x)
     if "not-normalised" in wrong:
         return powers
     total = powers.sum(axis=axis, keepdims=True)
@@ -59,6 +70,7 @@ NO_MAXIMUM = Mistake(
     "large numbers overflow: e^1000 is infinite",
     "softmax(x) is the same if a number is subtracted from all of x. Which number makes e^x safe?",
     "Subtract the largest number of each row before taking e^x. Then the largest power is e^0 = 1.",
+    ways=("no-maximum", "minimum-subtracted"),
     shows_as_nan=True,
 )
 NOT_NORMALISED = Mistake(
@@ -70,10 +82,40 @@ NOT_NORMALISED = Mistake(
 LOG_SOFTMAX = Mistake(
     "log-softmax",
     "this is the logarithm of the softmax",
-    "Weights lie between 0 and 1. Yours are negative.",
+    "Weights lie between 0 and 1. Do yours?",
     "Leave out the logarithm (or, in PyTorch, use softmax where you used log_softmax).",
 )
-SOFTMAX_MISTAKES = (WRONG_AXIS, OVER_EVERYTHING, NO_MAXIMUM, NOT_NORMALISED, LOG_SOFTMAX)
+ONE_MAXIMUM = Mistake(
+    "one-maximum",
+    "from all rows the same number is subtracted, the largest of all; a row far below it becomes 0 / 0",
+    "Give it two rows, one with numbers near 0 and one with numbers near 1000. What becomes of the first?",
+    "Each row needs its own largest number: the maximum, like the sum, runs over the last axis only.",
+    shows_as_nan=True,
+)
+NO_POWERS = Mistake(
+    "no-powers",
+    "the numbers themselves are divided by their sum; they should become powers of e first",
+    "What would a negative number become? A weight must not be negative.",
+    "Compare your numerator with that of the equation: the x stands in an exponent there.",
+    ways=("no-powers", "no-powers-after-maximum"),
+)
+MINUS = Mistake(
+    "minus",
+    "the largest number gets the smallest weight: there is a minus too much",
+    "Which of the three numbers 0, 1 and 2 should get the largest weight?",
+    "It is e^x. If you subtract the largest number, mind which of the two is subtracted from which.",
+    ways=("minus", "minus-after-maximum"),
+)
+SOFTMAX_MISTAKES = (
+    WRONG_AXIS,
+    OVER_EVERYTHING,
+    NO_MAXIMUM,
+    ONE_MAXIMUM,
+    NOT_NORMALISED,
+    NO_POWERS,
+    MINUS,
+    LOG_SOFTMAX,
+)
 
 SOFTMAX = Part(
     "softmax",
@@ -82,7 +124,8 @@ SOFTMAX = Part(
     softmax,
     cases=(
         Case("two rows of three", (np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 0.0]]),)),
-        Case("large numbers", (np.array([[1000.0, 999.0, 0.0, -1000.0], [2000.0, 1999.0, 1998.0, 0.0]]),)),
+        # so large, and so far apart, that neither the smallest number nor the mean would do instead of the largest
+        Case("large numbers", (np.array([[1000.0, 999.0, 0.0, -1000.0], [4000.0, 3999.0, 3998.0, 0.0]]),)),
         Case("three axes", (np.sin(np.arange(24.0).reshape(2, 3, 4) * 1.7) * 2,)),
     ),
     mistakes=SOFTMAX_MISTAKES,
@@ -97,6 +140,8 @@ def causal_mask(n: int, wrong: Wrong = RIGHT) -> Array:
         return np.triu(np.ones((n, n), bool))
     if "mask-all" in wrong:
         return np.ones((n, n), bool)
+    if "only-itself" in wrong:
+        return np.eye(n, dtype=bool)
     offset = 1 if "future-leak" in wrong else -1 if "not-itself" in wrong else 0
     mask = np.tril(np.ones((n, n), bool), offset)
     if "mask-additive" in wrong:
@@ -117,7 +162,7 @@ MASK_TRANSPOSED = Mistake(
     "mask-transposed",
     "every position sees itself and the future, instead of itself and the past",
     "Rows are who looks, columns are what is looked at. What may the first row see?",
-    "A triangle is right, but it is the other one.",
+    "It is the other triangle that is asked for.",
 )
 FUTURE_LEAK = Mistake(
     "future-leak",
@@ -146,13 +191,20 @@ MASK_ADDITIVE = Mistake(
     shows_as_nan=True,
 )
 
+ONLY_ITSELF = Mistake(
+    "only-itself",
+    "every position sees itself and nothing else",
+    "Look at the last row. The last word may see all words before it, too.",
+    "The diagonal is not enough: everything below it belongs to the mask as well.",
+)
+
 CAUSAL_MASK = Part(
     "causal_mask",
     ("n",),
     ("mask",),
     causal_mask,
     cases=(Case("3 positions", (3,)), Case("1 position", (1,)), Case("5 positions", (5,))),
-    mistakes=(MASK_INVERTED, MASK_TRANSPOSED, FUTURE_LEAK, NOT_ITSELF, MASK_ALL, MASK_ADDITIVE),
+    mistakes=(MASK_INVERTED, MASK_TRANSPOSED, FUTURE_LEAK, NOT_ITSELF, ONLY_ITSELF, MASK_ALL, MASK_ADDITIVE),
 )
 
 
@@ -162,15 +214,17 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wr
         q, k = k, q
     scores = q @ np.swapaxes(k, -1, -2)
     scores = scores * scale_of(q, k, v, wrong)
-    if mask is not None and not {"mask-ignored", "mask-after-softmax", "mask-after-renormal"} & wrong:
+    if mask is not None and not {"mask-ignored", "mask-after-softmax"} & wrong:
         seen = ~mask if "mask-inverted" in wrong else mask
         if "masked-to-zero" in wrong:
             scores = scores * seen
         elif "mask-added" in wrong:
             scores = scores + mask
         else:
-            scores = np.where(seen, scores, -np.inf if "minus-infinity" in wrong else LOW)
+            scores = np.where(seen, scores, hidden_score(scores, wrong))
     weights = scores if "no-softmax" in wrong else softmax(scores, wrong)
+    if "softmax-twice" in wrong:
+        weights = softmax(weights, wrong)
     if mask is not None and "mask-after-softmax" in wrong:
         weights = weights * mask
     if "scale-after-softmax" in wrong:
@@ -178,6 +232,23 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wr
     looked_at = np.swapaxes(weights, -1, -2) if "weights-transposed" in wrong else weights
     output = looked_at @ (k if "keys-for-values" in wrong else v)
     return output, scores if "scores-returned" in wrong else weights
+
+
+def hidden_score(scores: Array, wrong: Wrong) -> Array | float:
+    """What becomes of a score that is hidden: the choice is free."""
+    if "low-added" in wrong:
+        return scores + LOW
+    return -np.inf if "minus-infinity" in wrong else LOW
+
+
+def attention_returns(
+    q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wrong = RIGHT
+) -> tuple[Array, Array] | Array:
+    """What attention hands back, which can be wrong too."""
+    output, weights = attention(q, k, v, mask, wrong)
+    if "only-output" in wrong:
+        return output
+    return (weights, output) if "returned-in-other-order" in wrong else (output, weights)
 
 
 def scale_of(q: Array, k: Array, v: Array, wrong: Wrong) -> float:
@@ -195,6 +266,12 @@ def scale_of(q: Array, k: Array, v: Array, wrong: Wrong) -> float:
     return 1 / math.sqrt(d_k)
 
 
+SOFTMAX_TWICE = Mistake(
+    "softmax-twice",
+    "there are two softmaxes, one after the other",
+    "How often does a score go through a softmax on its way to a weight?",
+    "Is there another softmax in a function that you call?",
+)
 ATTENTION_MISTAKES = (
     Mistake(
         "no-scale",
@@ -205,7 +282,7 @@ ATTENTION_MISTAKES = (
     Mistake(
         "scale-d",
         "the scores are divided by d_k; the paper divides by its square root",
-        "The scores come out too small. By how much?",
+        "Compare your code with equation 1 of the paper, sign by sign.",
         "Lesson 1 measures the variance of a score: it is d_k, so the spread is the square root of d_k.",
     ),
     Mistake(
@@ -294,8 +371,21 @@ ATTENTION_MISTAKES = (
     Mistake(
         "scores-returned",
         "what is returned as weights are the scores, before the softmax",
-        "The output is right. Look at the second thing that you return.",
+        "Look at the second thing that you return. Do its rows add up to 1?",
         "Return what came out of the softmax.",
+    ),
+    SOFTMAX_TWICE,
+    Mistake(
+        "returned-in-other-order",
+        "output and weights come back in the other order",
+        "Compare the shapes of the two things that you return with those that are asked for.",
+        "First the output, then the weights.",
+    ),
+    Mistake(
+        "only-output",
+        "only the output comes back; the weights are asked for, too",
+        "How many things should the function return?",
+        "Return two things, with a comma between them: the output, and what came out of the softmax.",
     ),
 )
 
@@ -306,25 +396,34 @@ def some(*shape: int, seed: float = 0.0) -> Array:
     return np.round(2.2 * np.sin((np.arange(n) + 1 + seed) * (1.37 + 0.29 * seed)), 2).reshape(shape)
 
 
-# What a hidden score becomes is free: a very low number, or minus infinity, which some mistakes turn into nan.
-MASKED_WITH = ("minus-infinity",)
+# What a hidden score becomes is free: a very low number; minus infinity, which some mistakes turn into nan; or the
+# score with a very low number added, which shows if a softmax over the wrong axis meets nothing but hidden scores.
+MASKED_WITH = ("minus-infinity", "low-added")
 
-# No row is empty, and none is empty the other way round: an inverted mask must show as itself, not as nan.
-SOME_HIDDEN = np.array([[True, False, True, False], [True, True, False, True], [False, False, True, True]])
+# No row is empty, and none is empty the other way round: an inverted mask must show as itself, not as nan. One key is
+# hidden from all, or it would not show who asks only whether anybody may see a key.
+SOME_HIDDEN = np.array([[True, False, True, False], [True, False, False, True], [False, False, True, True]])
+SQUARE = np.array([[True, False, False], [True, False, True], [False, False, True]])
+IN_EACH_TEXT = np.stack([SQUARE, np.array([[False, True, False], [False, True, True], [False, False, True]])])[:, None]
 
 ATTENTION = Part(
     "attention",
     ("q", "k", "v", "mask"),
     ("output", "weights"),
-    attention,
+    attention_returns,
     cases=(
+        # As many queries as keys in most of them, so that what is exchanged still runs, and shows; and
         # no axis of length 1, which would broadcast where it should not fit
         Case("two queries, three keys", (some(2, 2, seed=1), some(3, 2, seed=2), some(3, 2, seed=3), None)),
         Case("as many queries as keys", (some(3, 5, seed=4), some(3, 5, seed=5), some(3, 5, seed=6), None)),
         Case("with a mask", (some(3, 4, seed=7), some(4, 4, seed=8), some(4, 2, seed=9), SOME_HIDDEN)),
         Case(
-            "two texts, two heads, with a mask",
-            (some(2, 2, 3, 4, seed=1), some(2, 2, 4, 4, seed=2), some(2, 2, 4, 5, seed=3), SOME_HIDDEN),
+            "two texts, two heads, with a mask [Q, K]",
+            (some(2, 2, 3, 4, seed=1), some(2, 2, 3, 4, seed=2), some(2, 2, 3, 5, seed=3), SQUARE),
+        ),
+        Case(
+            "two texts, two heads, with a mask [B, 1, Q, K], another for each text",
+            (some(2, 2, 3, 4, seed=4), some(2, 2, 3, 4, seed=5), some(2, 2, 3, 5, seed=6), IN_EACH_TEXT),
         ),
     ),
     mistakes=ATTENTION_MISTAKES,

@@ -1,0 +1,121 @@
+"""cutaway lab [THING]"""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutaway.cli.console import clock, command, out, print_json, say
+from cutaway.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from cutaway.learn.lab import Results
+
+
+def lab(
+    experiment: Annotated[
+        str | None, typer.Argument(help="A built-in experiment, or a .toml file. None: list them.", metavar="[THING]")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Other seeds than the experiment's, as in 1,2,3,4,5.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting of all arms, as in --set train.steps=50.", metavar="T.F=V"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the page and the runs go. Default: lab/ and its name.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Train anew what is finished, too.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Trainings at a time, each on one core. Default: the cores.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="All numbers, for programs.")] = False,
+) -> None:
+    """Take one thing out of a Transformer, train it beside an intact one, and see what it was good for.
+
+    Examples:  cutaway lab
+
+               cutaway lab no-residual
+
+               cutaway lab no-mask --seeds 1,2,3,4,5
+
+               cutaway lab mine.toml --set train.steps=100
+
+    What is trained stays: after Ctrl-C, the same command trains the rest.
+    """
+    if experiment is None:
+        list_experiments(json)
+        return
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs {jobs} would train nothing. Give at least 1.")
+    from cutaway.learn.experiment import find_experiment, read_experiment
+
+    chosen = read_experiment(find_experiment(experiment), set or (), seeds_of(seeds))
+    folder = folder or Path("lab") / chosen.name
+    for package, extra in (("torch", "torch"), ("matplotlib", "show")):
+        if not find_spec(package):  # said now, rather than when all is trained
+            raise MissingExtra(package, extra, what="the lab")
+
+    from cutaway.cli.lab_progress import LabProgress
+    from cutaway.learn.lab import run_experiment
+    from cutaway.learn.lab_page import write_page
+
+    started = time.monotonic()
+    with LabProgress() as progress:
+        results = run_experiment(chosen, folder, jobs or os.cpu_count() or 1, again, progress)
+    page = write_page(results, folder)
+    if json:
+        print_json(results.as_json())
+    else:
+        print_results(results)
+    say(f"In {clock(time.monotonic() - started)}. The page: {page}")
+
+
+def seeds_of(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(seed) for seed in text.split(",")) if text else ()
+    except ValueError:
+        raise ConfigError(f"--seeds {text} is no list of whole numbers. Write it as --seeds 1,2,3.") from None
+
+
+def list_experiments(as_json: bool) -> None:
+    from cutaway.learn.experiment import built_in_experiments, find_experiment, read_experiment
+
+    experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
+    if as_json:
+        print_json(
+            [{"name": e.name, "title": e.title, "trainings": e.trainings, "minutes": e.minutes} for e in experiments]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("experiment", "", "trainings", "on two cores"):
+        table.add_column(column, justify="right" if column == "trainings" else "left")
+    for one in experiments:
+        table.add_row(one.name, one.title, str(one.trainings), f"about {one.minutes:g} min" if one.minutes else "")
+    out.print(table)
+    say(f"Next:  {command('lab', 'no-residual')}")
+
+
+def print_results(results: Results) -> None:
+    experiment = results.experiment
+    for label, text in (("Question", experiment.question), ("Theory", experiment.theory)):
+        out.print(f"{label + ':':<10}{text}", markup=False)
+    for i, sentence in enumerate(results.verdict):
+        out.print(f"{'Verdict:' if i == 0 else '':<10}{sentence}", markup=False)
+    if len(experiment.arms) > 2 and not results.scaling:
+        out.print(verdict_table(results))
+
+
+def verdict_table(results: Results) -> Table:
+    from cutaway.learn.lab_page import VERDICT_HEAD, verdict_rows
+
+    table = Table(box=None, pad_edge=False)
+    for column in VERDICT_HEAD:
+        table.add_column(column)
+    for row in verdict_rows(results):
+        table.add_row(*map(escape, row))
+    return table

@@ -1,0 +1,53 @@
+"""Progress of the lab: live bars on a terminal, a plain line for each training when piped."""
+
+from __future__ import annotations
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from cutaway.cli.console import clock, err, say
+from cutaway.learn.lab import Trial
+from cutaway.learn.verdict import MEASURES
+
+
+class LabProgress:
+    """On a terminal a bar for each training that runs and one for all; when piped, a line for each that ends."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[note]}"))
+        self.bars = Progress(*columns, console=err, disable=not err.is_terminal)
+        self.running: dict[str, TaskID] = {}
+        self.finished, self.all = 0, 0
+
+    def __enter__(self) -> LabProgress:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def on_start(self, trials: list[Trial], finished: int) -> None:
+        self.all, self.finished = len(trials), finished
+        kept = f" ({finished} of them are finished already)" if finished else ""
+        say(f"{self.all} trainings{kept}")
+        self.whole = self.bars.add_task("all trainings", total=self.all, completed=finished, note="")
+
+    def on_step(self, trial: Trial, step: int, steps: int, loss: float) -> None:
+        if trial.name not in self.running:
+            self.running[trial.name] = self.bars.add_task(trial.name, total=steps, note="")
+        note = f"step {step:,} of {steps:,}, loss {loss:.3f}"
+        self.bars.update(self.running[trial.name], completed=step, note=note)
+
+    def on_result(self, trial: Trial) -> None:
+        self.finished += 1
+        if trial.name in self.running:
+            self.bars.remove_task(self.running.pop(trial.name))
+        self.bars.update(self.whole, completed=self.finished)
+        seconds = (trial.result or {}).get("seconds", 0.0)
+        say(f"{self.finished} of {self.all}: {trial.name}: {described(trial)}, in {clock(seconds)}")
+
+
+def described(trial: Trial) -> str:
+    measures = (trial.result or {}).get("measures")
+    if measures:
+        return ", ".join(f"{name} {MEASURES[name].shown(value)}" for name, value in measures.items())
+    return str(trial.value("cross-entropy"))
