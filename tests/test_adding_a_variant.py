@@ -58,6 +58,7 @@ def test_the_variant_can_be_used_and_agrees_with_its_formula(variant):
     assert "torch.Size([2, 4])" in run(variant, "-c", "\n".join(blocks("python")))
 
 
+@pytest.mark.slow
 def test_the_tests_of_all_variants_try_it_at_once(variant):
     tests = str(ROOT / "tests" / "models" / "test_properties.py")
     out = run(variant, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), tests,

@@ -18,6 +18,9 @@ SMALL = [
 ]  # fmt: skip
 
 
+NUMPY = ["--engine", "numpy"]  # starts in no time, for what does not depend on the engine
+
+
 def cutaway(*arguments, cwd, stdin="", **kwargs):
     command = [sys.executable, "-c", "from cutaway.cli import main; main()", *map(str, arguments)]
     return subprocess.run(
@@ -129,11 +132,11 @@ def test_version(tmp_path):
         (["train", "reverse", "--set", "model.n_heads=3"], ["d_model = 64", "n_heads = 3", "Choose n_heads from"]),
         (["train", "reverse", "--set", "model.d_modle=3"], ["unknown setting model.d_modle", "Did you mean 'd_model'"]),
         (["train", "reverse", "--set", "train.schedule=noma"], ["'noma' is not a choice", "Did you mean 'noam'"]),
-        (["train", "reverse", "--set", "data.corpus=revers"], ["no built-in corpus 'revers'", "Did you mean 'reverse'"]),
-        (["train", "files.toml"], ["has 3 lines", "has 2"]),
-        (["train", "files.toml", "--set", 'data.train=["empty", "empty"]'], ["are empty"]),
-        (["train", "files.toml", "--set", 'data.train=["latin1", "two"]'], ["line 1 is not UTF-8", "iconv"]),
-        (["train", "files.toml", "--set", 'data.train=["gone", "two"]'], ["there is no file 'gone'"]),
+        (["train", "reverse", "--set", "data.corpus=revers", *NUMPY], ["no built-in corpus 'revers'", "Did you mean 'reverse'"]),
+        (["train", "files.toml", *NUMPY], ["has 3 lines", "has 2"]),
+        (["train", "files.toml", "--set", 'data.train=["empty", "empty"]', *NUMPY], ["are empty"]),
+        (["train", "files.toml", "--set", 'data.train=["latin1", "two"]', *NUMPY], ["line 1 is not UTF-8", "iconv"]),
+        (["train", "files.toml", "--set", 'data.train=["gone", "two"]', *NUMPY], ["there is no file 'gone'"]),
         (["train", "files.toml", "--resume"], ["there is no run in", "Train without --resume"]),
         (["evaluate", "runs/nope"], ["there is no run folder"]),
     ],

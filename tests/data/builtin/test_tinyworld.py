@@ -636,16 +636,17 @@ def test_every_content_word_is_aligned(corpus: dict[tuple[str, str], list[Aligne
     assert set(alone) <= {"a", "an", "old", "there", "of", "to", "the", "it", ","}
 
 
-def test_no_source_has_two_targets() -> None:
+@pytest.mark.parametrize("draws", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_no_source_has_two_targets(draws: int) -> None:
     """Here duplicates are wanted: the same English from two derivations must give the same French and German."""
     chooser = WORLD.chooser(11)
     known: dict[str, tuple[str, str]] = {}
-    for _ in range(100_000):
+    for _ in range(draws):
         drawn = chooser.sentence()
         english = WORLD.say(drawn, "en").text
         targets = (WORLD.say(drawn, "fr").text, WORLD.say(drawn, "de").text)
         assert known.setdefault(english, targets) == targets
-    assert len(known) >= 95_000  # few draws repeat an earlier one
+    assert len(known) >= 0.95 * draws  # few draws repeat an earlier one
 
 
 def test_german_rules_have_a_place_for_whatever_their_moods_bring() -> None:
@@ -664,6 +665,7 @@ def test_splits_are_disjoint(corpus: dict[tuple[str, str], list[AlignedPair]]) -
                 assert one == other or not sources[one] & sources[other]
 
 
+@pytest.mark.slow
 def test_unseen_words_are_known_words(corpus: dict[tuple[str, str], list[AlignedPair]]) -> None:
     for direction in DIRECTIONS:
         train, unseen = tinyworld(direction, "train", 40_000, seed=1), corpus[direction, "unseen"]
@@ -738,6 +740,7 @@ def test_size_of_the_world(corpus: dict[tuple[str, str], list[AlignedPair]]) -> 
     assert len({pair.construction for pair in train}) >= 55
 
 
+@pytest.mark.slow
 def test_words_are_frequent_enough() -> None:
     train = tinyworld("en-fr", "train", 40_000, seed=4)
     counts = Counter(word.lower() for pair in train for word in set(pair.source_words))
