@@ -13,7 +13,8 @@ In the shapes below, B is the number of texts, T of words, D the width of a word
 E = D/H the width of a head. You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are
 then given tensors.
 
-`attention` is what exercise 1 asks for. To use your own instead:
+`attention` is what exercise 1 asks for. To use your own instead (if
+it is written with the same library):
 
     from exercise_01_scaled_dot_product import attention
 """

@@ -14,7 +14,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors.
 
-Multi-head attention comes from exercise 2, ready made. If you solved it, you can use your own instead:
+Multi-head attention comes from exercise 2, ready made. If you solved it (with the same
+library), you can use your own instead:
 
     from exercise_02_multi_head_attention import multi_head_attention
 """

@@ -21,7 +21,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors.
 
-What earlier exercises built is here, ready made. If you solved them, you can use your own instead:
+What earlier exercises built is here, ready made. If you solved them (with the same
+library), you can use your own instead:
 
     from exercise_04_encoder_block import encoder, feed_forward, layer_norm
 """

@@ -62,6 +62,8 @@ class RunFolder:
         if missing:
             only_started = self.config.is_file() and not self.weights.is_file()
             started = "It was started but has no weights yet: train on, or anew. " if only_started else ""
+            if (self.path / "operated.safetensors").is_file():  # see learn/arm.py
+                started = "It is of the lab, and its model was operated on: no command can rebuild it. "
             raise RunError(
                 f"the run folder {str(self.path)!r} has no {' and no '.join(missing)}. {started}"
                 "A run that can be loaded has config.json, tokenizer.json and model.safetensors."

@@ -1,6 +1,8 @@
 """Lessons as cells: read as jupytext reads them, shown in a terminal, written as notebooks, with progress kept."""
 
+import io
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -8,8 +10,9 @@ from itertools import pairwise
 import jupytext
 import nbformat
 import pytest
+from rich.console import Console
 
-from cutaway.cli.lesson import find_lessons
+from cutaway.cli.lesson import find_lessons, show_cell, write_notebook
 from cutaway.errors import DataError
 from cutaway.learn.cells import read_cells, title_of, to_notebook
 from cutaway.learn.lesson import save, shapes
@@ -136,3 +139,31 @@ def test_the_command_lists_runs_and_writes_notebooks(tmp_path):
         refused = run(tmp_path, lessons, *arguments)
         assert refused.returncode == 1
         assert message in refused.stderr
+
+
+@every_lesson
+def test_nothing_is_cut_off_on_a_narrow_terminal(path, monkeypatch):
+    """Every word of the prose and of the code stands there, in 80 columns."""
+    page = io.StringIO()
+    console = Console(file=page, force_terminal=True, color_system=None, width=80, soft_wrap=True, highlight=False)
+    monkeypatch.setattr(sys.modules["cutaway.cli.lesson"], "out", console)
+    cells = read_cells(path)
+    for cell in cells:
+        show_cell(cell)
+    assert max(len(line) for line in page.getvalue().splitlines()) <= 80
+    shown = re.sub(r"\s+", "", page.getvalue())
+    assert all(re.sub(r"\s+", "", cell.text) in shown for cell in cells if cell.kind == "code")
+    prose = " ".join(cell.text for cell in cells if cell.kind == "markdown")
+    words = set(re.findall(r"(?<![\w/.(\[])[a-z]{5,}(?![\w/.)\]])", prose))
+    assert len(words) > 200
+    assert not [word for word in words if word not in shown]
+
+
+def test_a_notebook_that_was_changed_is_not_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_notebook(LESSONS[0])
+    write_notebook(LESSONS[0])  # the same once more does no harm
+    written = tmp_path / LESSONS[0].with_suffix(".ipynb").name
+    written.write_text(written.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    with pytest.raises(DataError, match="not as it was written"):
+        write_notebook(LESSONS[0])

@@ -183,6 +183,26 @@ def test_a_name_that_is_used_again(tmp_path):
     assert "softmax is no function here but of type ndarray" in told(result, "softmax")
 
 
+def test_a_neighbour_written_for_the_other_library_is_pointed_out(tmp_path):
+    (tmp_path / NAME).write_text(SOLUTION)
+    text = (SOLUTIONS / "exercise_02_multi_head_attention_torch.py").read_text(encoding="utf-8")
+    (tmp_path / exercise_of(2).file).write_text(text + "\nfrom exercise_01_scaled_dot_product import attention\n")
+    shown = cutaway("check", "2", cwd=tmp_path).stdout
+    assert f"{NAME} is written for NumPy arrays, and this file is given PyTorch tensors" in shown
+
+
+@pytest.mark.parametrize(
+    ("edit", "tip"),
+    [
+        (("x.max(axis=-1, keepdims=True)", "x.max(axis=-1)"), "keepdims=True keeps it"),
+        (("if mask is not None:", "if mask:"), "neither true nor false"),
+    ],
+)
+def test_crashes_that_every_beginner_has_get_a_tip(edit, tip, tmp_path):
+    result = check_text(SOLUTION.replace(*edit), tmp_path)
+    assert tip in "\n".join(told(result, m.part.name) for m in result.marks)
+
+
 def test_a_neighbour_that_is_not_finished(tmp_path):
     (tmp_path / NAME).write_text((shipped("exercises") / NAME).read_text(encoding="utf-8"))
     text = (SOLUTIONS / "exercise_02_multi_head_attention.py").read_text(encoding="utf-8")
@@ -287,7 +307,7 @@ def test_start_then_check_then_solve(tmp_path):
     first = cutaway("check", "1", cwd=tmp_path)
     assert first.returncode == 1
     assert "not begun" in first.stdout
-    assert "0 of 3 parts are right" in first.stdout
+    assert "Begin with softmax in mine/exercise_01" in first.stdout
     (tmp_path / "mine" / NAME).write_text(SOLUTION)
     solved = cutaway("check", "1", cwd=tmp_path / "mine", home=tmp_path / "home")
     assert solved.returncode == 0

@@ -17,6 +17,7 @@ from cutaway.learn.exercise import Exercise
 from cutaway.learn.exercises import all_exercises, exercise_of
 from cutaway.learn.feedback import feedback, file_trouble, to_json
 from cutaway.learn.grader import Grade, Mark, grade_file
+from cutaway.learn.inside import imported_exercises, library_of
 from cutaway.learn.progress import note_exercises, note_progress, read_exercises
 from cutaway.runs import write_text
 from cutaway.shipped import shipped
@@ -155,6 +156,10 @@ def show(grade: Grade, stronger: bool, which: str) -> None:
     if grade.trouble:
         for line in file_trouble(grade.trouble):
             out.print(f"  {escape(line)}")
+    for other in imported_exercises(grade.file):
+        if (theirs := library_of(other)) != grade.library:
+            note = f"Note: {other.name} is written for {LIBRARIES[theirs]}, and this file is given "
+            out.print(f"  {note}{LIBRARIES[grade.library]}: what it takes from there may fail.\n", markup=False)
     for mark in grade.marks:
         show_mark(mark, stronger)
     if grade.printed:
@@ -182,7 +187,10 @@ def summary(grade: Grade, stronger: bool, which: str) -> str:
     number = grade.exercise.number
     if grade.is_right:
         last = number == len(all_exercises())
-        return "[green]All right.[/] " + ("That was the last one." if last else f"Next: {command('check', number + 1)}")
+        after = f"That was the last one. Next: {command('lab')}" if last else f"Next: {command('check', number + 1)}"
+        return f"[green]All right.[/] {after}"
+    if all(mark.state == "to do" for mark in grade.marks) and grade.marks:
+        return f"Begin with {grade.marks[0].part.name} in {escape(shown_path(grade.file))}."
     more = "" if stronger or not any(m.explanations for m in grade.marks) else "    A stronger hint: "
     return f"{right} of {whole} parts are right." + (f"{more}{command('check', which, '--hint')}" if more else "")
 
@@ -204,8 +212,7 @@ def show_all(grades: Sequence[Grade]) -> None:
         return
     say(f"Checked in {shown_path(grades[0].file.parent)}.")
     first_open = next((g for g in grades if not g.is_right), None)
-    if first_open:
-        say(f"Next:  {command('check', first_open.exercise.number)}")
+    say(f"Next:  {command('check', first_open.exercise.number)}" if first_open else f"Next:  {command('lab')}")
 
 
 def shown_path(path: Path) -> str:

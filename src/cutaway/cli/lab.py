@@ -16,6 +16,7 @@ from cutaway.cli.console import clock, command, out, print_json, say
 from cutaway.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
+    from cutaway.learn.experiment import Experiment
     from cutaway.learn.lab import Results
 
 
@@ -64,6 +65,7 @@ def lab(
     from cutaway.learn.lab import run_experiment
     from cutaway.learn.lab_page import write_page
 
+    introduce(chosen)
     started = time.monotonic()
     with LabProgress() as progress:
         results = run_experiment(chosen, folder, jobs or os.cpu_count() or 1, again, progress)
@@ -82,6 +84,16 @@ def seeds_of(text: str | None) -> tuple[int, ...]:
         raise ConfigError(f"--seeds {text} is no list of whole numbers. Write it as --seeds 1,2,3.") from None
 
 
+def introduce(experiment: Experiment) -> None:
+    """What will be trained, and what is expected of it: time to make a guess of one's own."""
+    say(experiment.title, style="bold")
+    for label, text in (("Question", experiment.question), ("Theory", experiment.theory)):
+        say(f"{label}: {text}")
+    arms = ", ".join(arm.name for arm in experiment.arms)
+    time_needed = f", about {experiment.minutes:g} minutes on two cores" if experiment.minutes else ""
+    say(f"Arms: {arms}; {len(experiment.seeds)} seeds each{time_needed}. What do you expect?")
+
+
 def list_experiments(as_json: bool) -> None:
     from cutaway.learn.experiment import built_in_experiments, find_experiment, read_experiment
 
@@ -92,18 +104,24 @@ def list_experiments(as_json: bool) -> None:
         )
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("experiment", "", "trainings", "on two cores"):
+    for column in ("experiment", "", "trainings", "on two cores", ""):
         table.add_column(column, justify="right" if column == "trainings" else "left")
     for one in experiments:
-        table.add_row(one.name, one.title, str(one.trainings), f"about {one.minutes:g} min" if one.minutes else "")
+        done = "done" if is_done(one) else ""
+        minutes = f"about {one.minutes:g} min" if one.minutes else ""
+        table.add_row(one.name, one.title, str(one.trainings), minutes, done)
     out.print(table)
-    say(f"Next:  {command('lab', 'no-residual')}")
+    first = next((one for one in experiments if not is_done(one)), experiments[0])
+    say(f"Next:  {command('lab', first.name)}")
+
+
+def is_done(experiment: Experiment) -> bool:
+    """Whether its page is where it goes if nobody says otherwise."""
+    return (Path("lab") / experiment.name / "index.html").is_file()
 
 
 def print_results(results: Results) -> None:
     experiment = results.experiment
-    for label, text in (("Question", experiment.question), ("Theory", experiment.theory)):
-        out.print(f"{label + ':':<10}{text}", markup=False)
     for i, sentence in enumerate(results.verdict):
         out.print(f"{'Verdict:' if i == 0 else '':<10}{sentence}", markup=False)
     if len(experiment.arms) > 2 and not results.scaling:

@@ -22,6 +22,13 @@ ADVICE = {
     "RecursionError": "It calls itself without end.",
 }
 
+TIPS = {
+    "truth value of an array": "(An array is neither true nor false. To ask whether there is one: `is not None`. "
+    "To compare number by number: np.maximum, np.where.)",
+    "'tuple' object has no attribute": "(Something returns two things: take them apart, as in a, b = f(x).)",
+    "'tuple' object is not": "(Something returns two things: take them apart, as in a, b = f(x).)",
+}
+
 
 def feedback(mark: Mark, stronger: bool = False) -> list[str]:
     """Lines about a part that is not right."""
@@ -45,7 +52,7 @@ def feedback(mark: Mark, stronger: bool = False) -> list[str]:
         lines += mark.facts
         if mark.follows_from:
             lines.append(f"It uses {mark.follows_from}, which is not right yet. Mend that first.")
-    elif all(m.name in mark.known for e in mark.explanations for m in e):
+    elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.trouble:
         return [*lines, f"Mend {mark.follows_from}, and this will be right too."]
     return lines + hint_lines(mark, stronger)
 
@@ -96,6 +103,10 @@ def advice(kind: str, trouble: Trouble) -> list[str]:
     told = [ADVICE[kind]] if kind in ADVICE else []
     if "null bytes" in trouble.message or "codec can't decode" in trouble.message:
         told.append("Save the file as UTF-8.")
+    told += [tip for sign, tip in TIPS.items() if sign in trouble.message]
+    lost_axis = re.search(r"\.(max|sum|mean|amax|var|std)\(", trouble.source) and "keepdim" not in trouble.source
+    if lost_axis and "could not be broadcast" in trouble.message:
+        told.append("(A sum or a maximum along an axis loses that axis; keepdims=True keeps it.)")
     if ".T" in trouble.source and any(len(size) > 2 for size in trouble.shapes.values()):
         told.append("(.T turns all axes round. To exchange only the last two: swapaxes(-1, -2), or .mT.)")
     return told

@@ -76,6 +76,15 @@ def library_of(path: Path) -> str:
     return "torch" if "torch" in origin.values() and used.count("torch") >= used.count("numpy") else "numpy"
 
 
+def imported_exercises(path: Path) -> list[Path]:
+    """The learner's other exercises that this one makes use of."""
+    with contextlib.suppress(SyntaxError, ValueError, OSError):
+        nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ImportFrom)]
+        found = [path.parent / f"{node.module}.py" for node in nodes if (node.module or "").startswith("exercise_")]
+        return [file for file in found if file.is_file()]
+    return []
+
+
 def load(path: Path, library: str) -> tuple[ModuleType | None, dict[str, Any] | None]:
     """The learner's file as a module, as far as Python came with it, and what went wrong."""
     sys.path.insert(0, str(path.parent))  # so that it can import its neighbours
