@@ -23,7 +23,7 @@ def tensor(array):
     return torch.from_numpy(array).float()
 
 
-def close(ours, theirs):
+def assert_close(ours, theirs):
     np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=2e-5)
 
 
@@ -31,7 +31,7 @@ def close(ours, theirs):
 def test_splitting_and_merging_are_the_library_s(n_heads):
     x = rng.normal(size=(2, 5, 6))
     layer = MultiHeadAttention(6, n_heads)
-    close(split_heads(x, n_heads), layer.split(tensor(x)))
+    assert_close(split_heads(x, n_heads), layer.split(tensor(x)))
     np.testing.assert_array_equal(merge_heads(split_heads(x, n_heads)), x)
 
 
@@ -49,12 +49,12 @@ def test_multi_head_attention_is_pytorch_s(case):
         full = np.broadcast_to(mask, (len(x), n_heads, x.shape[1], memory.shape[1]))
         hidden = torch.from_numpy(~full.reshape(-1, *full.shape[2:]))  # for PyTorch, True hides
     theirs, _ = layer(tensor(x), tensor(memory), tensor(memory), attn_mask=hidden)
-    close(multi_head_attention(x, memory, weights, n_heads, mask), theirs)
+    assert_close(multi_head_attention(x, memory, weights, n_heads, mask), theirs)
 
 
 @pytest.mark.parametrize(("n_positions", "d_model"), [(1, 2), (7, 4), (50, 6), (20, 64)])
 def test_the_table_of_positions_is_the_library_s(n_positions, d_model):
-    close(sinusoidal(n_positions, d_model), sinusoids(n_positions, d_model))
+    assert_close(sinusoidal(n_positions, d_model), sinusoids(n_positions, d_model))
 
 
 def test_embedding_is_the_library_s():
@@ -62,7 +62,7 @@ def test_embedding_is_the_library_s():
     layer = InputEmbedding(TokenEmbedding(11, 8), SinusoidalPosition(8, max_length=5), dropout=0.0)
     with torch.no_grad():
         layer.tokens.weight.copy_(tensor(table))
-    close(embed(ids, table), layer(torch.from_numpy(ids)))
+    assert_close(embed(ids, table), layer(torch.from_numpy(ids)))
 
 
 @pytest.mark.parametrize(("k", "d_model"), [(0, 4), (1, 2), (5, 6), (-3, 8), (40, 16)])
@@ -75,4 +75,6 @@ def test_the_step_of_k_places_leads_from_any_position_to_the_one_k_places_on(k, 
 @pytest.mark.parametrize("shape", [(3, 2), (4, 6), (2, 3, 5, 8)])
 def test_rotary_positions_are_the_library_s(shape):
     x, positions = rng.normal(size=shape), rng.permutation(30)[: shape[-2]]
-    close(rotate(x, positions), RotaryPosition(shape[-1], max_length=30).rotate(tensor(x), torch.from_numpy(positions)))
+    assert_close(
+        rotate(x, positions), RotaryPosition(shape[-1], max_length=30).rotate(tensor(x), torch.from_numpy(positions))
+    )
