@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.cli.recipes import built_in_recipes, find_recipe
+from cutaway.cli.recipes import find_recipe
 from cutaway.config import (
     Config,
     DataConfig,
@@ -15,6 +15,7 @@ from cutaway.config import (
     read_recipe,
 )
 from cutaway.errors import ConfigError
+from cutaway.shipped import shipped_names
 
 
 def recipe(tmp_path: Path, text: str) -> Path:
@@ -124,7 +125,7 @@ def test_missing_recipe():
         find_recipe("revers")
 
 
-@pytest.mark.parametrize("name", built_in_recipes())
+@pytest.mark.parametrize("name", shipped_names("recipes"))
 def test_built_in_recipes_are_valid(name):
     assert isinstance(read_recipe(find_recipe(name)), Config)
 

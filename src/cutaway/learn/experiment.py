@@ -24,7 +24,7 @@ from typing import Any
 from cutaway.config import Config, apply_overrides, config_from_tables, with_given
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.learn.verdict import MEASURES
-from cutaway.shipped import shipped
+from cutaway.shipped import find_toml, shipped_names
 
 FEWEST_SEEDS = 3  # fewer give no interval worth the name
 POINTS = 12  # of a validation curve, if the experiment does not say
@@ -91,20 +91,11 @@ ARM_KEYS = ("name", "surgery", "set")
 
 
 def built_in_experiments() -> list[str]:
-    return sorted(path.stem for path in shipped("experiments").glob("*.toml"))
+    return shipped_names("experiments")
 
 
 def find_experiment(name: str) -> Path:
-    """By path, or by name if Cutaway brings it along."""
-    built_in = shipped("experiments") / f"{name.removesuffix('.toml')}.toml"
-    if Path(name).is_file():
-        return Path(name)
-    if "/" not in name and built_in.is_file():
-        return built_in
-    raise ConfigError(
-        f"there is no experiment {name!r}, neither a file nor a built-in one. "
-        f"{did_you_mean(name, built_in_experiments())}"
-    )
+    return find_toml("experiments", "experiment", name)
 
 
 def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int, ...] = ()) -> Experiment:
@@ -122,7 +113,7 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
     experiment = Experiment(
         name=path.stem,
         **{key: text_of(table, key, where) for key in ("title", "question", "theory")},
-        recipe=recipe_of(text_of(table, "recipe", where), path.parent),
+        recipe=find_toml("recipes", "recipe", text_of(table, "recipe", where), path.parent),
         seeds=checked_seeds(seeds or table["seeds"], where),
         arms=tuple(arm_of(one, where) for one in list_of(table["arm"], "arm", where)),
         settings={**dotted(table.get("set", {}), "set", where), **dotted(apply_overrides({}, overrides), "set", where)},
@@ -210,16 +201,6 @@ def checked_seeds(seeds: Any, where: str) -> tuple[int, ...]:
             "Give more, as in [1, 2, 3]."
         )
     return seeds
-
-
-def recipe_of(name: str, beside: Path) -> Path:
-    """A path, from here or from where the experiment lies; or the name of a built-in recipe."""
-    built_in = shipped("recipes") / f"{name}.toml"
-    for path in (Path(name), beside / name, built_in):
-        if path.is_file():
-            return path
-    names = sorted(path.stem for path in built_in.parent.glob("*.toml"))
-    raise ConfigError(f"there is no recipe {name!r}, neither a file nor a built-in one. {did_you_mean(name, names)}")
 
 
 def dotted(table: Any, key: str, where: str) -> Settings:
