@@ -21,7 +21,7 @@ ROOMS = {
     "twin": {"runs", "data.order", "decode.request"},
     "models": {"nn", "runs"},
     "decode": {"nn", "models"},
-    "train": {"models", "data", "decode", "evaluate", "runs", "twin"},
+    "train": {"models", "data", "decode", "evaluate", "pipeline", "torch_engine", "runs", "twin"},
     "engines": {"decode.request"},  # the engines themselves are imported when they are asked for
     "torch_engine": {"models", "data", "decode", "runs"},
     "pipeline": {"data", "decode.request", "engines", "runs"},

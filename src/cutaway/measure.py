@@ -100,14 +100,14 @@ def encoded(pipeline: Pipeline, examples: Sequence[Any]) -> list[Any]:
 
 def evaluate_texts(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
     """Bits a character compares models whose tokens differ."""
-    nll, right = measured(pipeline, texts)
+    nll, right, *_ = measured(pipeline, texts)
     tokens = sum(len(piece.ids) - 1 for piece in encoded(pipeline, texts))
     bits = nll * tokens / math.log(2) / sum(map(len, texts))
     return {"perplexity": perplexity(nll), "bits_per_character": bits, "accuracy": right}
 
 
 def evaluate_masked(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
-    nll, right = measured(pipeline, texts)
+    nll, right, *_ = measured(pipeline, texts)
     return {"perplexity": perplexity(nll), "accuracy": right}
 
 

@@ -84,7 +84,7 @@ def test_curves(tmp_path):
     assert lines[0].get_xydata().tolist() == [[1, 3], [2, 2]]
     assert lines[1].get_xydata().tolist() == [[2, 2.5]]
     figures.save(figures.loss_curve([]), tmp_path / "empty.png")
-    curve = figures.schedule_curve(lambda step: 1 / step, 40).axes[0].lines[0].get_xydata()
+    curve = figures.schedule_curve(lambda step, done: 1 / step, 40).axes[0].lines[0].get_xydata()
     assert curve[-1].tolist() == [40, 1 / 40]
     table = np.random.default_rng(0).normal(size=(100, 6))
     figure = figures.positional_encodings(table, shown=10)

@@ -47,14 +47,14 @@ def test_padding_is_no_part_of_the_loss():
 
 @given(st.integers(1, 200_000), st.sampled_from([128, 512, 1024]), st.sampled_from([1, 100, 4000]))
 def test_noam_equals_its_formula(step, d_model, warmup):
-    rate = make_schedule(TrainConfig(lr=2.0, warmup=warmup), d_model)(step)
+    rate = make_schedule(TrainConfig(lr=2.0, warmup=warmup), d_model)(step, 0.5)
     expected = 2.0 / math.sqrt(d_model) * min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
     assert rate == pytest.approx(expected, abs=1e-10, rel=1e-12)
 
 
 def test_noam_peaks_at_the_end_of_the_warmup():
     schedule = make_schedule(TrainConfig(warmup=40), 64)
-    assert max(range(1, 500), key=schedule) == 40
+    assert max(range(1, 500), key=lambda step: schedule(step, 0.5)) == 40
 
 
 @given(st.integers(1, 1_000), st.integers(0, 400))
@@ -64,12 +64,12 @@ def test_cosine_climbs_then_falls_to_nothing(step, warmup):
         expected = 0.01 * step / warmup
     else:
         expected = 0.01 * math.cos(math.pi / 2 * (step - warmup) / (1_000 - warmup)) ** 2  # half angle
-    assert schedule(step) == pytest.approx(expected, abs=1e-12)
-    assert schedule(1_000) == pytest.approx(0, abs=1e-12)
+    assert schedule(step, step / 1_000) == pytest.approx(expected, abs=1e-12)
+    assert schedule(1_000, 1.0) == pytest.approx(0, abs=1e-12)
 
 
 def test_constant():
-    assert make_schedule(TrainConfig(schedule="constant", lr=0.002), 64)(77) == 0.002
+    assert make_schedule(TrainConfig(schedule="constant", lr=0.002), 64)(77, 0.5) == 0.002
 
 
 def test_the_config_and_the_tables_name_the_same_choices():

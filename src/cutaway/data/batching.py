@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from cutaway.data.tokenizer import Tokenizer
 class Batch:
     """What one training step sees. Masks are True at tokens and False at padding."""
 
+    masks: ClassVar[dict[str, str]] = {}  # a tensor with a column for each token -> the mask that tells the tokens
     tokens: int  # how many answers are asked for: what the loss is divided by
 
     def to(self, device: torch.device | str) -> Self:
@@ -40,6 +41,26 @@ class Batch:
             value = getattr(self, f.name)
             moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
         return type(self)(**moved)
+
+    def part(self, number: int, count: int) -> Self:
+        """Of the batch dealt out like cards, part `number` of `count`, which must be below the number of rows.
+
+        Every `count`-th row, without the columns that are padding in all of them: parts of about equal size.
+        """
+        if count == 1:
+            return self
+        cut = {name: tensor[number::count] for name, tensor in self.tensors().items()}
+        longest = {mask: int(cut[mask].sum(dim=1).max()) for mask in set(self.masks.values())}
+        cut = {name: t[:, : longest[self.masks[name]]] if name in self.masks else t for name, t in cut.items()}
+        asked = cut.get("asked", cut.get("target_mask"))
+        return type(self)(tokens=len(cut["answers"]) if asked is None else int(asked.sum()), **cut)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokens"}
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.tensors().values())))
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,13 @@ class PairBatch(Batch):
     target_out   le   chat  dort  </s>      ... this
     """
 
+    masks: ClassVar = {
+        "source": "source_mask",
+        "source_mask": "source_mask",
+        "target_in": "target_mask",
+        "target_out": "target_mask",
+        "target_mask": "target_mask",
+    }
     source: Tensor  # [B, S], ended by </s>
     target_in: Tensor  # [B, T]
     target_out: Tensor  # [B, T]
@@ -62,6 +90,7 @@ class PairBatch(Batch):
 class TextBatch(Batch):
     """An answer for each token, or for some: the next token, the hidden one, the tag."""
 
+    masks: ClassVar = {"ids": "mask", "mask": "mask", "answers": "mask", "asked": "mask"}
     ids: Tensor  # [B, T]
     mask: Tensor  # [B, T] of bool
     answers: Tensor  # [B, T]
@@ -72,6 +101,7 @@ class TextBatch(Batch):
 class LabelBatch(Batch):
     """An answer for each text."""
 
+    masks: ClassVar = {"ids": "mask", "mask": "mask"}
     ids: Tensor  # [B, T]
     mask: Tensor  # [B, T] of bool
     answers: Tensor  # [B]
@@ -236,6 +266,11 @@ class BatchStream:
         if self._order is None or self._order[0] != self.epoch:
             self._order = (self.epoch, batches_by_tokens(self.examples, self.budget, self.seed, self.epoch))
         return self._order[1]
+
+    @property
+    def epochs(self) -> float:
+        """How often the examples have been gone through."""
+        return self.epoch + self.next_batch / len(self.order)
 
     def position(self) -> dict[str, int]:
         return {"epoch": self.epoch, "next_batch": self.next_batch}

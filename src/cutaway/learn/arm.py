@@ -145,7 +145,7 @@ def trained(training: Training) -> int | None:
     try:
         trainer.run()
     except Diverged:
-        return int(trainer.state.step)
+        return int(trainer.state.step) - int(trainer.state.skipped_in_a_row) + 1  # where it began
     last = curve_of(trainer.run_folder)[-1:]  # the last update may have spoilt the weights unnoticed
     return None if last and last[0]["step"] == trainer.config.steps else int(trainer.state.step)
 

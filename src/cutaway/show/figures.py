@@ -105,12 +105,12 @@ def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
     return figure
 
 
-def schedule_curve(schedule: Callable[[int], float], steps: int) -> Any:
+def schedule_curve(schedule: Callable[[int, float], float], steps: int) -> Any:
     """The learning rate over the steps of a run."""
     figure = new_figure(7, 2.8)
     axes = figure.add_subplot()
     at = np.unique(np.linspace(1, steps, 500).astype(int))
-    rates = [schedule(int(step)) for step in at]
+    rates = [schedule(int(step), step / steps) for step in at]
     axes.plot(at, rates, color=GREEN)
     peak = int(np.argmax(rates))
     axes.annotate(

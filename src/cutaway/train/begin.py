@@ -17,15 +17,18 @@ from cutaway.errors import ConfigError, RunError
 from cutaway.models.build import build_model, count_parameters
 from cutaway.models.device import choose_device
 from cutaway.runs import RunFolder, write_text
+from cutaway.train.look import Look
 from cutaway.train.objectives import OBJECTIVES
 from cutaway.train.observers import Observer
 from cutaway.train.schedules import make_schedule
 from cutaway.train.start import Training, start_folder, with_sizes
+from cutaway.train.team import join_team
 from cutaway.train.trainer import Trainer
 
 # What may differ between a run and its resumption without changing what has been computed so far.
-MAY_CHANGE = {"train.steps", "train.device", "train.log_every", "train.valid_every", "train.save_every"}
-MAY_CHANGE |= {"train.keep", "train.snapshots", "data.root"}
+BUDGETS = {"train.steps", "train.epochs", "train.tokens", "train.minutes", "train.patience"}
+MAY_CHANGE = BUDGETS | {"train.device", "train.log_every", "train.valid_every", "train.save_every", "data.root"}
+MAY_CHANGE |= {"train.keep", "train.snapshots", "train.samples", "train.micro_batches", "train.compile"}
 
 
 def begin(
@@ -42,7 +45,8 @@ def begin(
     """
     prepared = prepared or prepare(config.data, config.model.task)
     training = assemble(config, run, prepared, observers, surgery)
-    start_folder(run, training.config, prepared)  # not before all of the above went well: see there
+    if training.trainer.team.is_leader:
+        start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
 
 
@@ -55,7 +59,8 @@ def resume(
     refuse_other_data(run, prepared)
     training = assemble(config, run, prepared, observers)
     training.trainer.resume()
-    write_text(run.config, training.config.to_json())
+    if training.trainer.team.is_leader:
+        write_text(run.config, training.config.to_json())
     return training
 
 
@@ -70,7 +75,10 @@ def assemble(
     config = with_sizes(config, tokenizer, prepared.labels)
     task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
-    model = build_model(config.model).to(choose_device(config.train.device))
+    device = choose_device(config.train.device)
+    model = build_model(config.model).to(device)
+    if config.train.precision == "float64":
+        model = model.double()
     if surgery:
         surgery(model)
     trainer = Trainer(
@@ -82,6 +90,8 @@ def assemble(
         config=config.train,
         run=run,
         observers=observers,
+        look=Look(config, tokenizer, prepared.valid),
+        team=join_team(config.train, device),
     )
     return Training(
         trainer=trainer,
@@ -98,8 +108,8 @@ def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
     before, now = flat(saved), flat(given)
     for size in ("model.vocab_size", "model.n_classes"):
         now[size] = now[size] or before[size]
-    # a cosine is drawn out to the last step, so another number of steps is another schedule
-    may_change = MAY_CHANGE - {"train.steps"} if saved.train.schedule == "cosine" else MAY_CHANGE
+    # a schedule that knows its end is another one if the end is
+    may_change = MAY_CHANGE - BUDGETS if saved.train.schedule in ("cosine", "wsd") else MAY_CHANGE
     differing = [key for key in before if before[key] != now.get(key) and key not in may_change]
     differing = [key for key in differing if not key.startswith("decode.")]
     if differing:

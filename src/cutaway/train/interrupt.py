@@ -1,4 +1,4 @@
-"""Ctrl-C during a training. No torch here."""
+"""Ctrl-C and SIGTERM during a training. No torch here."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 @contextmanager
 def interrupt_as_flag() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag, so that the step at hand can end; a second Ctrl-C interrupts as usual."""
+    """Ctrl-C, or a cluster's SIGTERM, sets a flag, so that the step at hand can end; the second time it is obeyed."""
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag  # only the main thread may handle signals
         return
 
-    def on_interrupt(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: Any) -> None:
         flag.set()
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(number, previous[number])
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+    previous: dict[int, Any] = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

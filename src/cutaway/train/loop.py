@@ -13,7 +13,7 @@ from cutaway.config import TrainConfig
 from cutaway.errors import Interrupted
 from cutaway.runs import RunFolder
 from cutaway.train.interrupt import interrupt_as_flag
-from cutaway.train.observers import Measured, MetricsLog, Observer, StepReport, TrainState, snapshot_steps
+from cutaway.train.observers import Measured, MetricsLog, Observer, StepReport, TrainState
 
 
 class Loop:
@@ -38,37 +38,76 @@ class Loop:
     def save_snapshot(self) -> None:
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """What is to be done once, at the very end."""
+
+    def must_stop(self, asked: bool) -> bool:
+        """Whether to stop now, given that this process was asked to. Several processes have to agree."""
+        return asked
+
+    def clock(self, seconds: float) -> float:
+        """How long it has taken. Where that says when it is over, several processes have to agree on it, too."""
+        return seconds
+
+    @property
+    def done(self) -> float:
+        """How much of the training is done, from 0 to 1, by whatever says how long it is."""
+        state, budget = self.state, self.config.budget
+        used = {"steps": state.step, "epochs": state.epochs, "tokens": state.tokens, "minutes": state.seconds / 60}
+        return min(1.0, used[budget] / getattr(self.config, budget))
+
+    @property
+    def is_over(self) -> bool:
+        patience = self.config.patience
+        return self.done >= 1 or bool(patience and self.state.validations_since_best >= patience)
+
     def run(self) -> TrainState:
-        """Train until `config.steps`. Ctrl-C ends the step at hand, saves, and raises `Interrupted`."""
+        """Train to the end. Ctrl-C (or SIGTERM) ends the step at hand, saves, and raises `Interrupted`."""
         self.tell("on_start")
         started = time.monotonic() - self.state.seconds
+        stopped = False
         with interrupt_as_flag() as interrupted:
-            while self.state.step < self.config.steps and not interrupted.is_set():
+            while not self.is_over and not stopped:
+                before = self.done
                 report = self.next_step()
-                self.state.seconds = time.monotonic() - started
+                self.state.seconds = self.clock(time.monotonic() - started)
                 self.tell("on_step", report)
-                self.look_and_save()
-        if interrupted.is_set():
+                self.look_and_save(before)
+                stopped = self.must_stop(interrupted.is_set())
+        if stopped and not self.is_over:
             self.save()
-            best = self.state.best_step or self.state.step
-            saved = "everything is saved" if self.can_resume else f"the weights of step {best} are in {self.run_folder}"
-            raise Interrupted(f"stopped at step {self.state.step} of {self.config.steps}; {saved}.")
+            raise Interrupted(self.farewell())
+        self.finish()
         self.tell("on_end")
         return self.state
 
-    def look_and_save(self) -> None:
+    def farewell(self) -> str:
+        best = self.state.best_step or self.state.step
+        saved = "everything is saved" if self.can_resume else f"the weights of step {best} are in {self.run_folder}"
+        whole = f" of {self.config.steps}" if self.config.budget == "steps" else f", {self.done:.0%} of the training"
+        return f"stopped at step {self.state.step}{whole}; {saved}."
+
+    def look_and_save(self, done_before: float) -> None:
         """What is due after a step: a validation, a checkpoint, a snapshot."""
         step, config = self.state.step, self.config
-        last = step == config.steps
+        last = self.done >= 1
         if self.can_validate and (last or step % config.valid_every == 0):
             measured = self.validate()
-            if measured.nll < self.state.best_loss:
-                self.state.best_loss, self.state.best_step = measured.nll, step
+            self.note_if_best(measured)
             self.tell("on_validation", measured)
-        if last or step % config.save_every == 0 or self.state.best_step == step:
+        if last or self.is_over or step % config.save_every == 0 or self.state.best_step == step:
             self.save()
-        if step in snapshot_steps(config.steps, config.snapshots):
+        if int(self.done * config.snapshots) > int(done_before * config.snapshots):  # spread evenly, one at the end
             self.save_snapshot()
+
+    def note_if_best(self, measured: Measured) -> None:
+        badness = {"loss": measured.nll, "accuracy": -measured.accuracy, "bleu": -(measured.bleu or 0.0)}
+        state, found = self.state, badness[self.config.best_by]
+        if found < state.best:
+            state.best, state.best_loss, state.best_step = found, measured.nll, state.step
+            state.validations_since_best = 0
+        else:
+            state.validations_since_best += 1
 
     @property
     def is_best(self) -> bool:

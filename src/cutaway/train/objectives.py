@@ -16,6 +16,7 @@ from cutaway.data.batching import Batch, ImageBatch, LabelBatch, PairBatch, Text
 from cutaway.models.balance import balance_losses
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.observers import Measured
+from cutaway.train.team import Team
 
 
 class Answers(NamedTuple):
@@ -77,13 +78,19 @@ def loss_of(
 
 
 @torch.no_grad()
-def measure(model: nn.Module, objective: Objective, batches: Iterable[Batch]) -> Measured:
+def measure(model: nn.Module, objective: Objective, batches: Iterable[Batch], team: Team | None = None) -> Measured:
+    """On a whole set. Several processes share each batch, and add up."""
     model.eval()
+    team = team or Team()
     device = next(model.parameters()).device
     nll_sum, right, asked = 0.0, 0, 0
     for batch in batches:
-        logits, answers = objective(model, batch.to(device))
-        nll_sum += smoothed_cross_entropy(logits, answers, 0.0)[1].item()
-        right += int((logits.argmax(dim=-1) == answers).sum())
-        asked += len(answers)
-    return Measured(nll_sum / asked, right / asked)
+        mine = team.rank < batch.rows  # a batch of fewer rows than processes: all take the step, not all count
+        part = batch.part(team.rank, team.size) if mine else batch.part(0, batch.rows)
+        logits, answers = objective(model, part.to(device))
+        if mine:
+            nll_sum += smoothed_cross_entropy(logits, answers, 0.0)[1].item()
+            right += int((logits.argmax(dim=-1) == answers).sum())
+            asked += len(answers)
+    nll_sum, hits, answered = team.total(nll_sum, right, asked)
+    return Measured(nll_sum / answered, hits / answered)

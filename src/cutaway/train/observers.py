@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from cutaway.config import TrainConfig
@@ -13,14 +12,29 @@ from cutaway.runs import RunFolder
 
 
 @dataclass
+class Sums:
+    """Losses added up since the last line of the log, and over how many tokens."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    tokens: int = 0
+
+
+@dataclass
 class TrainState:
-    """Where a training is. With the weights, the optimizer and the random generators it is all there is to save."""
+    """Where a training is. With the weights and the optimizer it is all there is to save."""
 
     step: int = 0
     tokens: int = 0  # answers asked for so far: target tokens, labels, tags
+    epochs: float = 0.0  # times that the data has been gone through
     seconds: float = 0.0  # spent training, validation included
-    best_loss: float = math.inf
+    skipped: int = 0  # steps whose gradient was not finite, and which changed nothing
+    skipped_in_a_row: int = 0
+    best: float = math.inf  # by what was asked for in `best_by`, turned so that less is better
+    best_loss: float = math.inf  # the validation loss of that step
     best_step: int = 0
+    validations_since_best: int = 0
+    unlogged: Sums = field(default_factory=Sums)
 
 
 @dataclass(frozen=True)
@@ -35,11 +49,21 @@ class StepReport:
     tokens: int
 
 
+class Sample(NamedTuple):
+    """A held-out text, what the model makes of it, and what would have been right (if anything would)."""
+
+    given: str
+    written: str
+    right: str
+
+
 class Measured(NamedTuple):
     """How a model does on a whole set, without dropout and label smoothing."""
 
     nll: float  # the mean cross-entropy: its exp is the perplexity
     accuracy: float  # how often the likeliest answer is right
+    bleu: float | None = None  # of greedy translations, if that is what the best weights are chosen by
+    samples: tuple[Sample, ...] = ()
 
 
 class Watched(Protocol):
@@ -47,6 +71,10 @@ class Watched(Protocol):
 
     config: TrainConfig
     state: TrainState
+
+    @property
+    def done(self) -> float:
+        """How much of the training is done, from 0 to 1."""
 
 
 class Observer:
@@ -59,44 +87,43 @@ class Observer:
 
 
 class MetricsLog(Observer):
-    """Writes metrics.jsonl: a line every `log_every` steps, the mean over them, and one for each validation."""
+    """Writes metrics.jsonl: a line every `log_every` steps, the mean over them, and one for each validation.
+
+    What is not yet written is kept in the state, so that a resumed training writes the same lines.
+    """
 
     def __init__(self, run: RunFolder, every: int):
         self.run_folder, self.every = run, every
-        self.reports: list[StepReport] = []
 
     def on_step(self, trainer: Watched, report: StepReport) -> None:
-        self.reports.append(report)
-        if report.step % self.every == 0 or report.step == trainer.config.steps:
+        sums = trainer.state.unlogged
+        sums.loss += report.loss * report.tokens
+        sums.nll += report.nll * report.tokens
+        sums.tokens += report.tokens
+        if report.step % self.every == 0 or trainer.done >= 1:
             self.run_folder.append_metrics(
                 {
                     "step": report.step,
-                    "loss": mean_over_tokens([(r.loss, r.tokens) for r in self.reports]),
-                    "nll": mean_over_tokens([(r.nll, r.tokens) for r in self.reports]),
+                    "loss": sums.loss / sums.tokens,
+                    "nll": sums.nll / sums.tokens,
                     "lr": report.lr,
                     "gradient_norm": report.gradient_norm,
                     "tokens": trainer.state.tokens,
+                    "epochs": round(trainer.state.epochs, 4),
+                    "skipped": trainer.state.skipped,
                     "seconds": round(trainer.state.seconds, 3),
                 }
             )
-            self.reports.clear()
+            trainer.state.unlogged = Sums()
 
     def on_validation(self, trainer: Watched, measured: Measured) -> None:
-        self.run_folder.append_metrics(
-            {
-                "step": trainer.state.step,
-                "valid_loss": measured.nll,
-                "valid_perplexity": perplexity(measured.nll),
-                "valid_accuracy": measured.accuracy,
-                "seconds": round(trainer.state.seconds, 3),
-            }
-        )
-
-
-def mean_over_tokens(values: Sequence[tuple[float, int]]) -> float:
-    return sum(value * tokens for value, tokens in values) / sum(tokens for _, tokens in values)
-
-
-def snapshot_steps(steps: int, count: int) -> set[int]:
-    """`count` steps spread evenly over the run, the last one among them."""
-    return {round(steps * (i + 1) / count) for i in range(count)}
+        row = {
+            "step": trainer.state.step,
+            "valid_loss": measured.nll,
+            "valid_perplexity": perplexity(measured.nll),
+            "valid_accuracy": measured.accuracy,
+            "valid_bleu": measured.bleu,
+            "samples": [sample._asdict() for sample in measured.samples],
+            "seconds": round(trainer.state.seconds, 3),
+        }
+        self.run_folder.append_metrics({key: value for key, value in row.items() if value not in (None, [])})

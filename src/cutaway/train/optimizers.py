@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
 
 from cutaway.config import TrainConfig
+from cutaway.models.layers import layers_of
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -30,6 +32,69 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
 
 
+def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Muon (Jordan et al. 2024) on the matrices inside the layers, AdamW on all else.
+
+    Muon makes every update of a matrix orthogonal, so that no direction is learned much faster than another. That is
+    for matrices that turn one vector into another: embeddings and the output, whose rows are words, belong to AdamW. With
+    updates scaled to the size that AdamW's have, one learning rate serves both (Liu et al. 2025).
+    """
+    inner = inner_matrices(model)
+    rest = [p for p in model.parameters() if id(p) not in {id(q) for q in inner}]
+    groups = [
+        {"params": [p for p in rest if p.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    adam = eager(torch.optim.AdamW)(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
+    orthogonal = eager(torch.optim.Muon)(
+        inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return Several([orthogonal, adam])
+
+
+def inner_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The matrices of attention and feed-forward: those of linear maps inside the layers of a stack."""
+    return [p for layer in layers_of(model) for p in layer.parameters() if p.dim() == 2]
+
+
+class Several(torch.optim.Optimizer):
+    """Several optimizers as one: each has its own parameters."""
+
+    def __init__(self, inner: Sequence[torch.optim.Optimizer]):
+        self.inner = inner
+        self.defaults: dict[str, object] = {}
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return [group for one in self.inner for group in one.param_groups]
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return States(self.inner)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for one in self.inner:
+            one.zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for one in self.inner:
+            one.step()
+
+
+class States(dict[Any, Any]):
+    """What each parameter's own optimizer knows about it."""
+
+    def __init__(self, inner: Sequence[torch.optim.Optimizer]):
+        super().__init__()
+        self.of = {id(p): one.state for one in inner for group in one.param_groups for p in group["params"]}
+
+    def __getitem__(self, parameter: Any) -> Any:
+        return self.of[id(parameter)][parameter]
+
+    def __setitem__(self, parameter: Any, value: Any) -> None:
+        self.of[id(parameter)][parameter] = value
+
+
 @cache
 def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """The same optimizer, without the wrappers by which torch prepares its methods for torch.compile.
@@ -41,7 +106,11 @@ def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimi
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]] = {"adam": adam, "adamw": adamw}
+OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]] = {
+    "adam": adam,
+    "adamw": adamw,
+    "muon": muon,
+}
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

@@ -63,7 +63,9 @@ def forward_and_backward(model: Model, batch: Batch, smoothing: float) -> tuple[
 
 def refuse_other_ways(config: TrainConfig) -> None:
     """There is one way of training here, the paper's, on the CPU. Anything else is named."""
-    for name, known in {"optimizer": ("adam",), "schedule": ("noam",), "device": ("auto", "cpu")}.items():
+    plain = {"epochs": (0.0,), "tokens": (0,), "minutes": (0.0,), "micro_batches": (1,), "ema": (0.0,), "average": (0,)}
+    ways = {"optimizer": ("adam",), "schedule": ("noam",), "device": ("auto", "cpu"), "best_by": ("loss", "accuracy")}
+    for name, known in {**ways, **plain, "precision": ("auto", "float32")}.items():
         value = getattr(config, name)
         if value not in known:
             raise ConfigError(

@@ -1,0 +1,17 @@
+"""What a built model is made of, for those who treat its parts differently."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from cutaway.nn.experts import Experts
+from cutaway.nn.layers import Stack
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of its encoder and its decoder, from the bottom up."""
+    return [layer for part in model.modules() if isinstance(part, Stack) for layer in part.layers]
+
+
+def has_experts(model: nn.Module) -> bool:
+    return any(isinstance(part, Experts) for part in model.modules())
