@@ -18,6 +18,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -142,10 +143,10 @@ def copy_where_shapes_agree(source: nn.Module, into: nn.Module) -> None:
 def trained(training: Training) -> int | None:
     """Train to the end; the step at which the loss stopped being a number, if it did."""
     trainer = training.trainer
-    try:
+    with suppress(Diverged):
         trainer.run()
-    except Diverged:
-        return int(trainer.state.step) - int(trainer.state.skipped_in_a_row) + 1  # where it began
+    if unusable := int(trainer.state.skipped_in_a_row):
+        return int(trainer.state.step) - unusable + 1
     last = curve_of(trainer.run_folder)[-1:]  # the last update may have spoilt the weights unnoticed
     return None if last and last[0]["step"] == trainer.config.steps else int(trainer.state.step)
 

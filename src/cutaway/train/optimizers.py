@@ -36,8 +36,8 @@ def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Muon (Jordan et al. 2024) on the matrices inside the layers, AdamW on all else.
 
     Muon makes every update of a matrix orthogonal, so that no direction is learned much faster than another. That is
-    for matrices that turn one vector into another: embeddings and the output, whose rows are words, belong to AdamW. With
-    updates scaled to the size that AdamW's have, one learning rate serves both (Liu et al. 2025).
+    for matrices that turn one vector into another: embeddings and the output, whose rows are words, belong to AdamW.
+    With updates scaled to the size that AdamW's have, one learning rate serves both (Liu et al. 2025).
     """
     inner = inner_matrices(model)
     rest = [p for p in model.parameters() if id(p) not in {id(q) for q in inner}]
