@@ -43,6 +43,9 @@ def test_commands_in_the_docs_exist_with_their_options(command, rest):
     """That they do what they say is tested in tests/cli and by the demo; here: no option that is not there."""
     known = get_command(app).commands
     assert command in known, f"there is no command {command!r}"
+    if hasattr(known[command], "commands"):  # a group: the next word says which of it
+        known, command = known[command].commands, rest.split()[0]
+        assert command in known, f"there is no command {command!r}"
     options = {name for parameter in known[command].params for name in parameter.opts}
     for option in re.findall(r"(?<!\S)(--[\w-]+)", rest):
         assert option in options, f"{command} has no option {option}"

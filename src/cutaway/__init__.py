@@ -53,6 +53,7 @@ _EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "sklearn": "data",
+    "datasets": "hub",
 }
 
 

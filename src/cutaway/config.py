@@ -260,29 +260,46 @@ class DataConfig:
     size: int = 40_000  # how many training examples a built-in corpus gives
     heldout_size: int = 1_000  # ... and how many for each of valid and test
     root: str = ""  # the folder that the paths below are relative to; empty: the current one
-    train: tuple[str, ...] = ()  # files: two parallel ones to translate; one of labels or tags; texts
+    # Files (docs/data.md): two parallel ones to translate, or one of pairs; one of labels, tags or images; texts. Or
+    # Hugging Face datasets: "hf:NAME:CONFIG@SPLIT".
+    train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
+    valid_share: float = 0.0  # above 0: so much of the training data, from its end, is for validation instead
+    columns: tuple[int | str, ...] = ()  # which columns (0, 1, ...; -1 is the last) or fields ("text", "label") to read
     tokenizer: Literal["bpe", "word", "char", "byte", "file"] = "bpe"
     tokenizer_file: str = ""  # with tokenizer = "file": any Hugging Face tokenizer.json
     vocab_size: int = 8_000  # at most; how many tokens bpe and word may learn
     # A longer training example is left out, and counted; a language model's texts are cut into pieces so long.
     max_tokens: int = 256
     batch_tokens: int = 2_048  # tokens a batch, padding included (of the target, if there is one); or images a batch
+    bpe_dropout: float = 0.0  # texts: how often a merge is left out, so that words come in other pieces every time
     distortion: float = 0.0  # images: how far each is turned, stretched and shifted in training, anew every time
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("size", "heldout_size", "vocab_size", "max_tokens", "batch_tokens"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
+        require(0 <= self.bpe_dropout < 1, self, "bpe_dropout", "must be at least 0 and below 1 (0.1 is usual)")
         require(self.distortion >= 0, self, "distortion", "must not be negative (0 leaves images as they are)")
+        require(0 <= self.valid_share < 1, self, "valid_share", "must be at least 0 and below 1 (0 switches it off)")
         if self.corpus and self.train:
             raise ConfigError(
                 f"data.corpus = {self.corpus!r} and data.train = {list(self.train)} are both given; a run has one "
                 "training corpus. Remove one of them."
             )
+        if self.valid_share and (self.valid or self.corpus):
+            other = f"data.valid = {list(self.valid)}" if self.valid else f"data.corpus = {self.corpus!r}"
+            raise ConfigError(
+                f"data.valid_share = {self.valid_share} and {other} are both given, and the second brings its own "
+                "validation data. Remove one of them."
+            )
         if not self.corpus:
             refuse_unread(self, ("size", "heldout_size"), "no built-in data.corpus is named")
+        else:
+            refuse_unread(self, ("columns",), f"data.corpus = {self.corpus!r} is no file")
+        if self.tokenizer in ("word", "char", "byte"):
+            refuse_unread(self, ("bpe_dropout",), f"data.tokenizer = {self.tokenizer!r} merges nothing")
         if self.tokenizer in ("byte", "file"):
             refuse_unread(self, ("vocab_size",), f"data.tokenizer = {self.tokenizer!r} has a vocabulary of its own")
         if (self.tokenizer == "file") != bool(self.tokenizer_file):
@@ -307,6 +324,7 @@ class TrainConfig:
     device: str = "auto"  # "auto": CUDA if there is one, else the CPU
     precision: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"  # of the matrix products
     compile: Literal["auto", "yes", "no"] = "auto"  # torch.compile; "auto": on GPUs
+    processes: int = 0  # to train with on this machine's CPU; 0: one a core, if the batches are large enough
     parallel: Literal["replicas", "shards"] = "replicas"  # several processes: whole models (DDP), or shares (FSDP2)
     micro_batches: int = 1  # parts that a batch is computed in, one after the other, to save memory: the same result
 
@@ -340,7 +358,7 @@ class TrainConfig:
         for name in ("steps", "log_every", "valid_every", "save_every", "keep", "micro_batches"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
         not_negative = ("epochs", "tokens", "minutes", "patience", "weight_decay", "warmup", "clip_norm")
-        for name in (*not_negative, "balance_loss", "snapshots", "seed", "average", "samples"):
+        for name in (*not_negative, "balance_loss", "snapshots", "seed", "average", "samples", "processes"):
             require(getattr(self, name) >= 0, self, name, "must not be negative")
         for name in ("label_smoothing", "beta1", "beta2", "momentum", "ema"):
             require(0 <= getattr(self, name) < 1, self, name, "must be at least 0 and below 1")
@@ -438,11 +456,13 @@ class Config:
     def __post_init__(self) -> None:
         """What one table asks of another."""
         if self.model.family == "vision":
-            of_text = ("tokenizer", "tokenizer_file", "vocab_size", "max_tokens")
+            of_text = ("tokenizer", "tokenizer_file", "vocab_size", "max_tokens", "bpe_dropout")
             refuse_unread(self.data, of_text, "model.family = 'vision' reads images")
         else:
             check_lengths(self.data, self.model.max_length)
             refuse_unread(self.data, ("distortion",), f"model.family = {self.model.family!r} reads text")
+        if self.model.head == "tags":
+            refuse_unread(self.data, ("bpe_dropout",), "model.head = 'tags' has a tag for each piece as it is")
         for split in ("train", "valid", "test"):
             check_files(self.data, split, self.model.task)
         if not self.model.experts:
@@ -469,13 +489,24 @@ def check_lengths(data: DataConfig, max_length: int) -> None:
         )
 
 
+OF_PAIRS = (".tsv", ".jsonl")  # endings of files in which a line holds both sides; .gz may follow
+
+
 def check_files(data: DataConfig, split: str, task: str) -> None:
-    """Two parallel files to translate, one to classify or tag, any number of texts for a language model."""
-    files = len(getattr(data, split))
+    """Two parallel files to translate, or files of pairs; one to classify or tag; any number of texts."""
+    files = getattr(data, split)
     if task == "translation":
-        require(files in (0, 2), data, split, 'must name two files, as in ["train.de", "train.en"]')
+        of_pairs = [file.startswith("hf:") or file.removesuffix(".gz").endswith(OF_PAIRS) for file in files]
+        is_parallel = len(files) == 2 and not any(of_pairs)
+        what = 'must name two files whose lines correspond, as in ["train.de", "train.en"], or files of pairs, as in '
+        require(is_parallel or all(of_pairs), data, split, what + '["train.tsv"] (.tsv, .jsonl or hf:NAME)')
     elif task in ("classification", "tagging"):
-        require(files in (0, 1), data, split, f'must name one file for {task}, as in ["train.tsv"]')
+        require(len(files) <= 1, data, split, f'must name one file for {task}, as in ["train.tsv"]')
+    elif task == "image_classification":
+        is_arrays = all(file.endswith(".npz") for file in files)
+        require(len(files) <= 1 and is_arrays, data, split, 'must name one file of arrays, as in ["train.npz"]')
+    if task == "image_classification":
+        refuse_unread(data, ("columns",), "images come in arrays")
 
 
 def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Config:

@@ -6,6 +6,7 @@
     ├── RunError                 a run folder that is missing, incomplete or damaged
     ├── MissingExtra             an optional dependency that is not installed
     ├── Diverged                 a training whose loss is no longer a number
+    ├── TrainingFailed           a training that the machine could not go on with: no memory, no disk
     └── Interrupted              a training that the user stopped; everything is saved
 
 A message says what was given, what was expected, and what to do.
@@ -42,10 +43,19 @@ class MissingExtra(CutawayError, ImportError):
         super().__init__(
             f"{what} needs {package}, which is not installed. Install it with: pip install 'cutaway[{extra}]'{instead}"
         )
+        self.given = package, extra, what, instead
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, ...]]:
+        """How it travels between processes: an exception is otherwise made again of its message alone."""
+        return type(self), self.given
 
 
 class Diverged(CutawayError):
     """A training whose loss is no longer a number."""
+
+
+class TrainingFailed(CutawayError):
+    """A training that the machine could not go on with: no memory, no disk, another process gone."""
 
 
 class Interrupted(CutawayError):

@@ -59,17 +59,21 @@ class Evaluation:
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("translations", "sentences")}
 
 
-def evaluate_run(pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig | None = None) -> dict[str, Any]:
-    """The figures of a run on these examples, by name."""
+def evaluate_run(
+    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig | None = None, **of_bleu: Any
+) -> dict[str, Any]:
+    """The figures of a run on these examples, by name. `of_bleu`: another way to measure it, see evaluate/scores.py."""
     if isinstance(pipeline, Translator):
-        return evaluate_pairs(pipeline, examples, decode or pipeline.config.decode).numbers()
+        return evaluate_pairs(pipeline, examples, decode or pipeline.config.decode, **of_bleu).numbers()
     return EVALUATE[pipeline.config.model.task](pipeline, examples)
 
 
-def evaluate_pairs(translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig) -> Evaluation:
+def evaluate_pairs(
+    translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig, **of_bleu: Any
+) -> Evaluation:
     translations = translator.translate([pair.source for pair in pairs], decode)
     references = [pair.target for pair in pairs]
-    by_bleu, by_chrf = bleu(translations, references), chrf(translations, references)
+    by_bleu, by_chrf = bleu(translations, references, **of_bleu), chrf(translations, references)
     return Evaluation(
         translations=translations,
         sentences=len(pairs),

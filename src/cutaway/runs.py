@@ -15,16 +15,19 @@ process) finds the old file or the new one, never half of one. Weights carry a c
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import struct
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cutaway.config import Config
 from cutaway.errors import RunError
@@ -113,6 +116,37 @@ class RunFolder:
         for folder in everything:
             if folder not in spared:
                 shutil.rmtree(folder)
+
+    @contextmanager
+    def locked(self, patience: float = 20.0) -> Iterator[None]:
+        """While the block runs, no other process trains into this folder. It ends with the process, however that ends.
+
+        One that was killed may leave others that are still about to notice: they get some seconds.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock, deadline = self.path / "lock", time.monotonic() + patience
+        while (file := _locked(lock)) is None:
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"another process is training into {str(self.path)!r}. Wait until it is done, stop it, or "
+                    "train into another folder with --run."
+                )
+            time.sleep(0.1)
+        with file:
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # Windows keeps what is open
+                    lock.unlink()
+
+    @property
+    def is_being_trained(self) -> bool:
+        """Whether a process holds the lock."""
+        try:
+            with (self.path / "lock").open("r+b") as file:
+                return not _lock(file)
+        except OSError:  # no lock, or not ours to open
+            return False
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         with self.metrics.open("a", encoding="utf-8") as file:
@@ -267,6 +301,34 @@ def _checksum(header: dict[str, Any], data: memoryview) -> str:
     digest = hashlib.sha256(json.dumps(tensors, sort_keys=True).encode())
     digest.update(data)
     return digest.hexdigest()
+
+
+def _locked(path: Path) -> IO[bytes] | None:
+    """The file at `path`, held by this process until it is closed or the process ends; None if another has it."""
+    file = path.open("ab")
+    try:
+        is_mine = _lock(file) and os.fstat(file.fileno()).st_ino == path.stat().st_ino  # not one just removed
+    except OSError:
+        is_mine = False
+    if is_mine:
+        return file
+    file.close()
+    return None
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)  # else: a disk that knows no locks
+    return True
 
 
 def _flush_to_disk(path: Path) -> None:

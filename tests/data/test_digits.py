@@ -3,8 +3,10 @@ import sys
 import numpy as np
 import pytest
 
-from cutaway.data.batching import BatchStream, distorted, plain_batches
+from cutaway.config import DataConfig
+from cutaway.data.batching import BatchStream, plain_batches
 from cutaway.data.builtin.digits import SPLITS, digit_sums, digits
+from cutaway.data.changes import change_for, distorted
 from cutaway.data.distort import distort
 from cutaway.data.tasks import EncodedPicture
 from cutaway.errors import DataError, MissingExtra
@@ -70,7 +72,9 @@ def test_a_stream_distorts_anew_every_epoch_and_the_same_when_resumed():
     examples = [EncodedPicture(picture.pixels, int(picture.label)) for picture in digits("train", 8)]
 
     def stream():
-        return BatchStream(examples, "image_classification", None, 8, seed=1, distortion=1.0)
+        return BatchStream(
+            examples, "image_classification", None, 8, seed=1, change=change_for(DataConfig(distortion=1.0), None)
+        )
 
     one = stream()
     first, second = next(one), next(one)

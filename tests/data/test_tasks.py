@@ -183,7 +183,7 @@ def test_files_of_each_task(tmp_path):
     assert load_split(config, "classification", "train") == [("good film", "pos"), ("bad film", "neg")]
     config = DataConfig(root=str(tmp_path), train=("c.conll",))
     assert load_split(config, "tagging", "train")[0] == (("The", "cat"), ("DET", "NOUN"))
-    with pytest.raises(DataError, match="images are read from a built-in corpus only"):
+    with pytest.raises(DataError, match="c.conll is no .npz file"):
         load_split(config, "image_classification", "train")
     with pytest.raises(DataError, match="names no valid data.*a file of words with tags"):
         load_split(config, "tagging", "valid")

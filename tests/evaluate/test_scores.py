@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.errors import DataError
+from cutaway.errors import ConfigError, DataError
 from cutaway.evaluate.alignment import alignment_error_rate, links_from_attention, words_of_tokens
 from cutaway.evaluate.scores import bleu, chrf, exact_match, perplexity
 
@@ -80,3 +80,14 @@ def test_words_of_tokens():
     spans = [(0, 2), (2, 4), (4, 7), (8, 10), (10, 14), (14, 15)]
     assert words_of_tokens(text, words, spans) == [0, 1, 1, 2, 3, 4]
     assert words_of_tokens("a b", ["a", "b"], [(0, 1), (1, 2), (2, 3)]) == [0, None, 1]
+
+
+def test_bleu_as_older_papers_measure_it():
+    hypotheses, references = ["Ein Hund, der rennt!"], ["ein hund , der rennt !"]
+    assert bleu(hypotheses, references).value < 75
+    older = bleu(hypotheses, references, lowercase=True, tokenize="moses-de")
+    assert older.value == pytest.approx(100)
+    assert "case:lc" in older.signature
+    assert "tok:moses-de" in older.signature
+    with pytest.raises(ConfigError, match="Did you mean 'none'"):
+        bleu(hypotheses, references, tokenize="non")

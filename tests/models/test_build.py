@@ -13,6 +13,7 @@ from cutaway.models import build
 from cutaway.models.build import build_model, count_parameters
 from cutaway.models.presets import PRESETS, preset
 from cutaway.models.weights import load_weights, weights_to_bytes
+from cutaway.nn.dropout import Dropout
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_xavier():
 def test_dropout_stands_where_the_paper_puts_it():
     """After each sub-layer and after the embeddings: 2 · 2 encoder + 2 · 3 decoder sub-layers + 2 embeddings."""
     model = tiny_model(dropout=0.25)
-    places = [name for name, m in model.named_modules() if isinstance(m, torch.nn.Dropout) and m.p == 0.25]
+    places = [name for name, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.25]
     assert len(places) == 12
     assert all(name.endswith("residual.dropout") or name.endswith("embedding.dropout") for name in places)
     model.train()

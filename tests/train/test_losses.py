@@ -126,3 +126,20 @@ def test_training_does_not_wait_for_the_compiler_to_be_imported():
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1]).returncode == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 63, 64, 200])
+def test_the_loss_in_pieces_is_the_formula_with_its_gradient(rows, epsilon):
+    """On a CPU it is worked a few rows at a time, gradient included; a tensor without gradient takes the formula."""
+    torch.manual_seed(rows)
+    logits = (torch.randn(rows, 50, dtype=torch.float64) * 5).requires_grad_()
+    target = torch.randint(50, (rows,))
+    loss, plain = smoothed_cross_entropy(logits, target, epsilon)
+    by_formula = smoothed_cross_entropy(logits.detach(), target, epsilon)
+    assert (loss.item(), plain.item()) == pytest.approx([value.item() for value in by_formula], rel=1e-12)
+    (3 * loss).backward()
+    expected = logits.detach().requires_grad_()
+    (3 * F.cross_entropy(expected, target, reduction="sum", label_smoothing=epsilon)).backward()
+    assert torch.allclose(logits.grad, expected.grad, rtol=0, atol=1e-12)
+    assert not plain.requires_grad

@@ -209,7 +209,7 @@ def test_before_the_first_validation_the_latest_weights_are_kept(tmp_path):
     trainer = numpy_training(tmp_path / "run", valid_every=100, save_every=2, steps=7)
     for _ in range(5):
         trainer.next_step()
-        trainer.look_and_save()
+        trainer.look_and_save(done_before=0.0)
     trainer.save()  # as Ctrl-C does
     saved = load_model(trainer.full_config.model, trainer.run_folder.weights)
     for name, parameter in trainer.model.parameters().items():

@@ -47,6 +47,10 @@ def arrays(config, batch):
     return Batch((batch.ids.numpy(), batch.mask.numpy()), batch.answers.numpy(), batch.asked.numpy())
 
 
+def asked_of(batch):
+    return (batch.target_mask, batch.target_out) if hasattr(batch, "target_out") else (batch.asked, batch.answers)
+
+
 def by_torch(model, config, batch):
     """Loss, and the value and gradient of every probe; the parameters keep their gradients."""
     seen = {}
@@ -59,8 +63,9 @@ def by_torch(model, config, batch):
         return watch
 
     with watching({name: (probe, keep(name)) for name, probe in probes(model).items()}):
-        answers = OBJECTIVES[config.task](model, batch)
-        loss, _ = smoothed_cross_entropy(answers.logits, answers.right, 0.1)
+        logits = model(*(torch.from_numpy(x) for x in arrays(config, batch).inputs))
+        asked, right = asked_of(batch)
+        loss, _ = smoothed_cross_entropy(logits[asked], right[asked], 0.1)
     loss.backward()
     return loss.item(), {n: v.detach().numpy() for n, v in seen.items()}, {n: v.grad.numpy() for n, v in seen.items()}
 

@@ -11,11 +11,14 @@ import typer
 from cutaway import __version__, missing_extra
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
+from cutaway.cli.data import app as data_app
 from cutaway.cli.demo import demo
+from cutaway.cli.doctor import doctor
 from cutaway.cli.evaluate import evaluate
 from cutaway.cli.generate import generate
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
+from cutaway.cli.runs import runs
 from cutaway.cli.tag import tag
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
@@ -30,8 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, generate, classify, tag, evaluate, lesson, check, lab):
+for command in (demo, train, translate, generate, classify, tag, evaluate, runs, doctor, lesson, check, lab):
     app.command()(command)
+app.add_typer(data_app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

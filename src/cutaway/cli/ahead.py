@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+from cutaway.cli.preparing import PreparingProgress
 from cutaway.config import DataConfig
 from cutaway.data.prepare import PreparedData, prepare
+from cutaway.errors import DataError
+
+PATIENCE = 3  # seconds in which a process may put its things in order
 
 
 @contextmanager
@@ -20,10 +26,49 @@ def preparing(
 ) -> Iterator[Callable[[], PreparedData]]:
     """Start `prepare` in another process; call what this yields to wait for its result, or its error."""
     # A fork is instant, and safe where no thread runs yet; elsewhere a fresh interpreter is started.
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_leave_ctrl_c_to_the_parent) as pool:
-        yield pool.submit(prepare, config, task, tokenizer_file).result
+    context: Any = get_context("fork" if sys.platform == "linux" else "spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_prepare, args=(theirs, config, task, tokenizer_file))
+    process.start()
+    theirs.close()
+    try:
+        yield lambda: _wait_for(ours, process)
+    finally:
+        process.terminate()  # if it is still at work, nobody waits for it any more
+        process.join(PATIENCE)
+        if process.is_alive():  # deep in a library, where it hears nothing
+            process.kill()
+            process.join()
+        ours.close()
 
 
-def _leave_ctrl_c_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _wait_for(news: Connection, process: Any) -> PreparedData:
+    """The last of the news; the others say how far it is."""
+    with PreparingProgress() as progress:
+        while True:
+            try:
+                kind, content = news.recv()
+            except EOFError:
+                process.join()
+                raise DataError(
+                    f"the process that prepares the data ended without a word (exit code {process.exitcode}). If "
+                    "the machine was out of memory, close other programs and try again."
+                ) from None
+            if kind == "progress":
+                progress(*content)
+            elif kind == "done":
+                return content
+            else:
+                raise content
+
+
+def _prepare(news: Connection, config: DataConfig, task: str, tokenizer_file: Path | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in an orderly way: workers go, half an entry is removed
+    try:
+        news.send(("done", prepare(config, task, tokenizer_file, lambda *far: news.send(("progress", far)))))
+    except BrokenPipeError:
+        return  # the parent is gone
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        news.send(("error", error))

@@ -17,6 +17,7 @@ from cutaway.cli.recipes import find_recipe
 from cutaway.cli.train import make_training, run_training
 from cutaway.config import read_recipe
 from cutaway.runs import RunFolder, write_json
+from cutaway.train.launch import processes_for, team_of
 
 if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld import AlignedPair
@@ -52,11 +53,12 @@ def demo(
     folder = RunFolder(run)
     say("Cutaway: training a Transformer to translate English into French, from nothing, on this machine.", "bold")
 
-    training, progress = make_training(config, folder)
     again = command(
         "train", "demo", "--resume", "--run", run, *(w for setting in set or () for w in ("--set", setting))
     )
-    run_training(training, progress, again)
+    with team_of(processes_for(config), config, folder):
+        training, progress = make_training(config, folder)
+        run_training(training, progress, again)
 
     from cutaway.cli.demo_report import write_demo_report
     from cutaway.pipeline import Translator

@@ -12,6 +12,8 @@ from cutaway.cli.console import err, out, print_json, say
 from cutaway.cli.texts import Device, Strategy
 from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import ConfigError, MissingExtra
+from cutaway.runs import RunFolder, write_json
+from cutaway.summary import read_scores
 
 if TYPE_CHECKING:
     from cutaway.measure import Baseline
@@ -28,6 +30,10 @@ def evaluate(
     strategy: Strategy = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many examples.")] = None,
     baseline: Annotated[bool, typer.Option(help="Print what a simple method achieves, beside it.")] = True,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU of lower-cased text.")] = False,
+    tokenize: Annotated[
+        str, typer.Option(help="How BLEU cuts text into words: 13a, intl, char, none; or moses-de, as older papers.")
+    ] = "13a",
     device: Device = "auto",
     json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
 ) -> None:
@@ -36,6 +42,8 @@ def evaluate(
     Examples:  cutaway evaluate runs/demo
 
                cutaway evaluate runs/demo --data test.en --data test.fr --json
+
+               cutaway evaluate runs/demo --lowercase --tokenize moses-fr
 
                cutaway evaluate runs/python-tagger --split valid
     """
@@ -48,7 +56,13 @@ def evaluate(
     decode = with_given(pipeline.config.decode, strategy=strategy)
     if strategy and not hasattr(pipeline, "translate"):
         raise ConfigError(f"--strategy {strategy} has no effect: {run} translates nothing. Leave it out.")
-    numbers, simple = scored(pipeline, examples, decode, baseline)
+    of_bleu = {"lowercase": lowercase, "tokenize": tokenize} if hasattr(pipeline, "translate") else {}
+    usual = not lowercase and tokenize == "13a"
+    if not (of_bleu or usual):
+        raise ConfigError(f"--lowercase and --tokenize have no effect: {run} translates nothing. Leave them out.")
+    numbers, simple = scored(pipeline, examples, decode, baseline, **of_bleu)
+    if not data and limit is None and usual:
+        keep_scores(RunFolder(run), split, len(examples), numbers)
     where = " ".join(map(str, data)) if data else split
     if json:
         beside = {"baseline": {"name": simple.name, **simple.figures}} if simple else {}
@@ -56,6 +70,16 @@ def evaluate(
     else:
         out.print(f"{len(examples):,} examples: {where}")
         print_table(numbers, simple)
+
+
+def keep_scores(run: RunFolder, split: str, examples: int, numbers: dict[str, Any]) -> None:
+    """Into scores.json, for `cutaway runs` and the report; those of the test data have no prefix."""
+    best, prefix = run.pointer("best"), "" if split == "test" else f"{split}_"
+    kept = {f"{prefix}{name}": value for name, value in {"examples": examples, **numbers}.items()}
+    try:
+        write_json(run.scores, {**read_scores(run), **kept, **({"checkpoint": best.name} if best else {})})
+    except OSError as error:  # a run that may be read only
+        say(f"Note: the scores are not kept: {error}")
 
 
 def load_examples(pipeline: Pipeline, split: str, data: Sequence[Path] | None) -> Sequence[Any]:
@@ -71,13 +95,13 @@ def load_examples(pipeline: Pipeline, split: str, data: Sequence[Path] | None) -
 
 
 def scored(
-    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig, baseline: bool = True
+    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig, baseline: bool = True, **of_bleu: Any
 ) -> tuple[dict[str, Any], Baseline | None]:
     """The figures of a run, and those of a simple method."""
     from cutaway import measure
 
     with err.status(f"scoring {len(examples):,} examples ..."):
-        numbers = measure.evaluate_run(pipeline, examples, decode)
+        numbers = measure.evaluate_run(pipeline, examples, decode, **of_bleu)
         numbers |= alignment(pipeline, examples)
         try:
             return numbers, measure.baseline(pipeline, examples) if baseline else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.ahead import preparing
-from cutaway.cli.console import clock, command, say
+from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.evaluate import evaluate as evaluate_run
+from cutaway.cli.look_back import look_back
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import Config, read_recipe
-from cutaway.errors import ConfigError, Interrupted, MissingExtra, RunError, did_you_mean
+from cutaway.errors import ConfigError, Diverged, Interrupted, MissingExtra, RunError, did_you_mean
 from cutaway.runs import RunFolder
+from cutaway.train.launch import is_first_here, is_leader, processes_for, team_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cutaway.cli.progress import TrainingProgress
+    from cutaway.data.prepare import PreparedData
     from cutaway.train.observers import TrainState
     from cutaway.train.start import Training
 
@@ -27,7 +33,10 @@ def train(
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, as in --set train.steps=500.", metavar="T.F=V")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/ and the recipe's name.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", "--folder", help="The run folder. Default: runs/ and the recipe's name."),
+    ] = None,  # two names, because torchrun would take --run for its own --run-path
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in this folder stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in this folder.")] = False,
     tensorboard: Annotated[
@@ -51,13 +60,10 @@ def train(
     path = find_recipe(recipe)
     config = read_recipe(path, set or ())
     folder = RunFolder(run or Path("runs") / path.stem)
-    if folder.config.is_file() and not (resume or overwrite):
-        go_on = "Go on with --resume, replace" if engine == "torch" else "Replace"
-        raise RunError(
-            f"there is a run in {str(folder)!r} already. {go_on} it with --overwrite, "
-            "or choose another folder with --run."
-        )
-
+    if is_leader():
+        refuse_to_overwrite(folder, resume or overwrite, engine)
+    else:
+        err.quiet = out.quiet = True
     if not find_spec("torch"):  # said now, rather than when all is prepared or even trained
         if engine == "torch":
             raise MissingExtra("torch", "torch", instead="\nOr train with what there is: --engine numpy")
@@ -65,17 +71,30 @@ def train(
             raise MissingExtra("torch", "torch", what="--evaluate")
     if engine not in MAKE_TRAINING:
         raise ConfigError(f"there is no engine {engine!r} to train with. {did_you_mean(engine, MAKE_TRAINING)}")
-    training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard)
     again = command(
         "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
     )
-    state = run_training(training, progress, again)
+    with team_of(processes_for(config) if engine == "torch" else 1, config, folder, resume):
+        training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard)
+        state = run_training(training, progress, again)
+    if not is_leader():  # of the processes that torchrun started, one speaks
+        return
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
         say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
     if evaluate:
         evaluate_run(folder.path)
+    look_back(folder)
     say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
+
+
+def refuse_to_overwrite(folder: RunFolder, allowed: bool, engine: str) -> None:
+    if folder.config.is_file() and not allowed:
+        go_on = "Go on with --resume, replace" if engine == "torch" else "Replace"
+        raise RunError(
+            f"there is a run in {str(folder)!r} already. {go_on} it with --overwrite, "
+            "or choose another folder with --run."
+        )
 
 
 def next_uses(task: str, folder: RunFolder) -> list[str]:
@@ -92,7 +111,12 @@ def make_training(
 ) -> tuple[Training, TrainingProgress]:
     """Everything up to the first step, with the data prepared while torch is imported."""
     tokenizer_file = folder.require_started().tokenizer if resume else None
-    with preparing(config.data, config.model.task, tokenizer_file) as prepared:
+    ahead: AbstractContextManager[Callable[[], PreparedData | None]]
+    if is_first_here():
+        ahead = preparing(config.data, config.model.task, tokenizer_file)
+    else:  # of the processes that torchrun started: it may find in the cache what the first one prepares
+        ahead = nullcontext(lambda: None)
+    with ahead as prepared:
         from cutaway.cli.progress import TrainingProgress
         from cutaway.cli.tensorboard import TensorBoard
         from cutaway.train import begin as start
@@ -111,13 +135,16 @@ def make_numpy_training(
         raise ConfigError("engine 'numpy' keeps no checkpoints to resume from. Train anew, or with --engine torch.")
     if tensorboard:
         raise ConfigError("--tensorboard writes with torch's own writer. Leave it out, or use --engine torch.")
+    from cutaway.cli.preparing import PreparingProgress
     from cutaway.cli.progress import TrainingProgress
     from cutaway.data.prepare import prepare
     from cutaway.train.numpy_trainer import begin, refuse_unsupported
 
     refuse_unsupported(config)  # before the data is prepared, which takes a while
     progress = TrainingProgress(config.model.task)
-    return begin(config, folder, [progress], prepare(config.data, config.model.task)), progress
+    with PreparingProgress() as tell:
+        prepared = prepare(config.data, config.model.task, tell=tell)
+    return begin(config, folder, [progress], prepared), progress
 
 
 MAKE_TRAINING = {"torch": make_training, "numpy": make_numpy_training}
@@ -128,6 +155,8 @@ def run_training(training: Training, progress: TrainingProgress, again: str) -> 
     describe(training)
     try:
         return training.trainer.run()
+    except Diverged as diverged:
+        raise Diverged(f"{diverged} More: {command('doctor', training.trainer.run_folder)}") from None
     except Interrupted as interrupted:
         if not training.trainer.can_resume:
             raise

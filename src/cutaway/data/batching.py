@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.data.distort import distort
-from cutaway.data.order import batches_by_tokens
-from cutaway.data.tasks import (
+from cutaway.data.changes import Change
+from cutaway.data.encoded import (
     NO_TAG,
     Encoded,
     EncodedLabelled,
@@ -25,6 +24,8 @@ from cutaway.data.tasks import (
     EncodedTagged,
     EncodedText,
 )
+from cutaway.data.lazy import lengths_of
+from cutaway.data.order import BatchOrder, batches_by_tokens, for_epoch
 from cutaway.data.tokenizer import Tokenizer
 
 
@@ -190,14 +191,6 @@ def collate_pictures(examples: Sequence[EncodedPicture], tokenizer: object = Non
     )
 
 
-def distorted(examples: Sequence[Any], draw: np.random.Generator, strength: float) -> list[Any]:
-    """The same pictures, each of them turned, stretched and shifted a little; all channels in the same way."""
-    pixels_NCHW = np.stack([example.pixels for example in examples])
-    seed = draw.integers(2**32)
-    channels = [distort(pixels_NCHW[:, c], np.random.default_rng(seed), strength) for c in range(pixels_NCHW.shape[1])]
-    return [EncodedPicture(p, e.label) for p, e in zip(np.stack(channels, axis=1), examples, strict=True)]
-
-
 COLLATE: dict[str, Collate] = {
     "translation": collate_pairs,
     "language_model": collate_pieces,
@@ -219,16 +212,39 @@ def length_mask(lengths: Sequence[int]) -> Tensor:
     return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
 
 
-def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int) -> list[Batch]:
+KEPT = 5_000_000  # tokens of batches for measuring that are kept, rather than made again each time
+
+
+def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int) -> Sequence[Batch]:
     """Batches for measuring: every example once, in an order that never changes."""
-    stream = BatchStream(examples, task, tokenizer, budget, seed=0)
-    return [next(stream) for _ in stream.order] if examples else []
+    if not examples:
+        return []
+    batches = PlainBatches(BatchStream(examples, task, tokenizer, budget, seed=0))
+    return list(batches) if lengths_of(examples).sum() <= KEPT else batches
+
+
+class PlainBatches(Sequence[Batch]):
+    """The first epoch of a stream, each batch made when it is asked for."""
+
+    def __init__(self, stream: BatchStream):
+        self.stream = stream
+
+    def __len__(self) -> int:
+        return len(self.stream.order)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        self.stream.set_position({"epoch": 0, "next_batch": place % len(self)})
+        return next(self.stream)
 
 
 class BatchStream:
     """Batches without end, epoch after epoch, from a position that can be saved and set.
 
-    With `distortion` above 0, pictures are distorted anew each time that they are drawn.
+    `change` is done to the examples anew each time that they are drawn.
     """
 
     def __init__(
@@ -238,34 +254,40 @@ class BatchStream:
         tokenizer: Tokenizer | None,
         budget: int,
         seed: int,
-        distortion: float = 0.0,
+        change: Change | None = None,
     ):
         self.examples, self.tokenizer, self.budget, self.seed = examples, tokenizer, budget, seed
-        self.distortion = distortion
+        self.change = change
         self.collate = COLLATE[task]
         self.epoch, self.next_batch = 0, 0
-        self._order: tuple[int, list[list[int]]] | None = None
+        self._of_epoch: tuple[int, Sequence[Encoded], BatchOrder] | None = None
 
     def __next__(self) -> Batch:
         if self.next_batch == len(self.order):
             self.epoch, self.next_batch = self.epoch + 1, 0
         indices = self.order[self.next_batch]
         self.next_batch += 1
-        # what a batch hides or distorts follows from its place, so that a resumed run does the same
+        # what a batch hides or changes follows from its place, so that a resumed run does the same
         draw = np.random.default_rng([self.seed, self.epoch, self.next_batch])
-        examples = [self.examples[i] for i in indices]
-        if self.distortion:
-            examples = distorted(examples, draw, self.distortion)
+        examples = [self.of_epoch[1][i] for i in indices]
+        if self.change:
+            examples = self.change(examples, draw)
         return self.collate(examples, self.tokenizer, draw)  # type: ignore[arg-type]
 
     def __iter__(self) -> BatchStream:
         return self
 
     @property
-    def order(self) -> list[list[int]]:
-        if self._order is None or self._order[0] != self.epoch:
-            self._order = (self.epoch, batches_by_tokens(self.examples, self.budget, self.seed, self.epoch))
-        return self._order[1]
+    def of_epoch(self) -> tuple[int, Sequence[Encoded], BatchOrder]:
+        """The number of the epoch, its examples (pieces of texts are cut elsewhere in each) and their order."""
+        if self._of_epoch is None or self._of_epoch[0] != self.epoch:
+            examples = for_epoch(self.examples, self.seed, self.epoch)
+            self._of_epoch = (self.epoch, examples, batches_by_tokens(examples, self.budget, self.seed, self.epoch))
+        return self._of_epoch
+
+    @property
+    def order(self) -> BatchOrder:
+        return self.of_epoch[2]
 
     @property
     def epochs(self) -> float:

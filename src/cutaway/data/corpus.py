@@ -1,59 +1,123 @@
-"""Reading text: lines, parallel files, whole files. What else there is to read stands in `labels.py`."""
+"""Reading texts and pairs of texts. Labels and tags stand in `labels.py`, pictures in `pictures.py`."""
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
+from typing import NamedTuple
 
 from cutaway.data.examples import Pair
+from cutaway.data.lines import decoded_lines, kind_of, read_lines, read_parts, text_parts
+from cutaway.data.rows import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.errors import DataError
 
+__all__ = ["TextPart", "decoded_lines", "read_lines", "read_pairs", "read_texts", "stream_pairs", "stream_texts"]
 
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz, without their ends."""
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        yield from decoded_lines(file, str(path))
+# ---- Pairs ---------------------------------------------------------------------------------------------------
 
 
-def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Bytes to lines, without their ends."""
-    # Lines end with \n or \r\n and with nothing else: other marks that Unicode calls line ends may stand inside a
-    # sentence, and splitting there would shift one side of a parallel text against the other.
-    for number, line in enumerate(file, 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). "
-                f"Convert the text first, for example: iconv -f latin1 -t utf-8 {Path(name).name}"
-            ) from None
-
-
-def read_pairs(source_path: str | Path, target_path: str | Path) -> list[Pair]:
-    """Two files whose lines correspond. Unequal lengths are an error: some pair would be wrong."""
-    pairs = []
-    for source, target in zip_longest(read_lines(source_path), read_lines(target_path)):
-        if source is None or target is None:
-            counts = [sum(1 for _ in read_lines(path)) for path in (source_path, target_path)]
-            raise DataError(
-                f"the files are not parallel: {source_path} has {counts[0]} lines, {target_path} has {counts[1]}. "
-                "Line n of one must translate line n of the other."
-            )
-        pairs.append(Pair(source, target))
+def read_pairs(*paths: str | File, columns: Columns = ()) -> list[Pair]:
+    """Two files whose lines correspond; or one of pairs: source<TAB>target in a .tsv, or a .jsonl."""
+    pairs = list(stream_pairs(*map(as_file, paths), columns=columns))
     if not pairs:
-        raise DataError(f"{source_path} and {target_path} are empty. A corpus needs at least one line.")
+        are = "are" if len(paths) > 1 else "is"
+        raise DataError(f"{' and '.join(map(str, paths))} {are} empty. A corpus needs at least one line.")
     return pairs
 
 
-def read_texts(*paths: str | Path) -> list[str]:
-    """Each file as one text, its lines kept: what a language model reads."""
-    texts = ["\n".join(read_lines(path)) for path in paths]
+def stream_pairs(*files: File, columns: Columns = ()) -> Iterator[Pair]:
+    if len(files) == 2 and not any(map(holds_pairs, files)):
+        yield from _parallel(*files)
+        return
+    for file in files:
+        yield from examples_from_rows("pairs", file, columns) if has_rows(file) else _from_tsv(file, columns)
+
+
+def holds_pairs(file: File) -> bool:
+    return has_rows(file) or kind_of(str(file)) == ".tsv"
+
+
+def _parallel(source: File, target: File) -> Iterator[Pair]:
+    """Unequal lengths are an error: some pair would be wrong."""
+    for left, right in zip_longest(read_lines(str(source)), read_lines(str(target))):
+        if left is None or right is None:
+            counts = [sum(1 for _ in read_lines(str(path))) for path in (source, target)]
+            raise DataError(
+                f"the files are not parallel: {source} has {counts[0]} lines, {target} has {counts[1]}. "
+                "Line n of one must translate line n of the other."
+            )
+        yield Pair(left, right)
+
+
+def _from_tsv(file: File, columns: Columns) -> Iterator[Pair]:
+    """Blank lines do not count; a line with one side empty does."""
+    for number, line in enumerate(read_lines(str(file)), 1):
+        if line.strip():
+            yield Pair(*tsv_fields(line, f"{file}, line {number}", columns, "a source, a tab and a target"))
+
+
+def tsv_fields(line: str, place: str, columns: Columns, expected: str) -> list[str]:
+    """The two fields of a line with tabs in it: all that there are, or those that `columns` asks for."""
+    fields = line.split("\t")
+    if not columns:
+        if len(fields) != 2:
+            more = " Say which two are meant: data.columns = [0, 1]." if len(fields) > 2 else ""
+            raise DataError(f"{place} is {shown(line)}. Expected {expected}, and it has {len(fields)} columns.{more}")
+        return fields
+    try:
+        first, second = (fields[int(column)] for column in columns)
+    except (IndexError, ValueError):
+        raise DataError(
+            f"{place} has {len(fields)} columns: {shown(line)}. data.columns = {list(columns)} asks for others "
+            "(two numbers, counted from 0, or from the end with -1)."
+        ) from None
+    return [first, second]
+
+
+# ---- Texts ---------------------------------------------------------------------------------------------------
+
+
+class TextPart(NamedTuple):
+    """Some of a text. A text may be larger than the memory."""
+
+    text: str
+    is_first: bool
+    is_last: bool
+
+
+def read_texts(*paths: str | File, columns: Columns = ()) -> list[str]:
+    """Each file as one text, its lines kept; or from a .jsonl each row: what a language model reads."""
+    texts = whole_texts(stream_texts(*map(as_file, paths), columns=columns))
     if not any(texts):
         raise DataError(f"{', '.join(map(str, paths))}: nothing but empty text. A corpus needs at least one line.")
+    return texts
+
+
+def stream_texts(*files: File, columns: Columns = ()) -> Iterator[TextPart]:
+    for file in files:
+        if has_rows(file):
+            for text in examples_from_rows("texts", file, columns):
+                yield from _marked(text_parts([text]))
+        else:
+            yield from _marked(read_parts(str(file)))
+
+
+def _marked(parts: Iterator[str]) -> Iterator[TextPart]:
+    """Say of each part whether one came before, and whether another one follows."""
+    part, is_first = next(parts), True
+    for following in parts:
+        if following:
+            yield TextPart(part, is_first, is_last=False)
+            part, is_first = following, False
+    yield TextPart(part, is_first, is_last=True)
+
+
+def whole_texts(parts: Iterator[TextPart]) -> list[str]:
+    texts: list[str] = []
+    so_far: list[str] = []
+    for part in parts:
+        so_far.append(part.text)
+        if part.is_last:
+            texts.append("".join(so_far))
+            so_far = []
     return texts

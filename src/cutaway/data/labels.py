@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from cutaway.data.corpus import read_lines
+from cutaway.data.corpus import tsv_fields
 from cutaway.data.examples import Labelled, Tagged
+from cutaway.data.lines import read_lines
+from cutaway.data.rows import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.errors import DataError
 
 # ---- Labelled texts ------------------------------------------------------------------------------------------
 
 
-def read_labels(path: str | Path) -> list[Labelled]:
+def read_labels(path: str | File, columns: Columns = ()) -> list[Labelled]:
     """text<TAB>label on each line; or, from .jsonl, {"text": ..., "label": ...}. Also .gz. Blank lines do not count."""
-    read = _from_json if str(path).removesuffix(".gz").endswith(".jsonl") else _from_tsv
-    lines = enumerate(read_lines(path), 1)
-    examples = [read(line, f"{path}, line {number}") for number, line in lines if line.strip()]
+    examples = list(stream_labels(as_file(path), columns=columns))
     if not examples:
         raise DataError(f"{path} is empty. A corpus needs at least one text with its label.")
     return examples
 
 
-def _from_tsv(line: str, place: str) -> Labelled:
-    text, tab, label = line.rpartition("\t")  # the last one: a text may hold a tab, a label may not
-    if not tab or not text.strip() or not label.strip():
-        raise DataError(f"{place} is {_shown(line)}. Expected a text, a tab and a label.")
+def stream_labels(file: File, columns: Columns = ()) -> Iterator[Labelled]:
+    if has_rows(file):
+        yield from examples_from_rows("labels", file, columns)
+        return
+    for number, line in enumerate(read_lines(str(file)), 1):
+        if line.strip():
+            yield _labelled(line, f"{file}, line {number}", columns)
+
+
+def _labelled(line: str, place: str, columns: Columns) -> Labelled:
+    if columns:
+        text, label = tsv_fields(line, place, columns, "a text, a tab and a label")
+    else:
+        text, _, label = line.rpartition("\t")  # the last one: a text may hold a tab, a label may not
+    if not text.strip() or not label.strip():
+        raise DataError(f"{place} is {shown(line)}. Expected a text, a tab and a label.")
     return Labelled(text, label.strip())
-
-
-def _from_json(line: str, place: str) -> Labelled:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place} is not JSON ({error.msg}, column {error.colno}): {_shown(line)}.") from None
-    text, label = (entry.get("text"), entry.get("label")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(text, str) or not text.strip() or not _is_label(label):
-        raise DataError(
-            f'{place} is {_shown(line)}. Expected {{"text": ..., "label": ...}} with a string as text, and a string '
-            "or a whole number as label."
-        )
-    return Labelled(text, str(label).strip())
-
-
-def _is_label(label: object) -> bool:
-    is_number = isinstance(label, int) and not isinstance(label, bool)
-    return is_number or (isinstance(label, str) and bool(label.strip()))
 
 
 # ---- Tagged words --------------------------------------------------------------------------------------------
@@ -56,22 +48,51 @@ NO_WORD = re.compile(r"\d+[-.]\d+")  # an id of CoNLL-U: 1-2 is a contraction of
 DOCUMENT = "-DOCSTART-"
 
 
-def read_tags(path: str | Path, columns: tuple[int, int] = (0, -1)) -> list[Tagged]:
+def read_tags(path: str | File, columns: Columns = ()) -> list[Tagged]:
     """A word and its tag on each line, an empty line between sentences (CoNLL). `columns` says where the two stand.
 
     Columns are separated by tabs, or by blanks in a file without tabs; their number is that of the first line. A line
     that begins with "#" is a comment unless it has as many columns, for "#" may be a word too. CoNLL-U is read with
-    columns (1, 3), and its lines that are no word of their own (ids such as 1-2 and 8.1) are passed over.
+    columns (1, 3), and its lines that are no word of their own (ids such as 1-2 and 8.1) are passed over. From .jsonl:
+    {"words": [...], "tags": [...]}.
     """
-    lines = list(read_lines(path))
-    body = [line for line in lines if line.strip() and not line.startswith(("#", DOCUMENT))]
-    separator = re.compile("\t" if any("\t" in line for line in body) else " +")
-    if not body:
-        raise DataError(f"{path} holds no tagged words. Expected a word and its tag on each line.")
-    width = len(_fields(body[0], separator))
-    _check_columns(columns, width, f"{path}: {_shown(body[0])}")
-    table = [_fields(line, separator) for line in lines]
-    return list(_sentences(table, columns, width, str(path)))
+    examples = list(stream_tags(as_file(path), columns=columns))
+    if not examples:
+        raise nothing_in(path)
+    return examples
+
+
+def stream_tags(file: File, columns: Columns = ()) -> Iterator[Tagged]:
+    if has_rows(file):
+        yield from examples_from_rows("tags", file, columns)
+        return
+    word_and_tag = _numbers(columns or (0, -1), str(file))
+    first = next(_body(file), None)
+    if first is None:
+        raise nothing_in(file)
+    separator = re.compile("\t" if any("\t" in line for line in _body(file)) else " +")
+    width = len(_fields(first, separator))
+    _check_columns(word_and_tag, width, f"{file}: {shown(first)}")
+    table = (_fields(line, separator) for line in read_lines(str(file)))
+    yield from _sentences(table, word_and_tag, width, str(file))
+
+
+def nothing_in(file: object) -> DataError:
+    return DataError(f"{file} holds no tagged words. Expected a word and its tag on each line.")
+
+
+def _numbers(columns: Columns, file: str) -> tuple[int, int]:
+    if len(columns) != 2 or not all(isinstance(column, int) for column in columns):
+        raise DataError(
+            f"data.columns = {list(columns)} does not fit {file}, whose columns have no names. Give two numbers, as in "
+            "[0, -1]: where the word stands, and where its tag."
+        )
+    return int(columns[0]), int(columns[1])
+
+
+def _body(file: File) -> Iterator[str]:
+    """The lines that hold words, as far as can be told before the number of columns is known."""
+    return (line for line in read_lines(str(file)) if line.strip() and not line.startswith(("#", DOCUMENT)))
 
 
 def _fields(line: str, separator: re.Pattern[str]) -> list[str]:
@@ -81,10 +102,10 @@ def _fields(line: str, separator: re.Pattern[str]) -> list[str]:
     return separator.split(line if separator.pattern == "\t" else line.strip(" "))
 
 
-def _sentences(table: list[list[str]], columns: tuple[int, int], width: int, name: str) -> Iterator[Tagged]:
+def _sentences(table: Iterable[list[str]], columns: tuple[int, int], width: int, name: str) -> Iterator[Tagged]:
     word, tag = columns
     rows: list[list[str]] = []
-    for number, fields in enumerate([*table, []], 1):
+    for number, fields in enumerate(chain(table, [[]]), 1):
         if not fields and rows:
             yield Tagged(tuple(row[word] for row in rows), tuple(row[tag] for row in rows))
             rows = []
@@ -108,12 +129,8 @@ def _check_columns(columns: tuple[int, int], width: int, place: str) -> None:
 
 
 def _check_row(fields: list[str], columns: tuple[int, int], width: int, place: str) -> None:
-    found = _shown(" ".join(fields))
+    found = shown(" ".join(fields))
     if len(fields) != width:
         raise DataError(f"{place} has {len(fields)} columns, the lines before have {width}: {found}.")
     if not all(fields[column].strip() for column in columns):
         raise DataError(f"{place} lacks the word or its tag: {found}. Expected them in columns {columns}.")
-
-
-def _shown(line: str) -> str:
-    return repr(line if len(line) <= 60 else line[:57] + "...")

@@ -1,92 +1,48 @@
 """What each task needs of the data: which corpora and files it reads, and how examples become ids. No torch here.
 
-task                    files in the recipe                        an example becomes
-translation             two parallel texts                         source and target ids
+task                    files in the recipe (docs/data.md)         an example becomes
+translation             two parallel texts, or pairs               source and target ids
 language_model          texts                                      pieces of one long row of ids
 masked_language_model   texts                                      the same; tokens are hidden in each batch anew
 classification          TSV or JSONL: a text and its label         <s> ids </s> and the number of the label
 tagging                 CoNLL: a word and its tag a line           <s> ids </s> and a tag where a word begins
-image_classification    none (a built-in corpus)                   pixels and the number of the label
+image_classification    .npz: images and labels                    pixels and the number of the label
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutaway.config import DataConfig
 from cutaway.data.builtin import SentencePair, Words, find_corpus
-from cutaway.data.corpus import read_pairs, read_texts
+from cutaway.data.corpus import TextPart, read_pairs, read_texts, stream_pairs, stream_texts, whole_texts
+from cutaway.data.encoded import (
+    NO_TAG,
+    Encoded,
+    EncodedLabelled,
+    EncodedPair,
+    EncodedPicture,
+    EncodedPiece,
+    EncodedTagged,
+    EncodedText,
+)
 from cutaway.data.examples import Labelled, Picture, Tagged
-from cutaway.data.labels import read_labels, read_tags
+from cutaway.data.holdout import cut_at, held_back
+from cutaway.data.labels import read_labels, read_tags, stream_labels, stream_tags
+from cutaway.data.lazy import smallest_type
+from cutaway.data.pictures import read_pictures
+from cutaway.data.pieces import MaskedPieces, Pieces
+from cutaway.data.rows import File, as_file
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.errors import DataError
+from cutaway.errors import ConfigError, DataError
 
-NO_TAG = -1  # at a token that is no first token of a word: the model is not asked about it
-
-
-class EncodedPair(NamedTuple):
-    source: list[int]
-    target: list[int]
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return len(self.target) + 1, len(self.source) + 1  # <s> or </s> comes on top
-
-
-class EncodedPiece(NamedTuple):
-    """A piece of a long text, and the token that comes after it."""
-
-    ids: list[int]
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return (len(self.ids) - 1,)
-
-
-class EncodedText(NamedTuple):
-    ids: list[int]
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return (len(self.ids),)
-
-
-class EncodedLabelled(NamedTuple):
-    ids: list[int]
-    label: int
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return (len(self.ids),)
-
-
-class EncodedTagged(NamedTuple):
-    ids: list[int]
-    tags: list[int]  # one for each id; NO_TAG where none is asked for
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return (len(self.ids),)
-
-
-class EncodedPicture(NamedTuple):
-    pixels: NDArray[np.float32]
-    label: int
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return (1,)  # a batch of images is counted in images
-
-
-Encoded = EncodedPair | EncodedPiece | EncodedText | EncodedLabelled | EncodedTagged | EncodedPicture
+__all__ = ["EncodedPiece", "EncodedText"]  # beside what is defined here
 
 
 @dataclass(frozen=True)
@@ -120,7 +76,8 @@ class Encoding:
 class Task:
     kind: str  # of built-in corpus
     files: str  # what data.train must name
-    read: Callable[..., Sequence[Any]]
+    read: Callable[..., Sequence[Any]]  # files to examples, all at once
+    stream: Callable[..., Iterator[Any]]  # ... or one after the other
     texts: Callable[[Any], Iterable[str]]  # what of an example the tokenizer learns from
     encode: Callable[[Sequence[Any], Encoding], Sequence[Encoded]]
     labels: Callable[[Any], Iterable[str]] = lambda example: ()  # what of an example is a class
@@ -133,22 +90,37 @@ def encode_pairs(pairs: Sequence[SentencePair], encoding: Encoding) -> list[Enco
     return [EncodedPair(s, t) for s, t in zip(sources, targets, strict=True)]
 
 
-def encode_pieces(texts: Sequence[str], encoding: Encoding) -> list[EncodedPiece]:
+def encode_pieces(texts: Sequence[str], encoding: Encoding) -> Pieces:
     """<s> text </s> <s> text </s> ... in pieces of max_tokens, each with the token that comes after it.
 
     Every token but the very first is asked for once; the last piece may be shorter.
     """
-    tokenizer, piece = encoding.words, encoding.max_tokens
-    row = [i for ids in tokenizer.encode_batch(texts) for i in (tokenizer.bos, *ids, tokenizer.eos)]
-    return [EncodedPiece(row[start : start + piece + 1]) for start in range(0, len(row) - 1, piece)]
+    tokenizer = encoding.words
+    rows = [[tokenizer.bos, *ids, tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
+    return Pieces(end_to_end(rows, tokenizer), encoding.max_tokens)
 
 
-def encode_masked(texts: Sequence[str], encoding: Encoding) -> list[EncodedText]:
+def encode_masked(texts: Sequence[str], encoding: Encoding) -> MaskedPieces:
     """<s> piece </s>: each text cut into pieces that fit into max_tokens."""
-    tokenizer, room = encoding.words, encoding.max_tokens - 2
+    tokenizer = encoding.words
     rows = tokenizer.encode_batch(texts)
-    pieces = (ids[start : start + room] for ids in rows for start in range(0, len(ids), room))
-    return [EncodedText([tokenizer.bos, *piece, tokenizer.eos]) for piece in pieces]
+    starts = np.cumsum([0, *map(len, rows)])
+    return MaskedPieces(end_to_end(rows, tokenizer), starts, room_between(encoding.max_tokens), ends_of(tokenizer))
+
+
+def end_to_end(rows: Iterable[Sequence[int]], tokenizer: Tokenizer) -> Any:
+    dtype = smallest_type(tokenizer.vocab_size - 1)
+    return np.concatenate([np.zeros(0, dtype), *(np.array(row, dtype) for row in rows)])
+
+
+def room_between(max_tokens: int) -> int:
+    if max_tokens < 3:
+        raise ConfigError(f"data.max_tokens = {max_tokens} leaves no room between <s> and </s>. Set it to 3 or more.")
+    return max_tokens - 2
+
+
+def ends_of(tokenizer: Tokenizer) -> tuple[int, int]:
+    return tokenizer.bos, tokenizer.eos
 
 
 def encode_labelled(examples: Sequence[Labelled], encoding: Encoding) -> list[EncodedLabelled]:
@@ -200,22 +172,24 @@ def encode_pictures(examples: Sequence[Picture], encoding: Encoding) -> list[Enc
     return [EncodedPicture(example.pixels, encoding.number(example.label)) for example in examples]
 
 
-def no_image_files(*paths: Path) -> Sequence[Picture]:
-    raise DataError('images are read from a built-in corpus only: set data.corpus = "digits".')
-
-
 TASKS: dict[str, Task] = {
     "translation": Task(
-        "pairs", "two parallel files", read_pairs, lambda pair: (pair.source, pair.target), encode_pairs
+        "pairs",
+        "two parallel files, or one of pairs",
+        read_pairs,
+        stream_pairs,
+        lambda pair: (pair.source, pair.target),
+        encode_pairs,
     ),
-    "language_model": Task("texts", "text files", read_texts, lambda text: (text,), encode_pieces),
+    "language_model": Task("texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_pieces),
     "masked_language_model": Task(
-        "texts", "text files", read_texts, lambda text: (text,), encode_masked, has_mask=True
+        "texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_masked, has_mask=True
     ),
     "classification": Task(
         "labels",
         "a file of texts with labels",
         read_labels,
+        stream_labels,
         lambda example: (example.text,),
         encode_labelled,
         labels=lambda example: (example.label,),
@@ -224,12 +198,19 @@ TASKS: dict[str, Task] = {
         "tags",
         "a file of words with tags",
         read_tags,
+        stream_tags,
         lambda example: example.words,
         encode_tagged,
         labels=lambda example: example.tags,
     ),
     "image_classification": Task(
-        "images", "image files", no_image_files, lambda picture: (), encode_pictures, labels=lambda p: (p.label,)
+        "images",
+        "a file of images with labels",
+        lambda path, columns=(): read_pictures(path),
+        lambda path, columns=(): iter(read_pictures(path)),
+        lambda picture: (),
+        encode_pictures,
+        labels=lambda p: (p.label,),
     ),
 }
 
@@ -244,13 +225,34 @@ def load_split(config: DataConfig, task: str, split: str, seed: int = 0) -> Sequ
                 "Choose another data.corpus, or the model.family and model.head that go with this one."
             )
         return corpus.load(split, config.size if split == "train" else config.heldout_size, seed)
+    if config.valid_share and split in ("train", "valid"):
+        examples: Iterator[Any] = stream_split(config, task, split)
+        return whole_texts(examples) if TASKS[task].kind == "texts" else list(examples)
+    return TASKS[task].read(*files_of(config, task, split), columns=config.columns)
+
+
+def stream_split(config: DataConfig, task: str, split: str) -> Iterator[Any]:
+    """The same, one after the other. Texts come in parts (corpus.py: TextPart): one may be larger than the memory."""
+    if config.corpus:
+        examples = load_split(config, task, split)
+        return (TextPart(e, True, True) for e in examples) if TASKS[task].kind == "texts" else iter(examples)
+
+    def everything(of: str = split) -> Iterator[Any]:
+        return TASKS[task].stream(*files_of(config, task, of), columns=config.columns)
+
+    if not config.valid_share or split not in ("train", "valid"):
+        return everything()
+    return cut_at(held_back(everything("train"), config.valid_share), everything("train"), split)
+
+
+def files_of(config: DataConfig, task: str, split: str) -> list[File]:
     files = getattr(config, split, ())
     if not files:
         raise DataError(
             f"the recipe names no {split} data. Set data.corpus to a built-in corpus, or data.{split} to "
             f"{TASKS[task].files}."
         )
-    return TASKS[task].read(*(Path(config.root) / file for file in files))
+    return [as_file(file, split, config.root) for file in files]
 
 
 def words_of(config: DataConfig) -> Words:
@@ -259,7 +261,7 @@ def words_of(config: DataConfig) -> Words:
 
 
 def has_split(config: DataConfig, split: str) -> bool:
-    return bool(config.corpus or getattr(config, split))
+    return bool(config.corpus or getattr(config, split) or (split == "valid" and config.valid_share))
 
 
 def labels_of(task: str, examples: Sequence[Any]) -> list[str]:

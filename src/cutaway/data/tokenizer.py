@@ -22,6 +22,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from cutaway.config import DataConfig
 from cutaway.errors import ConfigError, DataError, did_you_mean
 
+LIBRARY = str(tokenizers.__version__)  # another one may learn another vocabulary from the same text
+
 # The roles, under the names that we give them and the names that others do.
 ROLES: dict[str, tuple[str, ...]] = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|endoftext|>"),

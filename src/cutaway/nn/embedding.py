@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cutaway.errors import DataError
+from cutaway.nn.dropout import Dropout
 from cutaway.nn.masks import as_tensor
 from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
@@ -51,7 +52,7 @@ class InputEmbedding(nn.Module):
         self.segments = segments
         self.position = position
         self.norm = norm or nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embedded = Probe()
 
     def forward(self, ids: Tensor, start: int = 0, segments: Tensor | None = None) -> Tensor:
@@ -97,7 +98,7 @@ class PatchEmbedding(nn.Module):
         # a matrix of one row, so that it begins like other weights: a norm of nothing but zeros has a huge gradient
         self.class_token = nn.Parameter(torch.zeros(1, d_model)) if class_token else None
         self.position = position
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embedded = Probe()
 
     def forward(self, images: Tensor) -> Tensor:

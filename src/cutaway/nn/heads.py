@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cutaway.nn.dropout import Dropout
 from cutaway.nn.kernels import lowest
 from cutaway.nn.probe import Probe
 
@@ -45,7 +46,7 @@ class TagHead(nn.Module):
 
     def __init__(self, n_classes: int, d_model: int, dropout: float = 0.0):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classify = nn.Linear(d_model, n_classes)
         self.logits = Probe()
 
@@ -59,7 +60,7 @@ class ClassHead(nn.Module):
     def __init__(self, pool: nn.Module, n_classes: int, d_model: int, dropout: float = 0.0):
         super().__init__()
         self.pool = pool
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classify = nn.Linear(d_model, n_classes)
         self.pooled, self.logits = Probe(), Probe()
 

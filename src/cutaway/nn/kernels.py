@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cutaway.errors import ConfigError
+from cutaway.nn.dropout import drop
 
 See = Callable[[str, Tensor], Tensor]
 RelativeValues = Callable[[Tensor], Tensor]
@@ -78,7 +79,7 @@ def attend_exact(
         weights_BHQK = weights_BHQK.masked_fill(~mask, 0.0)
     weights_BHQK = see("weights", weights_BHQK)
     if dropout:
-        weights_BHQK = F.dropout(weights_BHQK, dropout)
+        weights_BHQK = drop(weights_BHQK, dropout)
     heads_BHQE = weights_BHQK @ v
     return heads_BHQE if relative_values is None else heads_BHQE + relative_values(weights_BHQK)
 
@@ -101,6 +102,8 @@ def attend_fused(
     """
     if cap or relative_values is not None:
         raise ConfigError("the fused kernel can neither cap scores nor add relative values. Use attend_exact.")
+    if dropout and not causal and q.device.type == "cpu":  # there torch's kernel would store all weights as well
+        return attend_exact(q, k, v, mask, bias, dropout=dropout)
     added = mask if bias is None else masked_bias(bias, mask)
     grouped = k.size(1) != q.size(1)
     heads_BHQE = F.scaled_dot_product_attention(

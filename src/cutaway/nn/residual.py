@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from cutaway.nn.dropout import Dropout
 from cutaway.nn.probe import Probe
 
 SubLayer = Callable[[Tensor], Tensor]
@@ -34,7 +35,7 @@ class Residual(nn.Module):
     def __init__(self, make_norm: MakeNorm, dropout: float):
         super().__init__()
         self.norm = make_norm()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.update, self.stream = Probe(), Probe()
 
 

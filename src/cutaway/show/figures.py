@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from cutaway.errors import MissingExtra
 from cutaway.show.trace import Trace
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito
+# in an order in which neighbours differ in brightness too; beyond these the lines are dashed
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
 WEIGHTS, SIGNED = "cividis", "RdBu_r"
 
 TITLES = {
@@ -103,6 +105,37 @@ def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
     if train or valid:
         axes.legend(frameon=False)
     return figure
+
+
+def validation_curves(runs: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
+    """The validation losses of several runs: name -> (step, loss)."""
+    figure = new_figure(8, 4)
+    axes = figure.add_subplot()
+    for number, (name, curve) in enumerate(runs.items()):
+        label = name.replace("$", r"\$")  # or matplotlib would take it for mathematics
+        axes.plot(*zip(*curve, strict=True), label=label, marker="o", markersize=3, **style(number))
+    axes.set(xlabel="step", ylabel="cross-entropy, nats a token")
+    log_ticks(axes)
+    axes.grid(alpha=0.25)
+    axes.set_title("Validation loss", loc="left")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def style(number: int) -> dict[str, str]:
+    """How the n-th of several lines is drawn, in every figure alike."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3]}
+
+
+def log_ticks(axes: Any) -> None:
+    """A logarithmic y axis, with numbers that a reader can read, however short it is."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20) if high / low > 5 else MaxNLocator(6))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
 
 
 def schedule_curve(schedule: Callable[[int, float], float], steps: int) -> Any:

@@ -8,19 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, TITLES, draw_weights, new_figure
+from cutaway.show.figures import COLOURS, GREY, TITLES, draw_weights, log_ticks, new_figure, style
 from cutaway.show.trace import Trace
-
-# Okabe and Ito, in an order in which neighbours differ in brightness too; beyond these the lines are dashed
-COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
 
 Curve = Sequence[tuple[float, float]]  # (step, value)
 Range = tuple[float, float]
-
-
-def style(number: int) -> dict[str, str]:
-    """How the n-th arm is drawn, in every figure alike."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3]}
 
 
 def learning_curves(arms: Mapping[str, Sequence[Curve]], ylabel: str, logarithmic: bool = True) -> Any:
@@ -135,14 +127,3 @@ def scaling_law(
         axes.set_title(title, loc="left")
         axes.legend(frameon=False, fontsize=8)
     return figure
-
-
-def log_ticks(axes: Any) -> None:
-    """A logarithmic y axis, with numbers that a reader can read, however short it is."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20) if high / low > 5 else MaxNLocator(6))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()

@@ -44,11 +44,33 @@ class Report:
         lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
         self.parts.append(f'<div class="wide"><table>{"".join(lines)}</table></div>')
 
+    def development(self, given: str, written: Sequence[tuple[int, str]], right: str) -> None:
+        """One text, and what was made of it: (step, what was written), and what would have been right, if anything."""
+        rows = [f"<tr><td>{step:,}</td><td>{escape(text)}</td></tr>" for step, text in written]
+        if right:
+            rows.append(f'<tr class="right"><td>right</td><td>{escape(right)}</td></tr>')
+        head = f"<tr><th>step</th><th>{escape(given)}</th></tr>"
+        self.parts.append(f'<div class="wide"><table class="development">{head}{"".join(rows)}</table></div>')
+
     def figure(self, png: Path, caption: str) -> None:
         data = base64.b64encode(png.read_bytes()).decode()
         self.parts.append(
             f'<figure><img src="data:image/png;base64,{data}" alt="{escape(caption)}">'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+
+    def drawing(self, svg: str, caption: str) -> None:
+        self.parts.append(_drawn(svg, caption))
+
+    def drawings(self, charts: Sequence[tuple[str, str]]) -> None:
+        """(svg, caption), side by side where there is room."""
+        self.parts.append(f'<div class="charts">{"".join(_drawn(*chart) for chart in charts)}</div>')
+
+    def finding(self, severity: str, title: str, evidence: str, remedy: str) -> None:
+        """Something that deserves attention; severity is "problem", "warning" or "note"."""
+        self.parts.append(
+            f'<div class="finding {escape(severity)}"><p><b>{escape(severity)}</b> {escape(title)}.</p>'
+            f'<p>{escape(evidence)}</p><p class="remedy">{escape(remedy)}</p></div>'
         )
 
     def code(self, text: str) -> None:
@@ -70,6 +92,10 @@ class Report:
     def write(self, path: Path) -> Path:
         write_text(path, self.html())
         return path
+
+
+def _drawn(svg: str, caption: str) -> str:
+    return f'<figure class="drawn"><figcaption>{escape(caption)}</figcaption>{svg}</figure>'
 
 
 def _translation_row(source: str, translation: str, reference: str) -> str:

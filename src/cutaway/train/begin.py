@@ -5,30 +5,34 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from cutaway.config import Config
 from cutaway.data.batching import BatchStream, plain_batches
+from cutaway.data.changes import change_for
+from cutaway.data.large import is_large
 from cutaway.data.prepare import PreparedData, prepare
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, RunError
 from cutaway.models.build import build_model, count_parameters
-from cutaway.models.device import choose_device
 from cutaway.runs import RunFolder, write_text
+from cutaway.train.launch import is_first_here
 from cutaway.train.look import Look
 from cutaway.train.objectives import OBJECTIVES
 from cutaway.train.observers import Observer
 from cutaway.train.schedules import make_schedule
 from cutaway.train.start import Training, start_folder, with_sizes
-from cutaway.train.team import join_team
+from cutaway.train.team import Team, join_team
 from cutaway.train.trainer import Trainer
 
 # What may differ between a run and its resumption without changing what has been computed so far.
 BUDGETS = {"train.steps", "train.epochs", "train.tokens", "train.minutes", "train.patience"}
 MAY_CHANGE = BUDGETS | {"train.device", "train.log_every", "train.valid_every", "train.save_every", "data.root"}
 MAY_CHANGE |= {"train.keep", "train.snapshots", "train.samples", "train.micro_batches", "train.compile"}
+MAY_CHANGE |= {"train.processes", "train.parallel"}
 
 
 def begin(
@@ -43,8 +47,9 @@ def begin(
     `prepared` is what `prepare(config.data)` gave, if that has been done already. `surgery` may change the built model
     in place, before the optimizer is given its parameters; config.json knows nothing of it.
     """
-    prepared = prepared or prepare(config.data, config.model.task)
-    training = assemble(config, run, prepared, observers, surgery)
+    team = join_team(config.train)
+    prepared = prepared_in_turn(team, config, prepared)
+    training = assemble(config, run, prepared, observers, team, surgery)
     if training.trainer.team.is_leader:
         start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
@@ -55,13 +60,27 @@ def resume(
 ) -> Training:
     """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
     refuse_differences(run.require_started().read_config(), config, run)
-    prepared = prepared or prepare(config.data, config.model.task, run.tokenizer)
+    team = join_team(config.train)
+    prepared = prepared_in_turn(team, config, prepared, run.tokenizer)
     refuse_other_data(run, prepared)
-    training = assemble(config, run, prepared, observers)
+    training = assemble(config, run, prepared, observers, team)
     training.trainer.resume()
     if training.trainer.team.is_leader:
         write_text(run.config, training.config.to_json())
     return training
+
+
+def prepared_in_turn(
+    team: Team, config: Config, prepared: PreparedData | None, tokenizer_file: Path | None = None
+) -> PreparedData:
+    """A large corpus is prepared by one process of each machine; the others then find it in the cache."""
+    task, in_turn = config.model.task, is_large(config.data, config.model.task)
+    if in_turn and not is_first_here():
+        team.wait()
+    prepared = prepared or prepare(config.data, task, tokenizer_file)
+    if in_turn and is_first_here():
+        team.wait()
+    return prepared
 
 
 def assemble(
@@ -69,14 +88,15 @@ def assemble(
     run: RunFolder,
     prepared: PreparedData,
     observers: Iterable[Observer],
+    team: Team,
     surgery: Callable[[nn.Module], None] | None = None,
 ) -> Training:
+    team.require_same(prepared.fingerprint + prepared.tokenizer, "training data")
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
     config = with_sizes(config, tokenizer, prepared.labels)
     task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
-    device = choose_device(config.train.device)
-    model = build_model(config.model).to(device)
+    model = build_model(config.model).to(team.device)
     if config.train.precision == "float64":
         model = model.double()
     if surgery:
@@ -84,14 +104,16 @@ def assemble(
     trainer = Trainer(
         model=model,
         objective=OBJECTIVES[task],
-        batches=BatchStream(prepared.train, task, tokenizer, budget, config.train.seed, config.data.distortion),
+        batches=BatchStream(
+            prepared.train, task, tokenizer, budget, config.train.seed, change_for(config.data, tokenizer)
+        ),
         valid_batches=plain_batches(prepared.valid, task, tokenizer, budget),
         schedule=make_schedule(config.train, config.model.d_model),
         config=config.train,
         run=run,
         observers=observers,
         look=Look(config, tokenizer, prepared.valid),
-        team=join_team(config.train, device),
+        team=team,
     )
     return Training(
         trainer=trainer,
@@ -100,7 +122,7 @@ def assemble(
         examples=len(prepared.train),
         left_out=prepared.left_out,
         parameters=count_parameters(model),
-        place=f"on {trainer.device}",
+        place=f"on {team.device}" + (f", {team.size} processes" if team.size > 1 else ""),
     )
 
 

@@ -38,8 +38,10 @@ class Ema:
 
     @torch.no_grad()
     def exchange(self, model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():
-            parameter.data, self.slow[name] = self.slow[name], parameter.data
+        for name, parameter in model.named_parameters():  # in place: others may hold on to the tensors themselves
+            fast = parameter.clone()
+            parameter.copy_(self.slow[name])
+            self.slow[name].copy_(fast)
 
     def state(self) -> dict[str, Tensor]:
         return {**self.slow, "steps": torch.tensor(self.steps)}

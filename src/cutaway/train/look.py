@@ -27,7 +27,7 @@ class Look:
     def __init__(self, config: Config, tokenizer: Tokenizer | None, valid: Sequence[Encoded]):
         self.config, self.tokenizer = config, tokenizer
         self.count, self.by_bleu = config.train.samples, config.train.best_by == "bleu"
-        self.valid: list[Any] = list(valid)
+        self.valid: Sequence[Any] = valid
         task = config.model.task
         if self.by_bleu and (task != "translation" or not valid):
             raise ConfigError(

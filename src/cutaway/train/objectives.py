@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from cutaway.data.batching import Batch, ImageBatch, LabelBatch, PairBatch, TextBatch
 from cutaway.models.balance import balance_losses
+from cutaway.models.decoder import DecoderOnly
+from cutaway.models.encoder import EncoderOnly
+from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.observers import Measured
 from cutaway.train.team import Team
@@ -32,22 +35,31 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-Objective = Callable[[nn.Module, Any], Answers]
+Objective = Callable[[Any, Any], Answers]
+
+# Where nothing is asked, as at padding, the head has nothing to compute: it is shown what matters alone.
 
 
-def translation(model: nn.Module, batch: PairBatch) -> Answers:
+def translation(model: EncoderDecoder, batch: PairBatch) -> Answers:
     """Teacher forcing: given the source and the *right* target so far, say the next token, at every place at once."""
-    logits_BTV = model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
-    return Answers(logits_BTV[batch.target_mask], batch.target_out[batch.target_mask])
+    memory = model.encode(batch.source, batch.source_mask)
+    x_BTD = model.decode(batch.target_in, memory, batch.source_mask, batch.target_mask)
+    return Answers(model.head(x_BTD[batch.target_mask]), batch.target_out[batch.target_mask])
 
 
-def tokens(model: nn.Module, batch: TextBatch) -> Answers:
-    """Wherever a token is asked about, say which comes next (GPT), which is hidden (BERT), or what its tag is."""
-    logits_BTV = model(batch.ids, batch.mask)
-    return Answers(logits_BTV[batch.asked], batch.answers[batch.asked])
+def next_token(model: DecoderOnly, batch: TextBatch) -> Answers:
+    """Which token comes next, at every place at once (GPT)."""
+    x_BTD = model.decode(batch.ids, batch.mask)
+    return Answers(model.head(x_BTD[batch.asked]), batch.answers[batch.asked])
 
 
-def whole_text(model: nn.Module, batch: LabelBatch) -> Answers:
+def each_token(model: EncoderOnly, batch: TextBatch) -> Answers:
+    """Which token is hidden here (BERT), or what its tag is."""
+    x_BTD = model.encode(batch.ids, batch.mask)
+    return Answers(model.head(x_BTD[batch.asked]), batch.answers[batch.asked])
+
+
+def whole_text(model: EncoderOnly, batch: LabelBatch) -> Answers:
     return Answers(model(batch.ids, batch.mask), batch.answers)
 
 
@@ -57,9 +69,9 @@ def whole_image(model: nn.Module, batch: ImageBatch) -> Answers:
 
 OBJECTIVES: dict[str, Objective] = {
     "translation": translation,
-    "language_model": tokens,
-    "masked_language_model": tokens,
-    "tagging": tokens,
+    "language_model": next_token,
+    "masked_language_model": each_token,
+    "tagging": each_token,
     "classification": whole_text,
     "image_classification": whole_image,
 }
@@ -77,20 +89,49 @@ def loss_of(
     return LossSum(loss, nll.detach(), batch.tokens)
 
 
+class Assignment(nn.Module):
+    """A model with what it is asked to do: a batch goes in, its loss comes out.
+
+    All that a step computes is in here, so it is this that is compiled, or worked on by several processes.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, label_smoothing: float = 0.0, balance: float = 0.0):
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.label_smoothing, self.balance = label_smoothing, balance
+
+    def forward(self, batch: Batch) -> LossSum | Tally:
+        if self.training:
+            return loss_of(self.model, self.objective, batch, self.label_smoothing, self.balance)
+        logits, right = self.objective(self.model, batch)
+        nll = smoothed_cross_entropy(logits, right, 0.0)[1]
+        return Tally(nll, (logits.argmax(dim=-1) == right).sum(), len(right))
+
+
+class Tally(NamedTuple):
+    """How a model did, when it is not being trained."""
+
+    nll: Tensor
+    hits: Tensor
+    asked: int
+
+
+def measure(model: nn.Module, objective: Objective, batches: Iterable[Batch]) -> Measured:
+    """On a whole set."""
+    return measure_together(Assignment(model, objective), batches, Team(next(model.parameters()).device))
+
+
 @torch.no_grad()
-def measure(model: nn.Module, objective: Objective, batches: Iterable[Batch], team: Team | None = None) -> Measured:
-    """On a whole set. Several processes share each batch, and add up."""
-    model.eval()
-    team = team or Team()
-    device = next(model.parameters()).device
-    nll_sum, right, asked = 0.0, 0, 0
+def measure_together(assignment: nn.Module, batches: Iterable[Batch], team: Team) -> Measured:
+    """Several processes share each batch, and add up."""
+    assignment.eval()
+    device = next(assignment.parameters()).device
+    sums = [0.0, 0.0, 0.0]
     for batch in batches:
         mine = team.rank < batch.rows  # a batch of fewer rows than processes: all take the step, not all count
         part = batch.part(team.rank, team.size) if mine else batch.part(0, batch.rows)
-        logits, answers = objective(model, part.to(device))
+        tally = assignment(part.to(device))
         if mine:
-            nll_sum += smoothed_cross_entropy(logits, answers, 0.0)[1].item()
-            right += int((logits.argmax(dim=-1) == answers).sum())
-            asked += len(answers)
-    nll_sum, hits, answered = team.total(nll_sum, right, asked)
-    return Measured(nll_sum / answered, hits / answered)
+            sums = [total + float(one) for total, one in zip(sums, tally, strict=True)]
+    nll, hits, asked = team.total(*sums)
+    return Measured(nll / asked, hits / asked)

@@ -18,6 +18,25 @@ class Sums:
     loss: float = 0.0
     nll: float = 0.0
     tokens: int = 0
+    steps: int = 0
+    step_nll: float = 0.0  # each step counted once, however many tokens it had ...
+    step_nll_squared: float = 0.0  # ... so that these two tell how far steps lie apart
+    clipped: int = 0  # steps whose gradient was longer than `clip_norm`
+
+    def add(self, report: StepReport, clip_norm: float) -> None:
+        self.loss += report.loss * report.tokens
+        self.nll += report.nll * report.tokens
+        self.tokens += report.tokens
+        self.steps += 1
+        self.step_nll += report.nll
+        self.step_nll_squared += report.nll * report.nll
+        self.clipped += bool(clip_norm) and report.gradient_norm > clip_norm
+
+    @property
+    def nll_spread(self) -> float:
+        """The standard deviation of the loss from step to step."""
+        mean = self.step_nll / self.steps
+        return math.sqrt(max(0.0, self.step_nll_squared / self.steps - mean * mean))
 
 
 @dataclass
@@ -28,6 +47,7 @@ class TrainState:
     tokens: int = 0  # answers asked for so far: target tokens, labels, tags
     epochs: float = 0.0  # times that the data has been gone through
     seconds: float = 0.0  # spent training, validation included
+    waiting: float = 0.0  # of them, until a batch was there
     skipped: int = 0  # steps whose gradient was not finite, and which changed nothing
     skipped_in_a_row: int = 0
     best: float = math.inf  # by what was asked for in `best_by`, turned so that less is better
@@ -97,21 +117,22 @@ class MetricsLog(Observer):
 
     def on_step(self, trainer: Watched, report: StepReport) -> None:
         sums = trainer.state.unlogged
-        sums.loss += report.loss * report.tokens
-        sums.nll += report.nll * report.tokens
-        sums.tokens += report.tokens
+        sums.add(report, trainer.config.clip_norm)
         if report.step % self.every == 0 or trainer.done >= 1:
             self.run_folder.append_metrics(
                 {
                     "step": report.step,
                     "loss": sums.loss / sums.tokens,
                     "nll": sums.nll / sums.tokens,
+                    "nll_spread": sums.nll_spread,
                     "lr": report.lr,
                     "gradient_norm": report.gradient_norm,
+                    "clipped": round(sums.clipped / sums.steps, 4),
                     "tokens": trainer.state.tokens,
                     "epochs": round(trainer.state.epochs, 4),
                     "skipped": trainer.state.skipped,
                     "seconds": round(trainer.state.seconds, 3),
+                    "waiting": round(trainer.state.waiting, 3),
                 }
             )
             trainer.state.unlogged = Sums()

@@ -12,6 +12,7 @@ from torch import nn
 
 from cutaway.config import TrainConfig
 from cutaway.models.layers import layers_of
+from cutaway.train.muon import Muon
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -33,11 +34,10 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Muon (Jordan et al. 2024) on the matrices inside the layers, AdamW on all else.
+    """Muon on the matrices inside the layers, AdamW on all else.
 
-    Muon makes every update of a matrix orthogonal, so that no direction is learned much faster than another. That is
-    for matrices that turn one vector into another: embeddings and the output, whose rows are words, belong to AdamW.
-    With updates scaled to the size that AdamW's have, one learning rate serves both (Liu et al. 2025).
+    Muon is for matrices that turn one vector into another. The rows of embeddings and of the output are words, each
+    seldom seen, and biases and norms are no matrices: they belong to AdamW.
     """
     inner = inner_matrices(model)
     rest = [p for p in model.parameters() if id(p) not in {id(q) for q in inner}]
@@ -46,9 +46,7 @@ def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
     ]
     adam = eager(torch.optim.AdamW)(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
-    orthogonal = eager(torch.optim.Muon)(
-        inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
+    orthogonal = eager(Muon)(inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay)
     return Several([orthogonal, adam])
 
 

@@ -31,7 +31,8 @@ def start_folder(run: RunFolder, config: Config, prepared: PreparedData) -> None
 
     To be called when nothing can go wrong any more: an earlier run must not be lost to a typing error.
     """
-    run.clear()
+    with run.locked(patience=1):
+        run.clear()
     if prepared.tokenizer:
         write_text(run.tokenizer, prepared.tokenizer)
     if prepared.labels:

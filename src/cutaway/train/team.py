@@ -9,15 +9,24 @@ added up. So the result does not depend on how many there are, but for rounding 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+import signal
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cutaway.config import TrainConfig
-from cutaway.errors import ConfigError
+from cutaway.errors import ConfigError, RunError
+from cutaway.models.device import choose_device
 from cutaway.models.layers import has_experts, layers_of
+from cutaway.train.launch import cores, in_a_team, watching_members
+from cutaway.train.member import end_with_parent
+
+PATIENCE = timedelta(hours=2)  # with a process that says nothing, such as one that prepares a large corpus
 
 
 class Team:
@@ -28,6 +37,9 @@ class Team:
     """
 
     rank, size = 0, 1
+
+    def __init__(self, device: torch.device):
+        self.device = device
 
     @property
     def is_leader(self) -> bool:
@@ -50,6 +62,16 @@ class Team:
         """A weight, or what an optimizer keeps of it, as it would be with a single process."""
         return tensor
 
+    def open(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """While the block runs, parts of the model can be called one by one, as when it writes."""
+        return nullcontext()
+
+    def wait(self) -> None:
+        """Until all have come so far."""
+
+    def require_same(self, text: str, what: str) -> None:
+        """All must have read the same, or they would train on something that none of them has seen."""
+
     def leave(self) -> None:
         """When all is done."""
 
@@ -60,18 +82,34 @@ class Several(Team):
     def __init__(self, device: torch.device):
         import torch.distributed as dist
 
-        self.dist, self.device = dist, device
+        super().__init__(device)
+        self.dist = dist
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            end_with_parent(signal.SIGTERM)  # torchrun is gone: save, and stop
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            with watching_members():
+                dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.threads = torch.get_num_threads()
+        torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", self.size))))
 
     def total(self, *numbers: float) -> list[float]:
         sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         self.dist.all_reduce(sums)
         return [float(value) for value in sums]
 
+    def wait(self) -> None:
+        self.dist.barrier()
+
+    def require_same(self, text: str, what: str) -> None:
+        mine = zlib.crc32(text.encode())
+        if self.total(mine)[0] != mine * self.size:
+            raise RunError(f"the processes of this training do not see the same {what}. Give all the same files.")
+
     def leave(self) -> None:
-        self.dist.destroy_process_group()
+        if self.dist.is_initialized():
+            self.dist.destroy_process_group()
+            torch.set_num_threads(self.threads)
 
 
 class Replicas(Several):
@@ -96,24 +134,33 @@ class Shards(Several):
 
         for layer in layers_of(model):
             fully_shard(layer)
-        fully_shard(model)
+        self.root: Any = fully_shard(model)
         return model
 
     def adding_up(self, model: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
         return nullcontext()
 
+    @contextmanager
+    def open(self, model: nn.Module) -> Iterator[None]:
+        self.root.unshard()
+        try:
+            yield
+        finally:
+            self.root.reshard()
+
     def whole(self, tensor: Tensor) -> Tensor:
         return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def in_a_team() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def join_team(config: TrainConfig, device: torch.device) -> Team:
+def join_team(config: TrainConfig) -> Team:
+    """The team of this process, by the environment that torchrun sets. On GPUs, each process has one of its own."""
+    device = choose_device(config.device)
     if not in_a_team():
-        return Team()
+        return Team(device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
     if config.parallel == "shards" and config.optimizer == "muon":
         raise ConfigError(
             "train.parallel = 'shards' and train.optimizer = 'muon' cannot go together: Muon needs whole matrices. "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
 import numpy as np
@@ -17,8 +18,10 @@ from cutaway.errors import Diverged
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
 from cutaway.train.ema import Ema
+from cutaway.train.failures import explained
 from cutaway.train.loop import Loop
-from cutaway.train.objectives import Objective, loss_of, measure
+from cutaway.train.memory import keep_freed_memory
+from cutaway.train.objectives import Assignment, Objective, measure_together
 from cutaway.train.observers import Measured, Observer, StepReport, Sums, TrainState
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.precision import Precision, compiled
@@ -48,10 +51,13 @@ class Trainer(Loop):
         """`look` adds to a validation what has to be written for it: samples, BLEU."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
-        self.team = team or Team()
-        self.model, self.objective = model, objective
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        self.team = team or Team(self.device)
+        self.model = model
+        assignment = Assignment(model, objective, config.label_smoothing, config.balance_loss)
         # what computes: the same weights, compiled perhaps, and in step with those of other processes
-        self.worker = compiled(self.team.together(model), config, self.device)
+        self.worker = compiled(self.team.together(assignment), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.look = schedule, look
         self.optimizer = make_optimizer(model, config)
@@ -60,8 +66,18 @@ class Trainer(Loop):
         if not self.team.is_leader:
             self.observers = []
 
+    def run(self) -> TrainState:
+        mine = self.run_folder.locked() if self.team.is_leader else nullcontext()
+        with mine, explained(self.config, self.run_folder, self.team.size):
+            try:
+                return super().run()
+            finally:
+                self.team.leave()
+
     def next_step(self) -> StepReport:
+        asked = time.monotonic()
         batch = next(self.batches)
+        self.state.waiting += time.monotonic() - asked
         self.state.epochs = self.batches.epochs
         return self.step(batch)
 
@@ -69,7 +85,7 @@ class Trainer(Loop):
         """One update. In several parts or in one, the gradient is that of the whole batch."""
         self.state.step += 1
         self.state.tokens += batch.tokens
-        self.model.train()
+        self.worker.train()
         self.optimizer.zero_grad(set_to_none=True)
         loss_sum, nll_sum = self.team.total(*self.add_up_gradients(batch))
         self.precision.unscale(self.optimizer)
@@ -93,9 +109,7 @@ class Trainer(Loop):
             part = batch.part(place, parts) if weight else batch.part(0, batch.rows)
             self.seed_dropout(place)
             with team.adding_up(self.worker, is_last=number + 1 == config.micro_batches), self.precision.computing():
-                result = loss_of(
-                    self.worker, self.objective, part.to(self.device), config.label_smoothing, config.balance_loss
-                )
+                result = self.worker(part.to(self.device))
                 self.precision.backward(result.loss * (weight * team.size / batch.tokens))
             loss_sum += weight * result.loss.item()
             nll_sum += weight * result.nll.item()
@@ -136,8 +150,15 @@ class Trainer(Loop):
 
     def validate(self) -> Measured:
         with self.best_guess():
-            measured = measure(self.worker, self.objective, self.valid_batches, self.team)
-            return self.look(self.model, measured) if self.look else measured
+            measured = measure_together(self.worker, self.valid_batches, self.team)
+            if not self.look:
+                return measured
+            with self.team.open(self.model):
+                measured = self.look(self.model, measured)
+            if measured.bleu is None:
+                return measured
+            # All have translated the same; so that all draw the same conclusions, the leader's score counts.
+            return measured._replace(bleu=self.team.total(measured.bleu if self.team.is_leader else 0.0)[0])
 
     @contextmanager
     def best_guess(self) -> Iterator[None]:

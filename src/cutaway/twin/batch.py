@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutaway.data.order import batches_by_tokens
+from cutaway.data.order import batches_by_tokens, for_epoch
 from cutaway.twin.ops import Array
 
 
@@ -41,8 +41,9 @@ def batches(
     """Batches of at most `budget` tokens, epoch after epoch, in the order in which the PyTorch trainer has them."""
     epoch = 0
     while epochs is None or epoch < epochs:
-        for indices in batches_by_tokens(examples, budget, seed, epoch):
-            yield BATCHES[task]([examples[i] for i in indices], bos, eos)
+        of_epoch = for_epoch(examples, seed, epoch)
+        for indices in batches_by_tokens(of_epoch, budget, seed, epoch):
+            yield BATCHES[task]([of_epoch[i] for i in indices], bos, eos)
         epoch += 1
 
 

@@ -1,0 +1,162 @@
+"""Where the time of Cutaway's training step goes: operator by operator, and part by part of the model.
+
+An operator's time is its own, without that of the operators it calls. To what part of the model it belongs says the
+innermost module around it; a backward operator belongs where the forward one does that it undoes (torch gives both
+the same sequence number). What no operator accounts for is Python, and the profiler itself: compare with the time of
+a step that nobody watched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from cutaway.data.prepare import PreparedData
+
+from .contestants import Cutaway
+from .pairs import SEED, batches_of
+from .shape import Shape
+
+# by the name of its class, or of one that it comes from
+PARTS = {
+    "Linear": "linear maps (attention's and feed-forward's)",
+    "MultiHeadAttention": "attention itself, with masks, splitting and merging heads",
+    "FeedForward": "ReLU",
+    "Dropout": "dropout",
+    "LayerNorm": "norms",
+    "Residual": "residual additions",
+    "InputEmbedding": "embeddings",
+    "LanguageHead": "logits",
+}
+LOSS = "loss, and choosing the places that count"
+# operators outside of all modules -> what they are for; the rest outside is the loss
+OUTSIDE = {
+    "_fused_adam": "optimizer",
+    "_foreach": "norm of the gradient, and clipping",
+    "linalg_vector_norm": "norm of the gradient, and clipping",
+    "stack": "norm of the gradient, and clipping",
+    "AccumulateGrad": "adding up gradients",
+    "arange": "batches",
+    "to": "batches",
+    "copy_": "batches",
+}
+MARK = "part: "
+WARM_UP, TIMED, PROFILED = 4, 6, 6
+
+
+def profile_cutaway(shape: Shape, prepared: PreparedData, threads: int) -> str:
+    torch.set_num_threads(threads)
+    torch.manual_seed(SEED)
+    cutaway, batches = Cutaway(shape, prepared), batches_of(prepared, shape)
+    train(cutaway, batches, WARM_UP)
+    unwatched, tokens = train(cutaway, batches, TIMED)
+    with marked(cutaway.trainer.model), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        watched, _ = train(cutaway, batches, PROFILED)
+    operators = profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=60)
+    times = by_part(profiler.events())
+    times["Python, and the profiler"] = watched - sum(times.values())
+    lines = [
+        f"attention dropout {shape.attention_dropout}, {threads} thread{'s' if threads > 1 else ''}: "
+        f"{1e3 * unwatched / TIMED:.0f} ms a step unwatched ({tokens / unwatched:,.0f} target tokens/s), "
+        f"{1e3 * watched / PROFILED:.0f} ms under the profiler",
+        "",
+        operators,
+        "| part of the model, forward and backward | ms a step | share |",
+        "|---|---:|---:|",
+    ]
+    for part, seconds in sorted(times.items(), key=lambda item: -item[1]):
+        lines.append(f"| {part} | {1e3 * seconds / PROFILED:.1f} | {seconds / watched:.1%} |")
+    return "\n".join(lines)
+
+
+def train(cutaway: Cutaway, batches: Any, steps: int) -> tuple[float, int]:
+    """Seconds and target tokens."""
+    before, tokens = time.perf_counter(), 0
+    for _ in range(steps):
+        batch = next(batches)
+        cutaway.step(batch)
+        tokens += batch.tokens
+    return time.perf_counter() - before, tokens
+
+
+@contextmanager
+def marked(model: nn.Module) -> Iterator[None]:
+    """Write into the profile where each module begins and ends."""
+    handles, open_marks = [], []
+
+    def begin(part: str) -> None:
+        mark = record_function(MARK + part)
+        mark.__enter__()
+        open_marks.append(mark)
+
+    def end() -> None:
+        open_marks.pop().__exit__(None, None, None)
+
+    for module in model.modules():
+        part = next((PARTS[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in PARTS), None)
+        if part:
+            handles.append(module.register_forward_pre_hook(lambda *_, part=part: begin(part)))
+            handles.append(module.register_forward_hook(lambda *_: end()))
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+def by_part(events: Any) -> dict[str, float]:
+    """Seconds that operators took for each part of the model."""
+    forward: dict[int, str] = {}  # sequence number -> part; the last operator with a number is the one that it is for
+    backward = []
+    times: dict[str, float] = defaultdict(float)
+    for event in events:
+        if is_backward(event):
+            backward.append(event)
+        elif not event.name.startswith(MARK):
+            part = part_of(event)
+            times[part] += event.self_cpu_time_total / 1e6
+            if event.sequence_nr >= 0:
+                forward[event.sequence_nr] = part
+    for event in backward:
+        times[backward_part(event, forward)] += event.self_cpu_time_total / 1e6
+    return times
+
+
+def family(event: Any) -> Iterator[Any]:
+    """An event, what called it, what called that, ..."""
+    while event is not None:
+        yield event
+        event = event.cpu_parent
+
+
+def is_backward(event: Any) -> bool:
+    return any(one.name.startswith("autograd::engine") for one in family(event))
+
+
+def part_of(event: Any) -> str:
+    for one in family(event):
+        if one.name.startswith(MARK):
+            return str(one.name.removeprefix(MARK))
+    return outside(event)
+
+
+def outside(event: Any) -> str:
+    for one in family(event):
+        for name, what in OUTSIDE.items():
+            if one.name.removeprefix("aten::").startswith(name):
+                return what
+    return LOSS
+
+
+def backward_part(event: Any, forward: Mapping[int, str]) -> str:
+    for one in family(event):
+        if "AccumulateGrad" in one.name:
+            return OUTSIDE["AccumulateGrad"]
+        if one.sequence_nr in forward:
+            return forward[one.sequence_nr]
+    return LOSS

@@ -1,0 +1,164 @@
+"""cutaway data inspect RECIPE"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutaway.cli.console import out, print_json
+from cutaway.cli.preparing import PreparingProgress
+from cutaway.cli.recipes import find_recipe
+from cutaway.config import read_recipe
+
+if TYPE_CHECKING:
+    from cutaway.data.inspect import DataReport, LengthReport, Sample, SplitReport
+
+BAR = 30  # characters of the longest bar of a histogram
+LABELS = 12  # that are shown; the rest is summed up
+NAMES = {"labels": "texts with labels", "tags": "sentences with tags"}
+
+app = typer.Typer(help="Look at the data of a recipe.", no_args_is_help=True)
+
+
+@app.callback()
+def _data() -> None:
+    """Look at the data of a recipe, before you train on it."""
+
+
+@app.command()
+def inspect(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file, or the name of a built-in one.")],
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting, as in --set data.vocab_size=4000.", metavar="T.F=V"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
+) -> None:
+    """Say what is in a corpus and what is wrong with it: sizes, lengths, tokens, labels, copies, leaks.
+
+    Examples:  cutaway data inspect reverse
+
+               cutaway data inspect my-recipe.toml --set data.tokenizer=word
+
+               cutaway data inspect my-recipe.toml --json | jq .findings
+    """
+    from cutaway.data.inspect import inspect_data
+
+    config = read_recipe(find_recipe(recipe), set or ())
+    with PreparingProgress() as progress:
+        report = inspect_data(config.data, config.model.task, progress)
+    if json:
+        print_json(report.to_dict())
+        return
+    print_overview(report)
+    print_lengths(report)
+    print_labels(report)
+    print_samples(report)
+    print_findings(report)
+
+
+def print_overview(report: DataReport) -> None:
+    """A row for each figure, a column for each split."""
+    rows = {name: figures(report, split) for name, split in report.splits.items()}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(NAMES.get(report.kind, report.kind))
+    for name in rows:
+        table.add_column(name, justify="right")
+    for figure in dict.fromkeys(figure for row in rows.values() for figure in row):
+        table.add_row(figure, *(row.get(figure, "") for row in rows.values()))
+    out.print(table)
+    if report.tokenizer:
+        out.print(f"\nvocabulary: {report.vocab_size:,} tokens ({report.tokenizer}), learned from the training data")
+
+
+def figures(report: DataReport, split: SplitReport) -> dict[str, str]:
+    shown = {"read": f"{split.examples:,}"}
+    shown |= {why: f"{n:,}" for why, n in split.left_out.items()}
+    if split.left_out:
+        shown["kept"] = f"{split.kept:,}"
+    if split.tokens:
+        shown |= {"tokens": f"{split.tokens:,}"}
+        if split.lengths and split.examples > 1:
+            lengths = split.lengths
+            shown |= {"length: median": f"{lengths.median:,}", "  95% are at most": f"{lengths.most:,}"}
+            shown |= {"  longest": f"{lengths.longest:,}"}
+        shown |= {"characters a token": f"{split.characters / split.tokens:.2f}"}
+        shown |= {"tokens a word": f"{split.tokens / max(1, split.words):.2f}"}
+    if split.unknown is not None:
+        shown["unknown tokens"] = f"{split.unknown:.2%}"
+    if split.padding is not None:
+        shown["padding in batches"] = f"{split.padding:.1%}"
+    what = "lines" if report.kind == "texts" else "examples"
+    shown[f"repeated {what}"] = f"{split.duplicates:,}"
+    if split.overlap:
+        shown[f"{what} that train has too"] = f"{split.overlap.exact:,}"
+        if report.kind != "images":
+            shown["  ignoring case and space"] = f"{split.overlap.alike:,}"
+    return shown
+
+
+def print_lengths(report: DataReport) -> None:
+    train = report.splits["train"]
+    if train.lengths is None or train.examples < 2:
+        return
+    title("Lengths of the training data, in tokens")
+    print_histogram(train.lengths, report.max_tokens if report.kind != "texts" else 0)
+
+
+def print_histogram(lengths: LengthReport, max_tokens: int) -> None:
+    most = max(one.examples for one in lengths.bins)
+    for one in lengths.bins:
+        bar = "█" * round(BAR * one.examples / most) or ("▏" if one.examples else "")
+        limit = f"   more than {max_tokens} are left out" if max_tokens and one.low <= max_tokens < one.high else ""
+        out.print(f"{f'{one.low:,}-{one.high:,}':>15}  {bar:{BAR}} {one.examples:>10,}{limit}".rstrip())
+
+
+def print_labels(report: DataReport) -> None:
+    """How often each label occurs, in per cent of a split."""
+    if not report.splits["train"].labels:
+        return
+    title("Labels")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("label")
+    for name in report.splits:
+        table.add_column(name, justify="right")
+    totals = {name: sum(split.labels.values()) for name, split in report.splits.items()}
+    everywhere = list(dict.fromkeys(label for split in report.splits.values() for label in split.labels))
+    for label in everywhere[:LABELS]:
+        shares = (split.labels.get(label, 0) / max(1, totals[name]) for name, split in report.splits.items())
+        table.add_row(escape(label), *(f"{share:.1%}" for share in shares))
+    out.print(table)
+    if len(everywhere) > LABELS:
+        out.print(f"and {len(everywhere) - LABELS} more")
+
+
+def print_samples(report: DataReport) -> None:
+    if report.kind == "images":
+        return
+    for name, split in report.splits.items():
+        title(f"Some of the {name} data")
+        for sample in split.samples:
+            print_sample(sample)
+
+
+def print_sample(sample: Sample) -> None:
+    for number, text in enumerate(sample.texts):
+        out.print(text, markup=False)
+        if number < len(sample.tokens):
+            out.print("  " + " ".join(f"[{token}]" for token in sample.tokens[number]), markup=False, style="dim")
+    out.print()
+
+
+def print_findings(report: DataReport) -> None:
+    title("What deserves attention")
+    for finding in report.findings:
+        out.print(f"• {finding}", markup=False)
+    if not report.findings:
+        out.print("Nothing that I know of.")
+
+
+def title(text: str) -> None:
+    out.print(f"\n[bold]{text}[/]")

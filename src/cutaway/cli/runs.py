@@ -1,0 +1,280 @@
+"""cutaway runs [RUNS]"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutaway.cli.console import clock, command, out, print_json, say
+from cutaway.config import Config
+from cutaway.errors import ConfigError, RunError, did_you_mean
+from cutaway.runs import RunFolder
+from cutaway.summary import RunSummary, find_runs, summarize
+
+BARS = "▁▂▃▄▅▆▇█"
+HEADLINE = ("bleu", "span_f1", "accuracy", "perplexity")  # of several scores, the first of these stands for all
+# What makes a loss a token another thing; runs that differ in it cannot be compared by their losses.
+OF_THE_MEASURE = ("data.corpus", "data.valid", "data.tokenizer", "data.tokenizer_file", "data.vocab_size")
+
+SORTS: dict[str, Callable[[RunSummary], Any]] = {
+    "when": lambda s: -s.when,
+    "name": lambda s: s.path,
+    "loss": lambda s: (s.task, s.valid_loss is None, s.valid_loss),
+    "size": lambda s: -(s.parameters or 0),
+    "speed": lambda s: -(s.tokens_per_second or 0),
+}
+
+
+def runs(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A folder of runs (default: runs), one run, or several to compare.", metavar="RUN"),
+    ] = None,
+    sort: Annotated[str, typer.Option(help=f"Order of the table: {', '.join(SORTS)}.")] = "when",
+    task: Annotated[str | None, typer.Option(help="Only runs for this task, as in --task tagging.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write report.html of each run anew.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the validation losses into a file: .png, .svg, .pdf.", metavar="FILE")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
+) -> None:
+    """List the runs in a folder, look at one, or compare several.
+
+    Examples:  cutaway runs
+
+               cutaway runs --task translation --sort loss
+
+               cutaway runs runs/demo --report
+
+               cutaway runs runs/small runs/large --plot compare.png
+    """
+    if sort not in SORTS:
+        raise ConfigError(f"--sort {sort} is not a choice. {did_you_mean(sort, SORTS)}")
+    given = [resolve(path) for path in paths or [Path("runs")]]
+    folders = [run for path in given for run in find_runs(path)]
+    are_runs = bool(paths) and all((path / "config.json").is_file() for path in given)
+    found = [summarize(run) for run in folders]
+    found = [summary for summary in found if task is None or task.replace("-", "_") in summary.task]
+    if not are_runs or (len(found) > 1 and sort != "when"):
+        found.sort(key=SORTS[sort])
+    if not found:
+        raise RunError(none_found(given, folders, task))
+    if report:
+        write_reports([RunFolder(summary.path) for summary in found if summary.state != "damaged"])
+    if plot:
+        draw(found, plot)
+    if json:
+        print_json(as_json(found, compare=are_runs))
+    elif not are_runs:
+        print_table(found)
+    else:
+        print_side_by_side(found)
+
+
+def resolve(path: Path) -> Path:
+    """What was given, or the run of that name in runs/."""
+    if path.exists() or path == Path("runs"):
+        return path
+    in_runs = Path("runs") / path
+    if in_runs.exists():
+        return in_runs
+    RunFolder(in_runs if len(path.parts) == 1 else path).require()  # an error that names those that are there
+    return path
+
+
+def none_found(given: Sequence[Path], folders: Sequence[RunFolder], task: str | None) -> str:
+    where = ", ".join(map(repr, map(str, given)))
+    if folders:
+        tasks = sorted({summarize(run).task for run in folders} - {""})
+        return f"of the {len(folders)} runs in {where}, none is for the task {task!r}. There are: {', '.join(tasks)}."
+    return f"there are no runs in {where}. Train one with `cutaway demo` or `cutaway train RECIPE.toml`."
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    name: str
+    cell: Callable[[RunSummary], str]  # empty: not known
+    left_out: int = 0  # the higher, the sooner, if a terminal is too narrow for all
+    justify: Literal["left", "right"] = "right"
+
+
+COLUMNS = (
+    Column("run", lambda s: s.name, justify="left"),
+    Column("task", lambda s: s.task.replace("_", " "), 5, "left"),
+    Column("params", lambda s: in_short(s.parameters), 6),
+    Column("steps", lambda s: f"{s.steps:,}" if s.steps else "", 3),
+    Column("valid loss", lambda s: f"{s.valid_loss:.4f}" if s.valid_loss is not None else ""),
+    Column("valid", lambda s: validated(s), 1),
+    Column("test", lambda s: headline_score(s.scores), 2),
+    Column("answers/s", lambda s: f"{s.tokens_per_second:,.0f}" if s.tokens_per_second else "", 8),
+    Column("time", lambda s: clock(s.seconds) if s.seconds else "", 4),
+    Column("when", lambda s: moment(s.when), 7, "left"),
+    Column("state", lambda s: s.told_state, justify="left"),
+)
+CURVE = Column("losses", lambda s: sparkline([value for _, value in s.valid_losses], width=12), 9, "left")
+
+
+def print_table(found: Sequence[RunSummary]) -> None:
+    columns = [column for column in shown_columns() if any(map(column.cell, found))]
+    while out.is_terminal and width_of(columns, found) > out.width and any(column.left_out for column in columns):
+        columns.remove(max(columns, key=lambda column: column.left_out))
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
+    for column in columns:
+        table.add_column(column.name, justify=column.justify, no_wrap=True)
+    for summary in found:
+        table.add_row(*(escape(column.cell(summary)) for column in columns))
+    out.print(table)
+    tell_damage(found)
+    first = next((s.task for s in found if s.valid_losses), None)
+    alike = [s.path for s in found if s.valid_losses and s.task == first]
+    if len(alike) > 1:
+        say("\nCompare:  " + command("runs", *alike[:2]))
+
+
+def shown_columns() -> list[Column]:
+    """A curve of blocks is for people."""
+    place = next(i for i, column in enumerate(COLUMNS) if column.name == "valid loss")
+    return [*COLUMNS[:place], CURVE, *COLUMNS[place:]] if out.is_terminal else list(COLUMNS)
+
+
+def width_of(columns: Sequence[Column], found: Sequence[RunSummary]) -> int:
+    return sum(2 + max(len(column.name), *(len(column.cell(s)) for s in found)) for column in columns) - 2
+
+
+def validated(s: RunSummary) -> str:
+    if s.valid_bleu is not None:
+        return f"{s.valid_bleu:.1f} BLEU"
+    return f"{s.valid_accuracy:.1%}" if s.valid_accuracy is not None else ""
+
+
+def tell_damage(found: Sequence[RunSummary]) -> None:
+    for summary in found:
+        if summary.why:
+            say(f"{summary.name} is damaged: {summary.why}")
+
+
+def in_short(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count / 1e6:.2f} M" if count < 1e8 else f"{count / 1e6:,.0f} M"
+
+
+def moment(when: float) -> str:
+    """Short: the year is that of today if it is not given."""
+    if not when:
+        return ""
+    then = time.localtime(when)
+    return time.strftime("%m-%d %H:%M" if then.tm_year == time.localtime().tm_year else "%Y-%m-%d", then)
+
+
+def headline_score(scores: dict[str, Any]) -> str:
+    name = next((name for name in HEADLINE if isinstance(scores.get(name), int | float)), None)
+    if name is None:
+        return ""
+    value, shares = scores[name], ("accuracy", "span_f1")
+    told = {"bleu": "BLEU", "span_f1": "F1", "accuracy": "acc", "perplexity": "ppl"}[name]
+    return f"{value:.1%} {told}" if name in shares else f"{value:.1f} {told}"
+
+
+def sparkline(values: Sequence[float], width: int = 24, low: float | None = None, high: float | None = None) -> str:
+    """▇▅▃▂▁ for numbers that fall. With `low` and `high`, several lines have one scale."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    if not values:
+        return ""
+    low, high = min(values) if low is None else low, max(values) if high is None else high
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round(scale * (value - low))] for value in values)
+
+
+def print_side_by_side(found: Sequence[RunSummary]) -> None:
+    """Figures, then settings: of one run what differs from the defaults, of several what differs between them."""
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
+    table.add_column("", no_wrap=True)
+    for summary in found:
+        table.add_column(escape(summary.name), overflow="fold")
+    for name, values in figures(found).items():
+        table.add_row(name, *map(escape, values))
+    table.add_row()
+    settings = differing(found) if len(found) > 1 else not_default(found[0])
+    for name, shown in settings.items():
+        table.add_row(name, *map(escape, map(written, shown)))
+    out.print(table)
+    if len(found) > 1 and not settings:
+        say("The settings are the same in all of them.")
+    if len(found) > 1 and (any(name in settings for name in OF_THE_MEASURE) or len({s.task for s in found}) > 1):
+        say("Note: task, data or tokenizer differ, so the losses cannot be compared.")
+    tell_damage(found)
+
+
+def figures(found: Sequence[RunSummary]) -> dict[str, list[str]]:
+    """Name -> a cell for each run; rows in which all are empty are left out."""
+    rows = {column.name: [column.cell(s) for s in found] for column in COLUMNS[1:]}
+    rows["best step"] = [f"{s.best_step:,}" if s.best_step else "" for s in found]
+    if out.is_terminal:
+        values = [value for s in found for _, value in s.valid_losses]
+        if values:
+            low, high = min(values), max(values)
+            rows["losses"] = [sparkline([v for _, v in s.valid_losses], 24, low, high) for s in found]
+    for name in dict.fromkeys(name for s in found for name in s.scores):
+        rows[f"test {name.replace('_', ' ')}"] = [written(s.scores.get(name, "")) for s in found]
+    return {name: row for name, row in rows.items() if any(row)}
+
+
+def differing(found: Sequence[RunSummary]) -> dict[str, list[Any]]:
+    """Setting -> its value in each run, if they are not all the same."""
+    flats = [flat(summary) for summary in found]
+    names = dict.fromkeys(name for settings in flats for name in settings)
+    rows = {name: [settings.get(name, "") for settings in flats] for name in names}
+    return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
+
+
+def not_default(summary: RunSummary) -> dict[str, list[Any]]:
+    defaults = tables(Config())
+    return {name: [value] for name, value in flat(summary).items() if value != defaults[name]}
+
+
+def flat(summary: RunSummary) -> dict[str, Any]:
+    return {} if summary.state == "damaged" else tables(RunFolder(summary.path).read_config())
+
+
+def tables(config: Config) -> dict[str, Any]:
+    return {f"{table}.{key}": v for table, values in dataclasses.asdict(config).items() for key, v in values.items()}
+
+
+def written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def as_json(found: Sequence[RunSummary], compare: bool) -> Any:
+    rows = [
+        {**dataclasses.asdict(s), "when": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(s.when))} for s in found
+    ]
+    return {"runs": rows, "differing": differing(found)} if compare and len(found) > 1 else {"runs": rows}
+
+
+def write_reports(folders: Sequence[RunFolder]) -> None:
+    from cutaway.cli.look_back import write_report
+
+    for folder in folders:
+        say(f"The report: {write_report(folder, with_data=True)[0]}")
+
+
+def draw(found: Sequence[RunSummary], file: Path) -> None:
+    curves = {summary.name: summary.valid_losses for summary in found if summary.valid_losses}
+    if not curves:
+        raise RunError("none of these runs has a validation loss, so there is nothing to draw. Leave --plot out.")
+    if file.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"--plot {file} has no ending that says what it is to be. Use .png, .svg or .pdf.")
+    from cutaway.show import figures
+
+    say(f"Drawn: {figures.save(figures.validation_curves(curves), file)}")

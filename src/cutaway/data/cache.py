@@ -1,0 +1,102 @@
+"""Where prepared corpora are kept, so that they are prepared once. The folder can be deleted at any time.
+
+$CUTAWAY_CACHE, else the user's cache folder (~/.cache/cutaway on Linux)
+  data/KEY/          the key follows from all that the contents follow from
+    about.json       what is in it; size and checksum of every other file
+    tokenizer.json  train.*.bin  valid.*.bin
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cutaway.data.stored import checksum_of
+from cutaway.errors import DataError
+
+VARIABLE = "CUTAWAY_CACHE"
+ABOUT = "about.json"
+A_DAY = 24 * 60 * 60
+
+
+def cache_folder() -> Path:
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE]).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "cutaway" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/cutaway"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutaway"
+
+
+def place_for(ingredients: dict[str, Any]) -> Path:
+    """The folder for what follows from these, and from nothing else."""
+    key = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()[:32]
+    return cache_folder() / "data" / key
+
+
+def digest(path: Path) -> str:
+    """Of the contents of a file, wherever it lies and whatever it is called."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_entry(place: Path) -> dict[str, Any] | None:
+    """What about.json says, if all files are as they were written; else None, as if there were nothing."""
+    try:
+        about: dict[str, Any] = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+        for name, (size, checksum) in about["files"].items():
+            file = place / name
+            if file.stat().st_size != size or checksum_of(file) != checksum:
+                return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return about
+
+
+@contextmanager
+def building(place: Path) -> Iterator[Path]:
+    """A folder beside `place`, renamed to it when the block ends well and removed when it does not.
+
+    Two processes may build the same entry: the one that is finished first stays.
+    """
+    temporary = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        remove_remains(place)
+        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+        yield temporary
+        os.chmod(temporary, 0o755)
+        if read_entry(place) is None:
+            shutil.rmtree(place, ignore_errors=True)  # a damaged one
+            try:
+                os.replace(temporary, place)
+            except OSError:
+                if read_entry(place) is None:  # not because another process was quicker
+                    raise
+    except OSError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"the prepared corpus cannot be written to {place.parent}: {error.strerror or error}. Make room there, "
+            f"or set {VARIABLE} to a folder that has it."
+        ) from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_remains(place: Path) -> None:
+    """What a process left behind that was killed while it was building this entry."""
+    for folder in place.parent.glob(f".{place.name}.*"):
+        if time.time() - folder.stat().st_mtime > A_DAY:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,46 @@
+"""What is done to training examples anew each time that they are drawn: no two epochs are the same. No torch here.
+
+A change draws from the generator of its batch, which follows from seed, epoch and place: a resumed run does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cutaway.config import DataConfig
+from cutaway.data.bpe_dropout import BpeDropout
+from cutaway.data.distort import distort
+from cutaway.data.encoded import EncodedPair, EncodedPicture
+from cutaway.data.tokenizer import Tokenizer
+
+Change = Callable[[Sequence[Any], np.random.Generator], list[Any]]
+
+
+def change_for(config: DataConfig, tokenizer: Tokenizer | None) -> Change | None:
+    """The change that a recipe asks for, if any: images are distorted, texts segmented otherwise."""
+    if config.distortion:
+        return lambda examples, draw: distorted(examples, draw, config.distortion)
+    if config.bpe_dropout and tokenizer:
+        dropout = BpeDropout(tokenizer, config.bpe_dropout)
+        return lambda examples, draw: [segmented(example, dropout, draw, config.max_tokens) for example in examples]
+    return None
+
+
+def distorted(examples: Sequence[Any], draw: np.random.Generator, strength: float) -> list[Any]:
+    """The same pictures, each of them turned, stretched and shifted a little; all channels in the same way."""
+    pixels_NCHW = np.stack([example.pixels for example in examples])
+    seed = draw.integers(2**32)
+    channels = [distort(pixels_NCHW[:, c], np.random.default_rng(seed), strength) for c in range(pixels_NCHW.shape[1])]
+    return [EncodedPicture(p, e.label) for p, e in zip(np.stack(channels, axis=1), examples, strict=True)]
+
+
+def segmented(example: Any, dropout: BpeDropout, draw: np.random.Generator, max_tokens: int) -> Any:
+    """The same text in other pieces; as it is, if those would be too many."""
+    if isinstance(example, EncodedPair):
+        changed: Any = EncodedPair(dropout(example.source, draw), dropout(example.target, draw))
+    else:
+        changed = example._replace(ids=dropout(example.ids, draw))
+    return changed if max(changed.lengths) <= max_tokens else example

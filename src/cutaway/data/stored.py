@@ -1,0 +1,168 @@
+"""Encoded examples as arrays on the disk, mapped into memory: read when they are asked for, whatever their number.
+
+train.ids.bin            the ids of all examples, end to end, as the smallest type of integer that holds them
+train.ids.starts.bin     where each example begins, and the end: int64
+train.label.bin          a number for each example
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.data.encoded import EncodedLabelled, EncodedPair, EncodedTagged
+from cutaway.data.lazy import LazyExamples, Lengths, smallest_type
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which fields of an encoded example are rows, and which are numbers."""
+
+    make: Any
+    rows: tuple[str, ...]
+    numbers: tuple[str, ...]
+    lengths: tuple[tuple[str, int], ...]  # what `lengths` is: of which row, and how much comes on top
+
+
+LAYOUTS = {
+    "translation": Layout(EncodedPair, ("source", "target"), (), (("target", 1), ("source", 1))),
+    "classification": Layout(EncodedLabelled, ("ids",), ("label",), (("ids", 0),)),
+    "tagging": Layout(EncodedTagged, ("ids", "tags"), (), (("ids", 0),)),
+}
+TEXT = "text"  # of texts there is one column of ids, whose rows are texts
+
+
+class Mapped(np.memmap):
+    """An array in a file. It goes to another process as the name of its file."""
+
+    def __reduce__(self) -> Any:
+        if self.filename is None or self.nbytes != os.path.getsize(self.filename):  # a part of it is a plain array
+            return np.asarray(self).__reduce__()
+        return mapped, (Path(self.filename), self.dtype.str)
+
+
+def mapped(path: Path, dtype: str) -> NDArray[Any]:
+    if path.stat().st_size == 0:  # nothing cannot be mapped
+        return np.zeros(0, dtype)
+    return Mapped(path, dtype=dtype, mode="r")
+
+
+class StoredExamples(LazyExamples[Any]):
+    """The examples of a split, from its columns."""
+
+    def __init__(self, task: str, rows: dict[str, Rows], numbers: dict[str, NDArray[Any]]):
+        self.task, self.rows, self.numbers = task, rows, numbers
+
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    def example(self, number: int) -> Any:
+        fields: dict[str, Any] = {name: rows[number] for name, rows in self.rows.items()}
+        return LAYOUTS[self.task].make(**fields, **{name: int(n[number]) for name, n in self.numbers.items()})
+
+    def all_lengths(self) -> Lengths:
+        return np.stack([self.rows[name].lengths + more for name, more in LAYOUTS[self.task].lengths], axis=1)
+
+
+class Rows:
+    """Rows of unequal length, end to end."""
+
+    def __init__(self, values: NDArray[Any], starts: NDArray[np.int64]):
+        self.values, self.starts = values, starts
+        self.plain = np.asarray(values), np.asarray(starts)  # the same memory, without what a map does at each access
+
+    def __reduce__(self) -> Any:
+        return Rows, (self.values, self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> list[int]:
+        values, starts = self.plain
+        return values[starts[number] : starts[number + 1]].tolist()
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        starts = self.plain[1]
+        return starts[1:] - starts[:-1]
+
+
+def types_of(task: str, vocab_size: int, labels: int) -> dict[str, str]:
+    """column -> its type, as small as can be."""
+    ids, classes = smallest_type(vocab_size - 1).str, smallest_type(labels - 1).str
+    if task not in LAYOUTS:
+        return {TEXT: ids}
+    of_field = {"tags": np.min_scalar_type(-max(1, labels)).str, "label": classes}  # NO_TAG is below 0
+    return {name: of_field.get(name, ids) for name in (*LAYOUTS[task].rows, *LAYOUTS[task].numbers)}
+
+
+class Writer:
+    """Appends to the columns of a split, and adds up checksums on the way."""
+
+    def __init__(self, folder: Path, split: str, types: dict[str, str], rows: Iterable[str]):
+        self.types, self.rows = types, set(rows)
+        self.files = {name: ArrayFile(folder / f"{split}.{name}.bin") for name in types}
+        self.starts = {name: ArrayFile(folder / f"{split}.{name}.starts.bin") for name in self.rows}
+        self.written = dict.fromkeys(self.rows, 0)
+        for name in self.rows:
+            self.starts[name].append(np.zeros(1, np.int64))
+
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        self.files[name].append(values.astype(self.types[name]))
+
+    def end_rows(self, name: str, lengths: NDArray[np.int64], ends: NDArray[np.bool_] | None = None) -> None:
+        """So long are the rows that were appended last; where `ends` is False, the row goes on with the next."""
+        places = self.written[name] + np.cumsum(lengths, dtype=np.int64)
+        self.written[name] += int(lengths.sum())
+        self.starts[name].append(places if ends is None else places[ends])
+
+    def close(self) -> dict[str, tuple[int, int]]:
+        """file -> size and checksum"""
+        return {file.path.name: file.close() for file in (*self.files.values(), *self.starts.values())}
+
+
+class ArrayFile:
+    def __init__(self, path: Path):
+        self.path, self.file = path, path.open("wb")
+        self.size, self.checksum = 0, 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(values).data.cast("B") if values.size else b""
+        self.file.write(data)
+        self.size += len(data)
+        self.checksum = zlib.crc32(data, self.checksum)
+
+    def close(self) -> tuple[int, int]:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        return self.size, self.checksum
+
+
+def checksum_of(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def columns_of(task: str, examples: Sequence[Any]) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
+    """field -> all its values, and for rows how long each is (for numbers: nothing)."""
+    layout = LAYOUTS[task]
+    columns = {}
+    for name in layout.rows:
+        parts = [getattr(example, name) for example in examples]
+        values = np.array([i for part in parts for i in part], dtype=np.int32)
+        columns[name] = values, np.array([len(part) for part in parts], dtype=np.int64)
+    for name in layout.numbers:
+        values = np.array([getattr(example, name) for example in examples], dtype=np.int32)
+        columns[name] = values, np.zeros(0, np.int64)
+    return columns

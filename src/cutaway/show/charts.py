@@ -1,0 +1,156 @@
+"""Curves and attention as SVG that stands in the page itself: no matplotlib, and the colours are those of the page.
+
+So a report of every run costs nothing, follows light and dark, and stays sharp on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Points = Sequence[tuple[float, float]]
+
+WIDTH, HEIGHT = 480, 230  # small, so that letters are still legible when a phone scales it down
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 34
+MOST = 400  # points a line: more cannot be seen
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Points
+    style: str = "a"  # a, b, c: colours of report.css
+    dots: bool = False
+
+
+def line_chart(lines: Sequence[Line], what: str, logarithmic: bool = False, level: float | None = None) -> str:
+    """Lines over steps. `level` draws a dashed line across, such as the limit of what is allowed."""
+    lines = [line for line in lines if line.points]
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points] + ([level] if level is not None else [])
+    logarithmic = logarithmic and bool(ys) and min(ys) > 0
+    x_scale, y_scale = Scale([0, *xs], LEFT, WIDTH - RIGHT), Scale(ys, HEIGHT - BOTTOM, TOP, logarithmic)
+    if not logarithmic:
+        y_scale = Scale([*ys, *y_scale.ticks()], HEIGHT - BOTTOM, TOP)
+    parts = [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_scale(y):.1f}" y2="{y_scale(y):.1f}"/>'
+        f'<text x="{LEFT - 6}" y="{y_scale(y) + 4:.1f}" text-anchor="end">{number(y)}</text>'
+        for y in y_scale.ticks()
+    ]
+    parts += [
+        f'<text x="{x_scale(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>'
+        for x in x_scale.ticks(4)
+        if x == int(x)
+    ]
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">step</text>')
+    if level is not None:
+        y = y_scale(level)
+        parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    for line in lines:
+        drawn = [(x_scale(x), y_scale(y)) for x, y in thinned(line.points)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
+        parts.append(f'<polyline class="line {line.style}" points="{path}"/>')
+        if line.dots or len(drawn) == 1:
+            parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in drawn]
+    return svg(parts + legend(lines), WIDTH, HEIGHT, what)
+
+
+def legend(lines: Sequence[Line]) -> list[str]:
+    """At the upper right, where falling curves leave room; of a single line, its title says enough."""
+    if len(lines) < 2:
+        return []
+    return [
+        f'<text class="legend {line.style}" x="{WIDTH - RIGHT}" y="{TOP + 12 + 16 * i}" text-anchor="end">'
+        f"{escape(line.name)}</text>"
+        for i, line in enumerate(lines)
+    ]
+
+
+class Scale:
+    """From values to places on the drawing."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, logarithmic: bool = False):
+        self.low, self.high = (min(values), max(values)) if values else (0.0, 1.0)
+        if self.low == self.high:
+            self.low, self.high = (self.low / 2, self.high * 2) if logarithmic else (self.low - 0.5, self.high + 0.5)
+        self.start, self.end, self.logarithmic = start, end, logarithmic
+
+    def __call__(self, value: float) -> float:
+        low, high = self._seen(self.low), self._seen(self.high)
+        return self.start + (self._seen(value) - low) / (high - low) * (self.end - self.start)
+
+    def _seen(self, value: float) -> float:
+        return math.log(value) if self.logarithmic else value
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Round numbers within the range."""
+        if self.logarithmic:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+                round_ones = [digit * 10.0**decade for decade in decades for digit in digits]
+                found = [value for value in round_ones if self.low <= value <= self.high]
+                if len(found) >= 3:
+                    return found
+        step = round_step((self.high - self.low) / count)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [i * step for i in range(first, last + 1)]
+
+
+def round_step(rough: float) -> float:
+    """1, 2 or 5 times a power of ten, not below `rough`."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * (1 - 1e-9))
+
+
+def number(value: float) -> str:
+    if value and abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-")
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def thinned(points: Points) -> Points:
+    """The same curve with fewer points: of each stretch, its lowest and its highest, so that no peak is lost."""
+    if len(points) <= MOST:
+        return points
+    edges = [round(i * len(points) / (MOST // 2)) for i in range(MOST // 2 + 1)]
+    stretches = [points[a:b] for a, b in pairwise(edges)]
+    return [point for s in stretches for point in sorted({min(s, key=lambda p: p[1]), max(s, key=lambda p: p[1])})]
+
+
+CELL = 22
+
+
+def attention_chart(weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], what: str) -> str:
+    """Rows look at columns: the fuller the square, the more."""
+    left, top = 12 + 8 * max(map(len, rows)), 12 + 6 * max(map(len, columns))
+    width, height = left + CELL * len(columns) + 6 * max(map(len, columns)), top + CELL * len(rows) + 6
+    parts = [
+        f'<text x="{left - 6}" y="{top + CELL * i + 15}" text-anchor="end">{escape(name)}</text>'
+        for i, name in enumerate(rows)
+    ]
+    for i, name in enumerate(columns):
+        x, y = left + CELL * i + 15, top - 6
+        parts.append(f'<text x="{x}" y="{y}" transform="rotate(-50 {x} {y})">{escape(name)}</text>')
+    size = f'width="{CELL * len(columns)}" height="{CELL * len(rows)}"'
+    parts.append(f'<rect class="cell none" x="{left}" y="{top}" {size}/>')
+    for q, k in np.ndindex(weights_QK.shape):
+        weight = float(weights_QK[q, k])
+        if weight >= 0.01:
+            place = f'x="{left + CELL * k}" y="{top + CELL * q}" width="{CELL - 1}" height="{CELL - 1}"'
+            parts.append(f'<rect class="cell" {place} fill-opacity="{weight:.2f}"><title>{weight:.0%}</title></rect>')
+    return svg(parts, width, height, what, natural=True)
+
+
+def svg(parts: Sequence[str], width: float, height: float, what: str, natural: bool = False) -> str:
+    """`natural`: no wider than it is drawn, whatever room there is."""
+    widest = f' style="max-width:{width}px"' if natural else ""
+    return (
+        f'<svg viewBox="0 0 {width} {height}"{widest} role="img" aria-label="{escape(what)}">'
+        f"<title>{escape(what)}</title>{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,214 @@
+"""The page that every training leaves behind: curves, samples as they developed, settings, what deserves attention."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cutaway.config import Config
+from cutaway.evaluate.scores import perplexity
+from cutaway.runs import RunFolder
+from cutaway.show.charts import Line, attention_chart, line_chart
+from cutaway.show.report import Report
+from cutaway.summary import History, RunSummary, summarize
+
+if TYPE_CHECKING:
+    from cutaway.show.trace import Trace
+
+OF_LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something
+SHOWN = 8  # validations whose samples are shown
+LONGEST = 24  # tokens of a sentence whose attention is drawn
+
+
+class Finding(Protocol):
+    """What a doctor finds."""
+
+    @property
+    def severity(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def evidence(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+def write_run_report(run: RunFolder, findings: Sequence[Finding], in_order: Sequence[str] = ()) -> Path:
+    """Write report.html. `findings` and `in_order` are what a doctor said (`cutaway.train.doctor`)."""
+    config, history, summary = run.read_config(), History.of(run.read_metrics()), summarize(run)
+    report = Report(summary.name, lead(summary))
+    report.numbers(number_cards(summary))
+    report.heading("What deserves attention")
+    for finding in findings:
+        report.finding(finding.severity, finding.title, finding.evidence, finding.remedy)
+    if not findings:
+        report.text("Nothing.")
+    if in_order:
+        report.details(f"{len(in_order)} things were looked at and are in order", "\n".join(in_order))
+    report.heading("How it learned")
+    report.drawings(charts(history, config))
+    add_samples(report, history)
+    add_attention(report, run, history)
+    add_scores(report, summary)
+    add_settings(report, run, config)
+    report.heading("Go on")
+    report.code(f"cutaway doctor {run}\ncutaway evaluate {run}\ncutaway runs {run.path.parent}")
+    return report.write(run.report)
+
+
+def lead(summary: RunSummary) -> str:
+    task = summary.task.replace("_", " ")
+    return (
+        f"{task.capitalize()} on {summary.corpus}: {summary.steps:,} steps in {duration(summary.seconds)}, "
+        f"{summary.told_state}. {time.strftime('%Y-%m-%d %H:%M', time.localtime(summary.when))}"
+    )
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def number_cards(summary: RunSummary) -> list[tuple[str, str]]:
+    cards = []
+    if summary.valid_loss is not None:
+        cards.append(
+            (f"{summary.valid_loss:.3f}", f"validation loss; the weights of step {summary.best_step:,} are kept")
+        )
+        if summary.task in OF_LANGUAGE:
+            cards.append((f"{perplexity(summary.valid_loss):,.2f}", "validation perplexity"))
+    if summary.valid_accuracy is not None:
+        what = "of the next tokens guessed right" if summary.task in OF_LANGUAGE else "validation accuracy"
+        cards.append((f"{summary.valid_accuracy:.1%}", what))
+    if summary.valid_bleu is not None:
+        cards.append((f"{summary.valid_bleu:.1f}", "validation BLEU, greedy"))
+    if "bleu" in summary.scores:
+        cards.append((f"{summary.scores['bleu']:.1f}", "BLEU on the test data"))
+    if summary.parameters:
+        cards.append((f"{summary.parameters / 1e6:.2f} M", "parameters"))
+    if summary.tokens_per_second:
+        unit = "examples" if "classification" in summary.task else "tokens"
+        cards.append((f"{summary.tokens_per_second:,.0f}", f"{unit} a second"))
+    return cards
+
+
+def charts(history: History, config: Config) -> list[tuple[str, str]]:
+    """(svg, caption); a curve with nothing in it is left out."""
+    loss = "Loss: cross-entropy a token, in nats, without label smoothing"
+    lines = [Line("training", history.curve("nll")), Line("validation", history.curve("valid_loss"), "b", dots=True)]
+    drawn = [(line_chart(lines, loss, logarithmic=True), loss)] if any(line.points for line in lines) else []
+    clip = config.train.clip_norm or None
+    of_fields = (
+        ("valid_accuracy", "Validation accuracy", "b", True, None),
+        ("valid_bleu", "Validation BLEU, greedy", "b", True, None),
+        ("lr", f"Learning rate: {config.train.schedule}", "c", False, None),
+        ("gradient_norm", "Gradient norm" + (", and where it is clipped (dashed)" if clip else ""), "a", False, clip),
+    )
+    for name, caption, style, dots, level in of_fields:
+        if points := history.curve(name):
+            drawn.append((line_chart([Line(name, points, style, dots)], caption, level=level), caption))
+    if speeds := history.speeds():
+        caption = "Answers (tokens, labels, tags) a second, validations included"
+        drawn.append((line_chart([Line("speed", speeds, "c")], caption, level=0), caption))
+    return drawn
+
+
+def add_samples(report: Report, history: History) -> None:
+    """Each held-out text, and what the model made of it at each validation."""
+    rows = [row for row in history.validations if row.get("samples")]
+    if not rows:
+        return
+    report.heading("What it wrote, and when")
+    shown = evenly(rows, SHOWN)
+    for number, last in enumerate(shown[-1]["samples"]):
+        with_it = [row for row in shown if number < len(row["samples"])]
+        said = [(row["step"], row["samples"][number]["written"]) for row in with_it]
+        report.development(last["given"], said, last["right"])
+
+
+def evenly(rows: Sequence[Any], count: int) -> list[Any]:
+    """The first, the last, and some between."""
+    if len(rows) <= count:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]
+
+
+def add_attention(report: Report, run: RunFolder, history: History) -> None:
+    trace = trace_of_a_sample(run, history)
+    if trace is None:
+        return
+    layer, head = sharpest(trace)
+    rows, columns = trace.axes("cross")
+    caption = (
+        f"Cross-attention, layer {layer}, head {head}, the sharpest of all: each row is a token while it is being "
+        "written, each column a token of the source; the fuller, the more it is attended to."
+    )
+    report.heading("Where it looks while it writes")
+    report.drawing(attention_chart(trace.weights("cross", layer)[head], rows, columns, "Cross-attention"), caption)
+
+
+def trace_of_a_sample(run: RunFolder, history: History) -> Trace | None:
+    """One of the samples on its way through the kept weights; None without a translator, samples or torch."""
+    texts = [s["given"] for row in history.validations[-1:] for s in row.get("samples", []) if s["right"]]
+    if not texts or not run.weights.is_file():
+        return None
+    try:
+        from cutaway.pipeline import Translator
+        from cutaway.show.trace import trace_translation
+    except ImportError:  # a run of the NumPy twin, where there is no torch
+        return None
+    translator = Translator.load(run.path)
+    short = [text for text in texts if len(translator.tokenizer.encode(text)) <= LONGEST]
+    if not short:
+        return None
+    trace = trace_translation(translator, max(short, key=len))
+    is_drawable = trace.n_layers("cross") and len(trace.target_out) <= 2 * LONGEST  # a circle may go on and on
+    return trace if is_drawable else None
+
+
+def sharpest(trace: Trace) -> tuple[int, int]:
+    """The layer and head that look at few tokens at a time."""
+    sharpness = {
+        (layer, head): float(weights_QK.max(axis=-1).mean())
+        for layer in range(trace.n_layers("cross"))
+        for head, weights_QK in enumerate(trace.weights("cross", layer))
+    }
+    return max(sharpness, key=lambda place: sharpness[place])
+
+
+def add_scores(report: Report, summary: RunSummary) -> None:
+    if summary.scores:
+        report.heading("Scores")
+        report.table(("", ""), [(name.replace("_", " "), shown(value)) for name, value in summary.scores.items()])
+
+
+def shown(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def add_settings(report: Report, run: RunFolder, config: Config) -> None:
+    report.heading("Settings")
+    report.text("What differs from the defaults, which for the model are the paper's base model:")
+    differing = [(name, written(value), written(default)) for name, value, default in not_defaults(config)]
+    report.table(("setting", "here", "default"), differing)
+    report.details("The whole recipe, as it was used", run.config.read_text(encoding="utf-8"))
+
+
+def not_defaults(config: Config) -> list[tuple[str, Any, Any]]:
+    """(setting, value, default)"""
+    here, defaults = dataclasses.asdict(config), dataclasses.asdict(Config())
+    return [
+        (f"{table}.{name}", value, defaults[table][name])
+        for table, settings in here.items()
+        for name, value in settings.items()
+        if value != defaults[table][name]
+    ]
+
+
+def written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,53 @@
+"""Examples that are changed each time that they are drawn: repeatable, and never too long."""
+
+import numpy as np
+import pytest
+
+from cutaway.config import DataConfig
+from cutaway.data.batching import BatchStream
+from cutaway.data.changes import change_for
+from cutaway.data.encoded import EncodedLabelled, EncodedPair
+from cutaway.data.tokenizer import Tokenizer
+
+TEXTS = ["the small cat sleeps under the table", "a large dog runs behind the house", "outside the window it rains"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train(TEXTS * 5, "bpe", 330)
+
+
+def stream(tokenizer, **settings):
+    change = change_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.3, **settings), tokenizer)
+    ids = tokenizer.encode_batch(TEXTS)
+    return BatchStream([EncodedPair(i, i[::-1]) for i in ids], "translation", tokenizer, 200, seed=1, change=change)
+
+
+def test_every_epoch_has_other_pieces_of_the_same_texts(tokenizer):
+    batches = stream(tokenizer)
+    first, second = next(batches), next(batches)
+    assert len(first.source) == len(second.source) == 3
+    assert first.source.tolist() != second.source.tolist()
+    for batch in (first, second):
+        texts = {
+            tokenizer.decode(row[mask].tolist()) for row, mask in zip(batch.source, batch.source_mask, strict=True)
+        }
+        assert texts == set(TEXTS)
+
+
+def test_a_resumed_stream_draws_the_same(tokenizer):
+    whole, resumed = stream(tokenizer), stream(tokenizer)
+    batches = [next(whole) for _ in range(4)]
+    resumed.set_position({"epoch": 2, "next_batch": 0})
+    assert next(resumed).source.tolist() == batches[2].source.tolist()
+
+
+def test_what_would_be_too_long_stays_as_it_is(tokenizer):
+    ids = tokenizer.encode(TEXTS[0])
+    change = change_for(DataConfig(max_tokens=len(ids), batch_tokens=64, bpe_dropout=0.9), tokenizer)
+    example = EncodedLabelled(ids, 1)
+    assert change([example] * 5, np.random.default_rng(0)) == [example] * 5
+
+
+def test_a_recipe_that_asks_for_nothing_changes_nothing(tokenizer):
+    assert change_for(DataConfig(), tokenizer) is None
