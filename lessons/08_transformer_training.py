@@ -271,7 +271,7 @@ Console(width=118).print(table)
 # %% [markdown]
 # Each column: what was read last, and what must be said. The causal mask lets place i see `target_in` up to i, which is
 # `target_out` up to i - 1. Now forget the shift: give the decoder `target_out` to read as well. Nothing complains; the
-# shapes are right. `begin` makes a training ready in a run folder, and we replace its objective.
+# shapes are right. `begin` makes a training ready in a run folder, and we give it another objective.
 
 # %%
 from cutaway import RunFolder, Translator, begin, evaluate_run
@@ -283,8 +283,7 @@ def without_shift(model, batch):
 
 
 copier_run = RunFolder(tempfile.mkdtemp())
-training = begin(recipe(steps=120, label_smoothing=0.0), copier_run, prepared=prepared)
-training.trainer.objective = without_shift
+training = begin(recipe(steps=120, label_smoothing=0.0), copier_run, prepared=prepared, objective=without_shift)
 training.trainer.run()
 copier_losses = [row["nll"] for row in copier_run.read_metrics() if "nll" in row]
 print("training loss:", "  ".join(f"{loss:.3f}" for loss in copier_losses))
@@ -580,8 +579,9 @@ save(figure, "08_clipping")
 # ## Stop and go on
 #
 # A training of days must survive a power cut. To go on as if nothing had happened, one needs more than the weights:
-# Adam's m and v, the number of the step (it sets the learning rate), the place in the data, and the state of the random
-# generator that draws dropout. All that is a *checkpoint*. We train 20 steps in one go; then 10, stop, and 10 more.
+# Adam's m and v, the number of the step (it sets the learning rate) and the place in the data. All that is a
+# *checkpoint*. What dropout draws has to be the same, too: here it follows from the seed and the step, so there is no
+# state of a random generator to be saved. We train 20 steps in one go; then 10, stop, and 10 more.
 
 # %%
 from cutaway import resume
@@ -598,7 +598,7 @@ resumed.run()
 
 # %% [markdown]
 # Not nearly equal: equal to the bit. And for comparison somebody who kept the weights, the step and the place in the
-# data, but not the optimizer and the random generator:
+# data, but not the optimizer:
 
 
 # %%
@@ -609,7 +609,6 @@ def furthest(one, other):
 forgetful = begin(recipe(dropout=0.1, steps=10), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
 forgetful.run()
 forgetful.optimizer = type(forgetful.optimizer)(forgetful.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-torch.manual_seed(123)
 forgetful.config = dataclasses.replace(forgetful.config, steps=20)
 forgetful.run()
 resume_difference = furthest(straight.model, resumed.model)
@@ -802,7 +801,7 @@ print(f"\nthe GPT writes:\n{drawn[0]}")
 # - The decoder reads the target shifted right. Without the shift it learns to copy, with a beautiful loss.
 # - With label smoothing the best loss is the entropy of the target, not zero, and the model is less overconfident.
 # - Warmup protects the first steps, clipping protects Adam's memory from one bad batch.
-# - A checkpoint is weights, optimizer, step, place in the data and random state. Then resuming is exact.
+# - A checkpoint is weights, optimizer, step, place in the data, and what chance follows from. Then resuming is exact.
 #
 # ## Try it yourself
 #

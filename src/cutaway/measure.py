@@ -149,7 +149,8 @@ def baseline(pipeline: Pipeline, examples: Sequence[Any]) -> Baseline | None:
     config, task = pipeline.config, pipeline.config.model.task
     train = load_split(config.data, task, "train")
     if task == "translation":
-        return translated_word_for_word(train, examples) if hasattr(train[0], "alignment") else None
+        aligned = hasattr(train[0], "alignment") and hasattr(examples[0], "alignment")  # a file has no alignments
+        return translated_word_for_word(train, examples) if aligned else None
     return BASELINES[task](pipeline, train, examples)
 
 

@@ -101,7 +101,9 @@ def test_evaluate(home):
     (home / "r").write_text("c b a\n")
     files = cutaway("evaluate", "runs/reverse", "--data", "s", "--data", "r", "--json", cwd=home)
     assert json.loads(files.stdout)["examples"] == 1
-    assert fails(cutaway("evaluate", "runs/reverse", "--data", "s", cwd=home), "given 1 times; for translation give 2")
+    assert fails(
+        cutaway("evaluate", "runs/reverse", "--data", "s", cwd=home), "must name two files whose lines correspond"
+    )
 
 
 def test_a_run_is_not_overwritten_by_accident(home):

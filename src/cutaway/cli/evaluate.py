@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from cutaway.cli.console import err, out, print_json, say
 from cutaway.cli.texts import Device, Strategy
-from cutaway.config import DecodeConfig, with_given
+from cutaway.config import DecodeConfig, check_files, with_given
 from cutaway.errors import ConfigError, MissingExtra
 from cutaway.runs import RunFolder, write_json
 from cutaway.summary import read_scores
@@ -88,9 +89,8 @@ def load_examples(pipeline: Pipeline, split: str, data: Sequence[Path] | None) -
     config, task = pipeline.config, pipeline.config.model.task
     if not data:
         return load_split(config.data, task, split)
-    wanted = 2 if task == "translation" else 1
-    if len(data) != wanted:
-        raise ConfigError(f"--data was given {len(data)} times; for {task} give {wanted}: {TASKS[task].files}.")
+    given = tuple(map(str, data))
+    check_files(dataclasses.replace(config.data, test=given), "test", task)
     return TASKS[task].read(*data)
 
 

@@ -21,7 +21,7 @@ from cutaway.models.build import build_model, count_parameters
 from cutaway.runs import RunFolder, write_text
 from cutaway.train.launch import is_first_here
 from cutaway.train.look import Look
-from cutaway.train.objectives import OBJECTIVES
+from cutaway.train.objectives import OBJECTIVES, Objective
 from cutaway.train.observers import Observer
 from cutaway.train.schedules import make_schedule
 from cutaway.train.start import Training, start_folder, with_sizes
@@ -41,15 +41,17 @@ def begin(
     observers: Iterable[Observer] = (),
     prepared: PreparedData | None = None,
     surgery: Callable[[nn.Module], None] | None = None,
+    objective: Objective | None = None,
 ) -> Training:
     """Start a new run: train the tokenizer, build the model, write config.json and tokenizer.json.
 
     `prepared` is what `prepare(config.data)` gave, if that has been done already. `surgery` may change the built model
-    in place, before the optimizer is given its parameters; config.json knows nothing of it.
+    in place, before the optimizer is given its parameters, and `objective` asks something else of it than its task does
+    (train/objectives.py); config.json knows nothing of either.
     """
     team = join_team(config.train)
     prepared = prepared_in_turn(team, config, prepared)
-    training = assemble(config, run, prepared, observers, team, surgery)
+    training = assemble(config, run, prepared, observers, team, surgery, objective)
     if training.trainer.team.is_leader:
         start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
@@ -90,6 +92,7 @@ def assemble(
     observers: Iterable[Observer],
     team: Team,
     surgery: Callable[[nn.Module], None] | None = None,
+    objective: Objective | None = None,
 ) -> Training:
     team.require_same(prepared.fingerprint + prepared.tokenizer, "training data")
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
@@ -103,7 +106,7 @@ def assemble(
         surgery(model)
     trainer = Trainer(
         model=model,
-        objective=OBJECTIVES[task],
+        objective=objective or OBJECTIVES[task],
         batches=BatchStream(
             prepared.train, task, tokenizer, budget, config.train.seed, change_for(config.data, tokenizer)
         ),

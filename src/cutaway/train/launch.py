@@ -1,8 +1,8 @@
 """Several processes on this machine for one training. No torch here: they are started before it is imported.
 
-On a CPU, one process a core does not wait for the others at every single operation, as the threads of one process do; but
-it has to send its gradients around. With large batches, and beside other programs, that is faster; with small ones it is
-not (docs/log.md). The processes find each other through the same environment as under torchrun (train/team.py).
+On a CPU, one process a core does not wait for the others at every single operation, as the threads of one process do;
+but it has to send its gradients around. With large batches, and beside other programs, that is faster; with small ones
+it is not (docs/log.md). The processes find each other through the same environment as under torchrun (train/team.py).
 """
 
 from __future__ import annotations
@@ -102,6 +102,10 @@ def team_of(count: int, config: Config, run: RunFolder, resume: bool = False) ->
     MEMBERS.extend(Member(rank, config, run, resume) for rank in range(1, count))
     try:
         yield
+    except BaseException:
+        for member in MEMBERS:
+            member.process.kill()
+        raise
     finally:
         for member in MEMBERS:
             member.end()

@@ -43,6 +43,7 @@ class Precision:
             self.scaler.unscale_(optimizer)
 
     def after_step(self) -> None:
+        """Whether it was taken or skipped: a scale that was too large for float16 becomes smaller, and else larger."""
         if self.scaler:
             self.scaler.update()
 

@@ -95,6 +95,7 @@ class Trainer(Loop):
             self.update(lr)
         else:
             self.skip(loss_sum, gradient_norm)
+        self.precision.after_step()
         loss, nll = loss_sum / batch.tokens, nll_sum / batch.tokens
         return StepReport(self.state.step, loss, nll, lr, gradient_norm, batch.tokens)
 
@@ -129,7 +130,6 @@ class Trainer(Loop):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
-        self.precision.after_step()
         self.state.skipped_in_a_row = 0
         if self.ema:
             self.ema.follow(self.model)
