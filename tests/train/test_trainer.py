@@ -305,3 +305,30 @@ def test_held_out_pairs_that_do_not_fit_are_counted(tmp_path):
     training = begin(dataclasses.replace(recipe, data=data), RunFolder(tmp_path / "run"))
     assert training.left_out == {"empty for validation": 1, "too long for validation": 1}
     training.trainer.run()
+
+
+def cut_in_half(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def change_a_byte(file):
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [cut_in_half, change_a_byte])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, name, damage):
+    run, whole = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "whole")
+    begin(small_recipe(steps=8, save_every=2, keep=3), run).trainer.run()
+    trained = begin(small_recipe(steps=12, save_every=2, keep=3), whole).trainer
+    trained.run()
+    damage(run.checkpoint(8) / name)
+    if name == "state.json" and damage is change_a_byte:
+        (run.checkpoint(8) / name).write_text('{"step": 8}', encoding="utf-8")  # whole as JSON, and not what it was
+    with pytest.warns(UserWarning, match=r"step_000008 cannot be used: .* Going on from step_000006"):
+        resumed = resume(small_recipe(steps=12, save_every=2, keep=3), run).trainer
+    assert resumed.state.step == 6
+    resumed.run()
+    assert same(weights(resumed), weights(trained))

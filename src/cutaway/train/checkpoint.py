@@ -5,6 +5,7 @@ There is no state of chance among it: what is drawn at a step follows from the s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import RunError
 from cutaway.models.weights import copy_tensors, load_weights, weights_to_bytes
-from cutaway.runs import RunFolder, read_sealed, replacing_folder, sealed, write_bytes, write_json
+from cutaway.runs import CHECKSUM, RunFolder, read_sealed, replacing_folder, sealed, write_bytes, write_json
 from cutaway.train.ema import Ema
 
 MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
@@ -65,7 +66,7 @@ def save(run: RunFolder, everything: Everything, state: dict[str, Any], is_best:
         for name, tensors in files.items():
             if tensors:
                 (temporary / name).write_bytes(sealed(safetensors.torch.save(tensors)))
-        write_json(temporary / STATE, state)
+        write_json(temporary / STATE, {**state, CHECKSUM: checksum(state)})
     if is_best or not run.weights.is_file():
         write_bytes(run.weights, everything.kept)
     if is_best:
@@ -104,6 +105,8 @@ def newest_first(run: RunFolder) -> list[Path]:
 def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None) -> dict[str, Any]:
     """Everything is read, and checked, before anything is changed."""
     state = dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
+    if state.pop(CHECKSUM, None) != checksum(state):
+        raise RunError(f"{folder / STATE} is damaged: its checksum differs from the one it was written with.")
     weights, saved = read_sealed(folder / MODEL), read_sealed(folder / OPTIMIZER)
     slow = read_sealed(folder / EMA) if ema else b""
     load_weights(model, weights, str(folder / MODEL))
@@ -111,6 +114,10 @@ def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: 
     if ema:
         ema.load(safetensors.torch.load(slow))
     return state
+
+
+def checksum(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 @torch.no_grad()
