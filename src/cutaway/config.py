@@ -325,7 +325,9 @@ class TrainConfig:
     precision: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"  # of the matrix products
     compile: Literal["auto", "yes", "no"] = "auto"  # torch.compile; "auto": on GPUs
     processes: int = 0  # to train with on this machine's CPU; 0: one a core, if the batches are large enough
-    parallel: Literal["replicas", "shards"] = "replicas"  # several processes: whole models (DDP), or shares (FSDP2)
+    # Several processes: whole models (DDP), or shares of one (FSDP2). "auto": whole ones, which on the cores of one
+    # machine meet in memory that they share
+    parallel: Literal["auto", "replicas", "shards"] = "auto"
     micro_batches: int = 1  # parts that a batch is computed in, one after the other, to save memory: the same result
 
     label_smoothing: float = 0.1

@@ -18,7 +18,7 @@ from cutaway.train.failures import explained
 
 @pytest.mark.parametrize(
     ("cores", "batch_tokens", "asked", "expected"),
-    [(4, 8192, 0, 4), (4, 5000, 0, 2), (4, 100, 0, 1), (1, 8192, 0, 1), (4, 100, 3, 3), (4, 8192, 1, 1)],
+    [(4, 4096, 0, 4), (4, 2500, 0, 2), (4, 100, 0, 1), (1, 8192, 0, 1), (4, 100, 3, 3), (4, 8192, 1, 1)],
 )
 def test_as_many_processes_as_pay(monkeypatch, cores, batch_tokens, asked, expected):
     monkeypatch.setattr(launch, "cores", lambda: cores)

@@ -64,6 +64,7 @@ def alone(tmp_path_factory):
 WAYS = {
     "2 micro-batches": (1, {"micro_batches": 2}),
     "8 micro-batches": (1, {"micro_batches": 8}),
+    "2 processes that share memory": (2, {"parallel": "auto"}),
     "2 processes with replicas (DDP)": (2, {"parallel": "replicas"}),
     "2 processes with shards (FSDP2)": (2, {"parallel": "shards"}),
     "2 processes with 4 micro-batches each": (2, {"micro_batches": 4}),
@@ -82,11 +83,10 @@ def test_divided_in_any_way_it_is_the_same_training(alone, tmp_path, way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer):
+@pytest.mark.parametrize(("optimizer", "parallel"), [("adamw", "shards"), ("muon", "replicas"), ("muon", "auto")])
+def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, parallel):
     settings = {"optimizer": optimizer, "ema": 0.9, "schedule": "wsd", "lr": 1e-2}
     one = train(tmp_path / "one", **settings)
-    parallel = "shards" if optimizer == "adamw" else "replicas"
     two = train(tmp_path / "two", 2, **settings, parallel=parallel)
     assert difference(one, two) < 1e-9
     assert difference(one, two, "checkpoints/step_000020/ema.safetensors") < 1e-9

@@ -1,8 +1,8 @@
 """Several processes on this machine for one training. No torch here: they are started before it is imported.
 
 On a CPU, one process a core does not wait for the others at every single operation, as the threads of one process do;
-but it has to send its gradients around. With large batches, and beside other programs, that is faster; with small ones
-it is not (docs/log.md). The processes find each other through the same environment as under torchrun (train/team.py).
+but all have to meet once a step, and half a batch takes more than half the time of a whole one. With large batches, and
+beside other programs, processes are faster; with small batches threads are (docs/log.md). The processes find each other through the same environment as under torchrun (train/team.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cutaway.config import Config
 from cutaway.runs import RunFolder
 
 # A smaller share of a batch is not worth a process.
-SMALLEST_SHARE = {"image_classification": 64, "other": 2048}  # images; tokens
+SMALLEST_SHARE = {"image_classification": 64, "other": 1024}  # images; tokens
 
 
 def in_a_team() -> bool:

@@ -10,7 +10,7 @@ no instructions (there it took twenty times as long as the rest of a step), and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -19,6 +19,12 @@ from torch import Tensor, nn
 A, B, C = 3.4445, -4.7750, 2.0315  # chosen so that small singular values grow fast; they end near 1, not at it
 ROUNDS = 5
 EPSILON = 1e-7
+
+Divided = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+
+
+def undivided(function: Callable[[Tensor], Tensor], matrices: Tensor) -> Tensor:
+    return function(matrices)
 
 
 def orthogonal(matrices_NAB: Tensor) -> Tensor:
@@ -41,8 +47,17 @@ class Muon(torch.optim.Optimizer):
     """Momentum, made orthogonal. An update has the size that AdamW's would have, so one learning rate serves both
     (Liu et al. 2025); weight decay is AdamW's as well."""
 
-    def __init__(self, matrices: Iterable[nn.Parameter], lr: float, momentum: float, weight_decay: float):
+    def __init__(
+        self,
+        matrices: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        divided: Divided = undivided,
+    ):
+        """`divided` may share the work out among processes that have the same matrices (train/team.py)."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.divided = divided
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -60,7 +75,7 @@ class Muon(torch.optim.Optimizer):
         momenta = [self.momentum_of(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # Nesterov: where the momentum leads
-        updates = orthogonal(torch.stack(list(ahead))).unbind()
+        updates = self.divided(orthogonal, torch.stack(list(ahead))).unbind()
         torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(matrices, updates, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrices[0].shape)))
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from cutaway.config import TrainConfig
 from cutaway.models.layers import layers_of
-from cutaway.train.muon import Muon
+from cutaway.train.muon import Divided, Muon, undivided
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -33,7 +33,7 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
 
 
-def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def muon(model: nn.Module, config: TrainConfig, divided: Divided = undivided) -> torch.optim.Optimizer:
     """Muon on the matrices inside the layers, AdamW on all else.
 
     Muon is for matrices that turn one vector into another. The rows of embeddings and of the output are words, each
@@ -46,7 +46,7 @@ def muon(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
     ]
     adam = eager(torch.optim.AdamW)(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
-    orthogonal = eager(Muon)(inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay)
+    orthogonal = eager(Muon)(inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay, divided=divided)
     return Several([orthogonal, adam])
 
 
@@ -111,5 +111,8 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]]
 }
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, config: TrainConfig, divided: Divided = undivided) -> torch.optim.Optimizer:
+    """`divided` shares work out among processes; Muon alone has so much of it that this pays."""
+    if config.optimizer == "muon":
+        return muon(model, config, divided)
     return OPTIMIZERS[config.optimizer](model, config)

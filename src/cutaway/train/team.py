@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from cutaway.models.device import choose_device
 from cutaway.models.layers import has_experts, layers_of
 from cutaway.train.launch import cores, in_a_team, watching_members
 from cutaway.train.member import end_with_parent
+from cutaway.train.table import Table
 
 PATIENCE = timedelta(hours=2)  # with a process that says nothing, such as one that prepares a large corpus
 
@@ -57,6 +58,10 @@ class Team:
     def adding_up(self, model: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         """Around each part of a batch: gradients travel with the last part alone."""
         return nullcontext()
+
+    def divided(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """function(rows), which works on each row by itself: where that pays, every process does some of them."""
+        return function(rows)
 
     def whole(self, tensor: Tensor) -> Tensor:
         """A weight, or what an optimizer keeps of it, as it would be with a single process."""
@@ -101,6 +106,14 @@ class Several(Team):
     def wait(self) -> None:
         self.dist.barrier()
 
+    def tell(self, text: str) -> str:
+        """To all: what the leader says."""
+        letters = torch.zeros(512, dtype=torch.uint8)
+        if self.is_leader:
+            letters[: len(text.encode())] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        self.dist.broadcast(letters, src=0)
+        return bytes(letters.tolist()).rstrip(b"\0").decode()
+
     def require_same(self, text: str, what: str) -> None:
         mine = zlib.crc32(text.encode())
         if self.total(mine)[0] != mine * self.size:
@@ -124,6 +137,45 @@ class Replicas(Several):
 
     def adding_up(self, model: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if is_last else model.no_sync()  # type: ignore[operator]
+
+
+class Neighbours(Replicas):
+    """Replicas on the cores of one machine: their gradients meet in memory that all share (train/table.py)."""
+
+    table: Table | None = None
+
+    def together(self, model: nn.Module) -> nn.Module:
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.sizes = [weight.numel() for weight in self.weights]
+        columns = sum(self.sizes) + len(self.sizes)  # a gradient for each number; for each weight, whether it has one
+        try:
+            self.table = Table(self.size, columns, self.weights[0].dtype, self.rank, self.tell, self.wait)
+        except OSError:  # a container may have little of such memory
+            return super().together(model)
+        return model
+
+    def adding_up(self, model: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
+        if self.table is None:
+            return super().adding_up(model, is_last)
+        return self.meeting(self.table) if is_last else nullcontext()
+
+    @contextmanager
+    def meeting(self, table: Table) -> Iterator[None]:
+        """After the block, every weight has the gradient that all have found for it, each in its part of the batch."""
+        yield
+        numbers = sum(self.sizes)
+        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
+        torch.cat([gradient.flatten() for gradient in gradients], out=table.mine[:numbers])
+        table.mine[numbers:] = torch.tensor([w.grad is not None for w in self.weights])
+        found = table.mean().clone()  # the table is for all; what follows, such as clipping, each does for itself
+        pieces, has_one = found[:numbers].split(self.sizes), found[numbers:].tolist()
+        for weight, piece, has in zip(self.weights, pieces, has_one, strict=True):
+            weight.grad = piece.view_as(weight) if has else None  # an expert that no token asked has none
+
+    def divided(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        if self.table is None or rows.numel() > self.table.together.numel():
+            return function(rows)
+        return self.table.filled(rows.shape, lambda mine: function(rows[mine]))
 
 
 class Shards(Several):
@@ -166,4 +218,7 @@ def join_team(config: TrainConfig) -> Team:
             "train.parallel = 'shards' and train.optimizer = 'muon' cannot go together: Muon needs whole matrices. "
             "Use parallel = 'replicas', or optimizer = 'adamw'."
         )
+    if config.parallel == "auto":
+        all_here = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+        return (Neighbours if all_here and device.type == "cpu" else Replicas)(device)
     return (Shards if config.parallel == "shards" else Replicas)(device)

@@ -60,7 +60,7 @@ class Trainer(Loop):
         self.worker = compiled(self.team.together(assignment), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.look = schedule, look
-        self.optimizer = make_optimizer(model, config)
+        self.optimizer = make_optimizer(model, config, self.team.divided)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
         if not self.team.is_leader:
