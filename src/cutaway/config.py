@@ -463,8 +463,6 @@ class Config:
         else:
             check_lengths(self.data, self.model.max_length)
             refuse_unread(self.data, ("distortion",), f"model.family = {self.model.family!r} reads text")
-        if self.model.head == "tags":
-            refuse_unread(self.data, ("bpe_dropout",), "model.head = 'tags' has a tag for each piece as it is")
         for split in ("train", "valid", "test"):
             check_files(self.data, split, self.model.task)
         if not self.model.experts:

@@ -6,7 +6,8 @@ import pytest
 from cutaway.config import DataConfig
 from cutaway.data.batching import BatchStream
 from cutaway.data.changes import change_for
-from cutaway.data.encoded import EncodedLabelled, EncodedPair
+from cutaway.data.encoded import NO_TAG, EncodedLabelled, EncodedPair, EncodedTagged
+from cutaway.data.tasks import encode_words, place_tags
 from cutaway.data.tokenizer import Tokenizer
 
 TEXTS = ["the small cat sleeps under the table", "a large dog runs behind the house", "outside the window it rains"]
@@ -47,6 +48,22 @@ def test_what_would_be_too_long_stays_as_it_is(tokenizer):
     change = change_for(DataConfig(max_tokens=len(ids), batch_tokens=64, bpe_dropout=0.9), tokenizer)
     example = EncodedLabelled(ids, 1)
     assert change([example] * 5, np.random.default_rng(0)) == [example] * 5
+
+
+def test_words_keep_their_tags(tokenizer):
+    """However a word is cut, its tag stands at its first piece and nowhere else."""
+    words, tags = TEXTS[0].split(), list(range(7))
+    row = encode_words(tokenizer, [words])[0]
+    example = EncodedTagged(row.ids, place_tags(row, tags))
+    change = change_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.5), tokenizer)
+    changed = change([example] * 20, np.random.default_rng(0))
+    assert len({tuple(row.ids) for row in changed}) > 10
+    for ids, placed in changed:
+        assert (ids[0], ids[-1], placed[0], placed[-1]) == (tokenizer.bos, tokenizer.eos, NO_TAG, NO_TAG)
+        starts = [place for place, tag in enumerate(placed) if tag != NO_TAG]
+        assert [placed[place] for place in starts] == tags
+        pieces = [ids[a:b] for a, b in zip(starts, [*starts[1:], len(ids) - 1], strict=True)]
+        assert [tokenizer.decode(piece) for piece in pieces] == words
 
 
 def test_a_recipe_that_asks_for_nothing_changes_nothing(tokenizer):

@@ -1,6 +1,9 @@
 """What `cutaway data inspect` says of corpora whose faults are known."""
 
 import json
+import math
+from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from typer.testing import CliRunner
 
 from cutaway.cli import app
 from cutaway.config import DataConfig
-from cutaway.data.inspect import LengthReport, inspect_data
+from cutaway.data.encoded import NO_TAG
+from cutaway.data.inspect import AnswerReport, LengthReport, inspect_data
 from cutaway.data.order import batches_by_tokens
 from cutaway.data.prepare import prepare
 from cutaway.errors import DataError
@@ -86,6 +90,7 @@ def test_texts(tmp_path):
     assert (train.compared, train.duplicates) == (4, 2)
     assert report.splits["valid"].overlap.exact == 0
     assert report.splits["valid"].overlap.alike == 1
+    assert report.splits["valid"].overlap.whole == 0  # as a text it is another one
     assert "2 of 4 (50.0%) training lines are copies" in findings
     assert "0 of 1 (0.0%) valid lines stand in the training data, too (1 if case" in findings
     masked, _ = inspected(DataConfig(train=("a.txt",), valid_share=0.2, **data), "masked_language_model")
@@ -131,6 +136,54 @@ def test_lengths():
     ]  # fmt: skip
     assert [(b.low, b.high) for b in LengthReport.of(np.array([1, 1])).bins] == [(1, 1)]
     assert LengthReport.of(np.array([])) is None
+
+
+# task -> a corpus, and of an encoded example what a model is asked for
+ASKED = {
+    "translation": ("reverse", lambda pair: [*pair.target, "</s>"]),
+    "language_model": ("python", lambda piece: piece.ids[1:]),
+    "masked_language_model": ("python", lambda text: text.ids[1:-1]),
+    "classification": ("python:expressions", lambda example: [example.label]),
+    "tagging": ("python:tags", lambda example: [tag for tag in example.tags if tag != NO_TAG]),
+    "image_classification": ("digits", lambda example: [example.label]),
+}
+
+
+@pytest.mark.parametrize("task", ASKED)
+def test_it_counts_what_training_gets(task):
+    corpus, asked = ASKED[task]
+    config = DataConfig(corpus=corpus, size=30, heldout_size=10, vocab_size=300, max_tokens=40, batch_tokens=400)
+    prepared, report = prepare(config, task), inspect_data(config, task)
+    assert report.splits["train"].fingerprint == prepared.fingerprint
+    for examples, split in ((prepared.train, report.splits["train"]), (prepared.valid, report.splits["valid"])):
+        assert split.in_batches == len(examples)
+        answers = Counter(chain.from_iterable(map(asked, examples)))
+        first = task == "language_model"  # its very first token is counted, and nobody is asked for it
+        assert split.answers.count == answers.total() + first
+        shares = [n / answers.total() for n in answers.values()]
+        assert split.answers.entropy == pytest.approx(-sum(p * math.log(p) for p in shares), rel=1e-3)
+        if split.answers.majority:
+            label, share = split.answers.majority
+            assert share == pytest.approx(max(shares))
+            assert answers[prepared.labels.index(label)] == max(answers.values())
+        assert bool(split.answers.majority) == bool(prepared.labels)
+
+
+def test_the_tokenizer_of_a_run_can_be_given(tmp_path):
+    data = write(tmp_path, train_tsv="a b\tc d\n", other_tsv="c d\te f\n")
+    (tmp_path / "tokenizer.json").write_text(
+        prepare(DataConfig(train=("other.tsv",), tokenizer="word", **data), "translation").tokenizer
+    )
+    config = DataConfig(train=("train.tsv",), tokenizer="word", **data)
+    assert inspect_data(config, "translation").splits["train"].unknown == 0
+    report = inspect_data(config, "translation", tokenizer_file=tmp_path / "tokenizer.json")
+    assert report.splits["train"].unknown == 0.5
+
+
+def test_answers():
+    assert AnswerReport.of(np.array([2, 0, 2]), []) == AnswerReport(4, pytest.approx(math.log(2)), None)
+    assert AnswerReport.of(np.array([1, 3]), ["no", "yes"]).majority == ("yes", 0.75)
+    assert AnswerReport.of(np.array([0, 0]), ["no", "yes"]) is None
 
 
 def test_the_command(tmp_path):

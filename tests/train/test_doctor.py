@@ -8,11 +8,10 @@ from statistics import pstdev
 import pytest
 
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
-from cutaway.data.examples import Pair
+from cutaway.data.prepare import prepare
 from cutaway.runs import RunFolder, write_json, write_text
 from cutaway.summary import History
 from cutaway.train import checks_of_curves as curves
-from cutaway.train import data_facts
 from cutaway.train.checks_of_curves import repetition
 from cutaway.train.doctor import CHECKS, diagnose, observe
 from cutaway.train.observed import DataFacts, Observed, Overlap
@@ -347,10 +346,48 @@ def test_data_that_is_gone_is_no_reason_to_give_up(folder):
     assert observe(folder, with_data=False)[1] == ""
 
 
-def test_entropy_and_padding():
-    assert data_facts.entropy([1, 1, 2, 2]) == pytest.approx(math.log(2))
-    assert data_facts.entropy([]) is None
-    assert data_facts.key_of("translation", Pair("A  b", "C")) == data_facts.key_of("translation", Pair("a B", "c"))
+@pytest.mark.parametrize("harm", [lambda file: file.unlink(), lambda file: file.write_text("")], ids=["gone", "empty"])
+def test_without_the_test_files_the_rest_is_looked_at(folder, harm):
+    before, _ = observe(folder)
+    for side in ("a", "b"):
+        harm(folder.path.parent / f"test.{side}")
+    observed, error = observe(folder)
+    assert error == ""
+    assert observed.data.lower_cased == 0.5  # of the validation data
+    assert observed.data == dataclasses.replace(
+        before.data, overlaps={"valid": Overlap(2, 4)}, lower_cased=0.5, tokenized=1.0
+    )
+
+
+def test_the_data_is_looked_at_with_the_tokenizer_of_the_run(folder):
+    config = folder.read_config()
+    prepared = prepare(replace_data(config, vocab_size=200).data, "translation")
+    known, _ = observe(folder)
+    write_text(folder.tokenizer, prepared.tokenizer)
+    write_json(folder.data, {"fingerprint": prepared.fingerprint, "examples": 40})
+    observed, _ = observe(folder)
+    assert not observed.data.is_other_data
+    assert observed.data.answer_entropy > known.data.answer_entropy  # it tells all numbers apart
+
+
+def test_texts_leak_as_a_whole_and_not_by_their_lines(folder):
+    """Programs have lines in common. A text that is there twice is another matter."""
+    licence = "# This line is long enough to be compared, and in every file.\n"
+    files = {
+        "train": [licence + "a = 1\n", licence + "b = 2\n"],
+        "valid": [licence.upper() + "A  = 1\n", licence],
+    }
+    for name, texts in files.items():
+        (folder.path.parent / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    config = replace_data(
+        folder.read_config(), train=("train.jsonl",), valid=("valid.jsonl",), test=(), tokenizer="char"
+    )
+    write_text(folder.config, dataclasses.replace(config, model=LANGUAGE).to_json())
+    assert observe(folder)[0].data.overlaps == {"valid": Overlap(1, 2)}
+
+
+def replace_data(config, **settings):
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, **settings))
 
 
 def test_a_diagnosis_is_json():

@@ -55,7 +55,7 @@ def test_the_mean_is_the_same_for_all_again_and_again():
         return torch.stack(means)
 
     results = Team().all_do(add_up)
-    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert all(torch.equal(result, results[0]) for result in results)
     torch.testing.assert_close(results[0], rows.mean(dim=1), rtol=1e-14, atol=1e-14)
 
 
@@ -100,6 +100,7 @@ def test_gradients_meet_and_a_weight_that_nobody_used_has_none():
         return [weight.grad for weight in model]
 
     for first, second, third in Team().all_do(train):
-        assert torch.equal(first, torch.full((2, 3), 2.0)) and first.is_contiguous()
+        assert torch.equal(first, torch.full((2, 3), 2.0))
+        assert first.is_contiguous()
         torch.testing.assert_close(second, torch.full((4,), 1 / 3))
         assert third is None

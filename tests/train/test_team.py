@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from cutaway.runs import RunFolder
+
 SCRIPT = """
 import json, sys
 from cutaway.config import config_from_tables
@@ -93,9 +95,23 @@ def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, pa
 
 
 @pytest.mark.slow
-def test_what_several_saved_another_number_can_go_on_with(alone, tmp_path):
+@pytest.mark.parametrize("parallel", ["auto", "shards"])
+def test_all_choose_the_same_checkpoint_and_average_the_same(tmp_path, parallel):
+    """The best by BLEU, for which all translate; and the mean of the last two, which one reads and all hold."""
+    for settings in ({"best_by": "bleu", "lr": 3.0}, {"average": 2}):
+        one = train(tmp_path / f"one{len(settings)}", **settings)
+        two = train(tmp_path / f"two{len(settings)}", 2, **settings, parallel=parallel)
+        assert difference(one, two) < 1e-9
+        for name in ("best", "latest"):
+            assert RunFolder(one).pointer(name).name == RunFolder(two).pointer(name).name
+        assert losses(two) == pytest.approx(losses(one), abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "parallel"), [(1, "auto"), (2, "shards"), (2, "auto")])
+def test_what_several_saved_any_number_can_go_on_with(alone, tmp_path, processes, parallel):
     half = train(tmp_path / "run", 2, parallel="shards", steps=10)
-    whole = train(half, 1, "--resume", parallel="replicas", steps=20)
+    whole = train(half, processes, "--resume", parallel=parallel, steps=20)
     assert difference(alone, whole) < 1e-10
     assert losses(whole) == pytest.approx(losses(alone), abs=1e-10)
 

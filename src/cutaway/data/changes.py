@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.config import DataConfig
 from cutaway.data.bpe_dropout import BpeDropout
 from cutaway.data.distort import distort
-from cutaway.data.encoded import EncodedPair, EncodedPicture
+from cutaway.data.encoded import NO_TAG, EncodedPair, EncodedPicture, EncodedTagged
 from cutaway.data.tokenizer import Tokenizer
 
 Change = Callable[[Sequence[Any], np.random.Generator], list[Any]]
@@ -41,6 +41,20 @@ def segmented(example: Any, dropout: BpeDropout, draw: np.random.Generator, max_
     """The same text in other pieces; as it is, if those would be too many."""
     if isinstance(example, EncodedPair):
         changed: Any = EncodedPair(dropout(example.source, draw), dropout(example.target, draw))
+    elif isinstance(example, EncodedTagged):
+        changed = segmented_words(example, dropout, draw)
     else:
         changed = example._replace(ids=dropout(example.ids, draw))
     return changed if max(changed.lengths) <= max_tokens else example
+
+
+def segmented_words(example: EncodedTagged, dropout: BpeDropout, draw: np.random.Generator) -> EncodedTagged:
+    """Word by word: the tag of each stays at its first piece."""
+    starts = [place for place, tag in enumerate(example.tags) if tag != NO_TAG]
+    ends = [*starts[1:], len(example.ids) - 1]
+    ids, tags = example.ids[: starts[0]], example.tags[: starts[0]]
+    for start, end in zip(starts, ends, strict=True):
+        pieces = dropout(example.ids[start:end], draw)
+        ids += pieces
+        tags += [example.tags[start], *[NO_TAG] * (len(pieces) - 1)]
+    return EncodedTagged([*ids, example.ids[-1]], [*tags, NO_TAG])

@@ -1,7 +1,8 @@
 """What is in a corpus, and what is wrong with it. No torch here.
 
-`inspect_data(config.data, config.model.task)` reads every split once, learns the tokenizer that training would learn,
-and counts. It keeps a few numbers for each example, never the texts, so a corpus may be larger than the memory.
+`inspect_data(config.data, config.model.task)` reads every split once, learns the tokenizer that training would learn
+(or takes that of a run), and counts. It keeps a few numbers for each example, never the texts, so a corpus may be
+larger than the memory. The doctor reads the same report (train/data_facts.py).
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from cutaway.config import DataConfig
 from cutaway.data.chunks import Chunk, Encoder, cores, encode_chunks, in_chunks
+from cutaway.data.encoded import NO_TAG
 from cutaway.data.large import IN_MEMORY, Meter, learn, size_of_corpus
 from cutaway.data.lazy import Lengths
 from cutaway.data.looking import Look, texts_to_show
@@ -29,6 +33,7 @@ from cutaway.data.tokenizer import Tokenizer
 
 SHOWN = 40  # tokens of a sample
 UNSEEN = "with labels that training never saw"
+ASKED = {"translation": "target", "classification": "label", "tagging": "tags"}  # column of the answers; else TEXT
 UNEVEN = 3  # times that one side of a pair may be as long as the other, and then is
 
 
@@ -71,12 +76,33 @@ class LengthReport:
 
 
 @dataclass(frozen=True)
+class AnswerReport:
+    """What a model is asked for in the examples that are kept: labels, tags, or tokens (of texts: all of them)."""
+
+    count: int
+    entropy: float  # nats: the loss of one who knows how frequent each answer is, and no more
+    majority: tuple[str, float] | None  # the most frequent label or tag, and its share
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], labels: Sequence[str]) -> AnswerReport | None:
+        """Of how often each answer occurs, and what it is called (tokens: no names)."""
+        total = int(counts.sum())
+        if not total:
+            return None
+        shares = counts / total
+        some = shares[shares > 0]
+        most = int(shares.argmax())
+        return cls(total, float((some * -np.log(some)).sum()), (labels[most], float(shares[most])) if labels else None)
+
+
+@dataclass(frozen=True)
 class Overlap:
     """Of the `compared` examples of a split (of texts: lines), so many stand in the training data, too."""
 
     exact: int
     alike: int  # ignoring case and white space
     compared: int
+    whole: int  # of whole examples (of texts: not lines), ignoring case and white space
 
 
 @dataclass(frozen=True)
@@ -85,13 +111,16 @@ class SplitReport:
 
     examples: int
     left_out: dict[str, int]
+    in_batches: int  # examples that are kept, or the pieces that texts are cut into: what batches are made of
+    fingerprint: str  # changes whenever an example does; of the training data, it is that of a run's data.json
     tokens: int
     characters: int
     words: int
     unknown: float | None  # share of the tokens that are not in the vocabulary
     lengths: LengthReport | None
     padding: float | None  # share of the places in batches that hold no token
-    labels: dict[str, int]  # the most frequent first
+    answers: AnswerReport | None
+    labels: dict[str, int]  # of all that was read; the most frequent first
     unseen_labels: dict[str, int]
     compared: int  # examples, or lines of texts, that were looked at for copies
     duplicates: int  # ... that are copies of an earlier one
@@ -128,9 +157,12 @@ class DataReport:
         return {**asdict(self), "findings": self.findings}
 
 
-def inspect_data(config: DataConfig, task: str, tell: Tell = nobody) -> DataReport:
-    """Read a corpus and say what is in it. `tell` is called now and then: what is being done, how much of it is."""
-    tokenizer, labels = (None, []) if TASKS[task].kind == "images" else learn(config, task, tell=tell)
+def inspect_data(config: DataConfig, task: str, tell: Tell = nobody, tokenizer_file: Path | None = None) -> DataReport:
+    """Read a corpus and say what is in it. `tell` is called now and then: what is being done, how much of it is.
+
+    With a `tokenizer_file`, such as that of a run, no tokenizer is trained.
+    """
+    tokenizer, labels = (None, []) if TASKS[task].kind == "images" else learn(config, task, tokenizer_file, tell)
     reports: dict[str, SplitReport] = {}
     train: Look | None = None
     for split in ("train", "valid", "test"):
@@ -165,18 +197,25 @@ class Tally:
         look: Look,
         tell: Tell,
     ):
-        self.config, self.task, self.tokenizer = config, task, tokenizer
+        self.config, self.task, self.tokenizer, self.labels = config, task, tokenizer, labels
+        different = max(len(labels), tokenizer.vocab_size if tokenizer else 0)
+        self.asked = np.zeros(different, np.int64)  # how often a model is asked for each token, label or tag
         self.tokens = self.unknown = self.uneven = 0
         self.left_out: Counter[str] = Counter()
         self.lengths: list[NDArray[np.int64]] = []  # of all that are not empty; of texts: where each ends
-        self.kept: list[Lengths] = []  # of those that training would see
+        self.kept: list[Lengths] = []  # of those that training would see, but for texts
         named = split if getattr(config, split) else "train"
         meter = Meter(f"reading the {split} data", size_of_corpus(config, task, (named,)), tell)
         chunks = in_chunks(look.passing(stream_split(config, task, split)), meter)
         for chunk in encoded(chunks, config, task, tokenizer, labels):
             self.add(chunk)
+        self.fingerprint = f"{meter.checksum:08x}"
         if look.stopped:
             self.left_out[UNSEEN] = look.stopped
+        if tokenizer is None:  # images: all are kept whose labels are known, and their answers are these
+            known = look.labels - look.unseen
+            self.labels, self.asked = list(known), np.array(list(known.values()), np.int64)
+            self.kept.append(np.ones((known.total(), 1), np.int64))
 
     def add(self, chunk: Chunk) -> None:
         assert self.tokenizer is not None
@@ -184,6 +223,7 @@ class Tally:
             if name not in ("tags", "label"):
                 self.unknown += int((values == self.tokenizer.unk).sum()) if self.tokenizer.unk is not None else 0
                 self.tokens += len(values)
+        self.asked += np.bincount(asked_for(self.task, chunk, self.tokenizer), minlength=len(self.asked))
         self.left_out += chunk.left_out
         if chunk.ends is not None:
             lengths = chunk.columns[TEXT][1]
@@ -199,9 +239,10 @@ class Tally:
         lengths = np.concatenate(self.lengths or [np.zeros(0, np.int64)])
         return lengths if self.task in LAYOUTS else np.diff(lengths, prepend=0)
 
+    @cached_property
     def kept_lengths(self) -> Lengths:
         """Texts are cut into pieces; which are as long as they can be, but for the last of each."""
-        if self.task in LAYOUTS:
+        if TASKS[self.task].kind != "texts":
             return np.concatenate(self.kept) if self.kept else np.zeros((0, 1), np.int64)
         nothing = np.broadcast_to(np.uint8(0), (self.tokens,))  # only its length counts
         if self.task == "language_model":
@@ -210,8 +251,8 @@ class Tally:
         return MaskedPieces(nothing, ends, room_between(self.config.max_tokens), (0, 0)).all_lengths()
 
     def padding(self) -> float | None:
-        lengths_NK = self.kept_lengths()
-        if not len(lengths_NK):
+        lengths_NK = self.kept_lengths
+        if self.tokenizer is None or not len(lengths_NK):
             return None
         order = batches_of_lengths(lengths_NK, self.config.batch_tokens, seed=0, epoch=0)
         longest_BK = np.maximum.reduceat(lengths_NK[order.indices], order.bounds[:-1])
@@ -231,17 +272,27 @@ def encoded(
     yield from encode_chunks(encoder, chunks, workers)
 
 
+def asked_for(task: str, chunk: Chunk, tokenizer: Tokenizer) -> NDArray[np.int32]:
+    values, lengths = chunk.columns[ASKED.get(task, TEXT)]
+    if task == "translation":
+        return np.append(values, np.full(len(lengths), tokenizer.eos, np.int32))  # </s> comes on top
+    return values[values != NO_TAG]
+
+
 def report_of(look: Look, tally: Tally, train: Look | None) -> SplitReport:
     tokenizer = tally.tokenizer
     return SplitReport(
         examples=look.examples,
         left_out=dict(tally.left_out),
+        in_batches=len(tally.kept_lengths),
+        fingerprint=tally.fingerprint,
         tokens=tally.tokens,
         characters=look.characters,
         words=look.words,
         unknown=tally.unknown / tally.tokens if tokenizer and tokenizer.unk is not None and tally.tokens else None,
         lengths=LengthReport.of(tally.all_lengths()),
-        padding=tally.padding() if tokenizer else None,
+        padding=tally.padding(),
+        answers=AnswerReport.of(tally.asked, tally.labels),
         labels=dict(look.labels.most_common()),
         unseen_labels=dict(look.unseen.most_common()),
         compared=len(look.exact),
@@ -255,10 +306,9 @@ def report_of(look: Look, tally: Tally, train: Look | None) -> SplitReport:
 
 
 def overlap(look: Look, train: Look) -> Overlap:
-    exact, alike = (
-        int(np.isin(ours, theirs).sum()) for ours, theirs in ((look.exact, train.exact), (look.alike, train.alike))
-    )
-    return Overlap(exact, alike, len(look.exact))
+    pairs = ((look.exact, train.exact), (look.alike, train.alike), (look.whole, train.whole))
+    exact, alike, whole = (int(np.isin(ours, theirs).sum()) for ours, theirs in pairs)
+    return Overlap(exact, alike, len(look.exact), whole)
 
 
 def sample_of(task: str, example: Any, tokenizer: Tokenizer | None) -> Sample:

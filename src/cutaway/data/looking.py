@@ -34,6 +34,7 @@ class Look:
         self.unseen: Counter[str] = Counter()
         self.stopped = 0
         self._exact, self._alike, self._answers = array("Q"), array("Q"), array("Q")
+        self._texts, self._text = array("Q"), new_digest()  # of whole texts, which come in parts
         self.samples: list[Any] = []
         self._draw, self._carry = random.Random(0), ""
 
@@ -68,6 +69,10 @@ class Look:
             self.sample(part, len(self._exact))
         self.examples += part.is_last
         self.note_texts((part.text,))
+        self._text.update("".join(part.text.casefold().split()).encode())  # a part may end in the middle of a word
+        if part.is_last:
+            self._texts.append(as_number(self._text))
+            self._text = new_digest()
         *lines, self._carry = (self._carry + part.text).split("\n")
         if part.is_last or len(self._carry) > LONGEST_CARRY:
             lines.append(self._carry)
@@ -103,6 +108,11 @@ class Look:
         return np.frombuffer(self._alike, np.uint64)
 
     @property
+    def whole(self) -> Numbers:
+        """Of whole examples, ignoring case and white space; but for texts, of which lines are compared, as `alike`."""
+        return np.frombuffer(self._texts, np.uint64) if self.task.kind == "texts" else self.alike
+
+    @property
     def duplicates(self) -> int:
         return len(self.exact) - len(np.unique(self.exact))
 
@@ -122,7 +132,15 @@ def simplified(text: str) -> str:
 
 
 def number_of(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    return as_number(new_digest(content))
+
+
+def new_digest(content: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(content, digest_size=8)
+
+
+def as_number(digest: hashlib.blake2b) -> int:
+    return int.from_bytes(digest.digest(), "little")
 
 
 def texts_to_show(task: str, example: Any) -> list[str]:

@@ -23,4 +23,16 @@ def load_weights(model: nn.Module, data: bytes, where: str = "the weights") -> N
 def copy_tensors(into: dict[str, Tensor], saved: dict[str, Tensor], where: str) -> None:
     check_fit({name: tensor.shape for name, tensor in into.items()}, {n: t.shape for n, t in saved.items()}, where)
     for name, tensor in into.items():
-        tensor.copy_(saved[name])
+        tensor.copy_(kept_like(tensor, saved[name]))
+
+
+def kept_like(tensor: Tensor, whole: Tensor) -> Tensor:
+    """`whole` on the device of `tensor`; of one that is spread over processes (FSDP2), the share of this one."""
+    if not hasattr(tensor, "placements"):
+        return whole.to(tensor.device)
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(tensor, DTensor)
+    whole = whole.to(tensor.device, tensor.dtype)
+    # every process has read the whole: nobody needs to send it
+    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import RunError
-from cutaway.models.weights import copy_tensors, load_weights, weights_to_bytes
+from cutaway.models.weights import kept_like, load_weights
 from cutaway.runs import CHECKSUM, RunFolder, read_sealed, replacing_folder, sealed, write_bytes, write_json
 from cutaway.train.ema import Ema
 
@@ -62,6 +62,7 @@ def save(run: RunFolder, everything: Everything, state: dict[str, Any], is_best:
     """Write checkpoints/step_N whole or not at all; then let `latest` (and `best`) name it."""
     folder = run.checkpoint(state["step"])
     files = {MODEL: everything.model, OPTIMIZER: everything.optimizer, EMA: everything.slow}
+    run.prune_checkpoints(max(1, keep - 1))  # room for the new one: the disk may be nearly full
     with replacing_folder(folder) as temporary:
         for name, tensors in files.items():
             if tensors:
@@ -120,20 +121,18 @@ def checksum(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-@torch.no_grad()
-def average(model: nn.Module, folders: Sequence[Path]) -> None:
-    """Put the mean of the weights of several checkpoints into the model."""
-    mean = {name: torch.zeros_like(p, dtype=torch.float64, device="cpu") for name, p in model.named_parameters()}
-    for folder in folders:
-        saved = safetensors.torch.load(read_sealed(folder / MODEL))
-        for name, total in mean.items():
-            total += saved[name].double() / len(folders)
-    copy_tensors(dict(model.named_parameters()), mean, f"the mean of {len(folders)} checkpoints")
+def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """Of the model, over several checkpoints."""
+    checkpoints = [safetensors.torch.load(read_sealed(folder / MODEL)) for folder in folders]
+    return {
+        name: torch.stack([weights[name].double() for weights in checkpoints]).mean(dim=0).to(first.dtype)
+        for name, first in checkpoints[0].items()
+    }
 
 
-def keep(run: RunFolder, model: nn.Module) -> None:
+def keep(run: RunFolder, weights: dict[str, Tensor]) -> None:
     """These are the weights that the run is known by."""
-    write_bytes(run.weights, sealed(weights_to_bytes(model)))
+    write_bytes(run.weights, sealed(safetensors.torch.save(weights)))
 
 
 def save_snapshot(run: RunFolder, everything: Everything, step: int) -> None:
@@ -155,4 +154,7 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: di
         entries = {key.split("/")[1]: value for key, value in saved.items() if key.split("/")[0] == name}
         if entries:  # an expert that no token has asked yet has none
             # a fused optimizer keeps its step counter beside the parameter, so all of it moves to the device
-            optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in entries.items()}
+            optimizer.state[parameter] = {
+                key: kept_like(parameter, value) if value.shape == parameter.shape else value.to(parameter.device)
+                for key, value in entries.items()
+            }

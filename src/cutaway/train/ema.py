@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from cutaway.models.weights import kept_like
+
 
 class Ema:
     def __init__(self, model: nn.Module, rate: float):
@@ -50,4 +52,4 @@ class Ema:
     def load(self, state: dict[str, Tensor]) -> None:
         self.steps = int(state.pop("steps"))
         for name, value in state.items():
-            self.slow[name].copy_(value)
+            self.slow[name].copy_(kept_like(self.slow[name], value))

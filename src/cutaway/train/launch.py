@@ -2,7 +2,8 @@
 
 On a CPU, one process a core does not wait for the others at every single operation, as the threads of one process do;
 but all have to meet once a step, and half a batch takes more than half the time of a whole one. With large batches, and
-beside other programs, processes are faster; with small batches threads are (docs/log.md). The processes find each other through the same environment as under torchrun (train/team.py).
+beside other programs, processes are faster; with small batches threads are (docs/log.md). The processes
+find each other through the same environment as under torchrun (train/team.py).
 """
 
 from __future__ import annotations

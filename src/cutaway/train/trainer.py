@@ -15,6 +15,7 @@ from torch import nn
 from cutaway.config import TrainConfig
 from cutaway.data.batching import Batch, BatchStream
 from cutaway.errors import Diverged
+from cutaway.models.weights import copy_tensors
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
 from cutaway.train.ema import Ema
@@ -195,10 +196,12 @@ class Trainer(Loop):
         if not self.config.average:
             return
         folders = checkpoint.newest_first(self.run_folder)[: self.config.average]
-        checkpoint.average(self.model, folders)
+        mean = checkpoint.mean_weights(folders)
+        copy_tensors(dict(self.model.named_parameters()), mean, f"the mean of {len(folders)} checkpoints")
         if self.can_validate:
             self.tell("on_validation", self.validate())
-        checkpoint.keep(self.run_folder, self.model)
+        if self.team.is_leader:
+            checkpoint.keep(self.run_folder, mean)
 
     def resume(self) -> None:
         """Go back to the latest checkpoint that is whole: weights, optimizer, place in the data."""
