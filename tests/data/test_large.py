@@ -11,8 +11,10 @@ import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from cutaway.cli.ahead import preparing
+from cutaway.cli.data import app
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.config import DataConfig
 from cutaway.data import cache, chunks, large, lines
@@ -153,6 +155,21 @@ def test_the_second_time_it_comes_from_the_cache(corpus, tmp_path, monkeypatch):
     assert list(prepare(moved, "translation").train) == list(first.train)
     assert len(list((tmp_path / "cache" / "data").iterdir())) == 1
     assert first.train.rows["source"].values.itemsize == 2  # 290 tokens need two bytes
+
+
+def test_what_is_kept_is_listed_and_deleted_when_nobody_uses_it(corpus):
+    old, new = corpus("translation"), corpus("translation", vocab_size=280)
+    for config in (old, new):
+        prepare(config, "translation")
+    assert [entry.task for entry in cache.entries()] == ["translation"] * 2
+    for entry in cache.entries():
+        assert entry.size == sum(file.stat().st_size for file in entry.place.iterdir())
+        os.utime(entry.place, (0, 0))
+    prepare(new, "translation")  # used today
+    assert "1 prepared corpus, " in CliRunner().invoke(app, ["cache", "--unused-for", "30", "--remove"]).output
+    (left,) = cache.entries()
+    assert left.last_used > 0
+    assert left.place.name[:8] in CliRunner().invoke(app, ["cache"]).output
 
 
 @pytest.mark.parametrize(

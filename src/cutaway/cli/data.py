@@ -1,7 +1,8 @@
-"""cutaway data inspect RECIPE"""
+"""cutaway data inspect RECIPE, cutaway data cache"""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,12 +21,12 @@ BAR = 30  # characters of the longest bar of a histogram
 LABELS = 12  # that are shown; the rest is summed up
 NAMES = {"labels": "texts with labels", "tags": "sentences with tags"}
 
-app = typer.Typer(help="Look at the data of a recipe.", no_args_is_help=True)
+app = typer.Typer(help="Look at the data of a recipe, and at what is kept of it.", no_args_is_help=True)
 
 
 @app.callback()
 def _data() -> None:
-    """Look at the data of a recipe, before you train on it."""
+    """Look at the data of a recipe, before you train on it; and at what is kept of it."""
 
 
 @app.command()
@@ -58,6 +59,33 @@ def inspect(
     print_labels(report)
     print_samples(report)
     print_findings(report)
+
+
+@app.command()
+def cache(
+    remove: Annotated[bool, typer.Option("--remove", help="Delete what is listed.")] = False,
+    unused_for: Annotated[
+        int,
+        typer.Option("--unused-for", help="Only what nobody has used for so many days.", min=0, metavar="DAYS"),
+    ] = 0,
+) -> None:
+    """List the large corpora that were prepared and kept, or delete them. They are made again when they are needed.
+
+    Examples:  cutaway data cache
+
+               cutaway data cache --unused-for 30 --remove
+    """
+    from cutaway.data.cache import A_DAY, cache_folder, entries, remove_entries
+
+    seconds = unused_for * A_DAY
+    found = remove_entries(seconds) if remove else [e for e in entries() if time.time() - e.last_used >= seconds]
+    for entry in found:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
+        what = f"{entry.task.replace('_', ' ')}, {entry.examples:,} examples"
+        out.print(f"{entry.size / 1e6:10,.1f} MB  {used}  {entry.place.name[:8]}  {what}", highlight=False)
+    told = f"{len(found)} prepared {'corpus' if len(found) == 1 else 'corpora'}"
+    told += f", {sum(entry.size for entry in found) / 1e6:,.1f} MB"
+    out.print(f"{told}, {'deleted from' if remove else 'in'} {cache_folder()}", highlight=False, soft_wrap=True)
 
 
 def print_overview(report: DataReport) -> None:

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,42 @@ def read_entry(place: Path) -> dict[str, Any] | None:
                 return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+    with suppress(OSError):  # of a cache that others have made
+        os.utime(place)  # so that `entries` can tell when it was last used
     return about
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A prepared corpus, for people who want to know what fills their disk."""
+
+    place: Path
+    task: str
+    examples: int
+    size: int  # bytes
+    last_used: float  # seconds since 1970
+
+
+def entries() -> list[Entry]:
+    """What is in the cache, what was used last coming first."""
+    found = []
+    for about in (cache_folder() / "data").glob(f"*/{ABOUT}"):
+        try:
+            told = json.loads(about.read_text(encoding="utf-8"))
+            size = about.stat().st_size + sum(size for size, _ in told["files"].values())
+            place = about.parent
+            found.append(Entry(place, told["made of"]["task"], told["examples"], size, place.stat().st_mtime))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it is being made, or damaged: then it is made again when it is needed
+    return sorted(found, key=lambda entry: -entry.last_used)
+
+
+def remove_entries(unused_for: float = 0.0) -> list[Entry]:
+    """Those that nobody has used for so many seconds. A training that reads one goes on: its files are open."""
+    old = [entry for entry in entries() if time.time() - entry.last_used >= unused_for]
+    for entry in old:
+        shutil.rmtree(entry.place, ignore_errors=True)
+    return old
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from cutaway.data.pieces import for_epoch
 
 __all__ = ["POOL", "BatchOrder", "batches_by_tokens", "batches_of_lengths", "for_epoch"]
 
-POOL = 8_192  # examples that are sorted by length together: large enough for little padding, small enough for variety
+POOL = 32_768  # examples that are sorted by length together: large enough for little padding, small enough for variety
 
 
 class BatchOrder(Sequence[list[int]]):
