@@ -33,7 +33,7 @@ SAME = {
 }  # fmt: skip
 CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
     "nanoGPT's setting": {
-        "model": {"position": "learned", "feed_forward": "gelu"},
+        "model": {"position": "learned", "feed_forward": "gelu", "init": "gpt2"},
         "train": {
             "steps": 2_000, "optimizer": "adamw", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
             "schedule": "cosine", "lr": 1e-3, "lr_end": 0.1,

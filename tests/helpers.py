@@ -37,6 +37,7 @@ SWITCHES = {
     "pooling": build.POOLINGS,
     "embeddings": ("shared", "tied", "separate"),
     "embedding_scale": ("sqrt_d", "one"),
+    "init": build.INITS,
     "embedding_norm": (False, True),
     "experts": (0, 3),
     "n_kv_heads": (0, 1),

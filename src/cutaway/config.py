@@ -75,6 +75,7 @@ class ModelConfig:
     embeddings: Literal["shared", "tied", "separate"] = "shared"
     embedding_scale: Literal["sqrt_d", "one"] = "sqrt_d"  # what embeddings are multiplied by
     embedding_norm: bool = False  # a norm after the embeddings, as in BERT
+    init: Literal["xavier", "gpt2"] = "xavier"  # how weights begin
     segments: int = 0  # kinds of sentence that are told apart by an embedding of their own, as in BERT
 
     image_size: int = 0  # vision: pixels along a side

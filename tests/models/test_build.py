@@ -111,6 +111,22 @@ def test_xavier():
     assert all((p == 0).all() for name, p in model.named_parameters() if name.endswith("bias"))
 
 
+def test_gpt2_begins_with_small_weights_and_smaller_ones_where_they_add_up():
+    torch.manual_seed(0)
+    sizes = {"d_model": 256, "d_ff": 1024, "decoder_layers": 3, "vocab_size": 500}
+    model = build_model(ModelConfig(family="decoder", init="gpt2", position="learned", max_length=64, **sizes))
+    layer = model.decoder.layers[1]
+    for weight, spread in (
+        (layer.feed_forward.expand.weight, 0.02),
+        (layer.self_attention.query.weight, 0.02),
+        (model.embedding.tokens.weight, 0.02),
+        (layer.feed_forward.contract.weight, 0.02 / math.sqrt(6)),
+        (layer.self_attention.output.weight, 0.02 / math.sqrt(6)),
+    ):
+        assert weight.std().item() == pytest.approx(spread, rel=0.02)
+    assert all((p == 0).all() for name, p in model.named_parameters() if name.endswith("bias"))
+
+
 def test_dropout_stands_where_the_paper_puts_it():
     """After each sub-layer and after the embeddings: 2 · 2 encoder + 2 · 3 decoder sub-layers + 2 embeddings."""
     model = tiny_model(dropout=0.25)

@@ -17,7 +17,7 @@ from cutaway.errors import ConfigError
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
-from cutaway.models.init import xavier
+from cutaway.models.init import gpt2, xavier
 from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.embedding import InputEmbedding, PatchEmbedding, TokenEmbedding
@@ -95,6 +95,9 @@ POOLINGS: dict[str, Callable[[ModelConfig], nn.Module]] = {
 }
 
 
+INITS: dict[str, Callable[[nn.Module], None]] = {"xavier": xavier, "gpt2": gpt2}
+
+
 def build_model(config: ModelConfig) -> Model:
     """A new model with fresh weights. Seed torch first if they should be the same each time."""
     if config.vocab_size < 1 and config.family != "vision":
@@ -104,7 +107,7 @@ def build_model(config: ModelConfig) -> Model:
     if config.n_classes < 1 and config.head != "language":
         raise ConfigError("model.n_classes is not set. Give it the number of labels, as in ModelConfig(n_classes=2).")
     model = FAMILIES[config.family](config)
-    xavier(model)
+    INITS[config.init](model)
     return model
 
 

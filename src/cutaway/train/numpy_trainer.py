@@ -81,5 +81,9 @@ def refuse_unsupported(config: Config) -> None:
             f"engine 'numpy' trains for {' and '.join(BATCHES).replace('_', ' ')}; this recipe is for "
             f"{config.model.task.replace('_', ' ')}. Use engine 'torch'."
         )
+    if config.model.init != "xavier":
+        raise ConfigError(
+            f"engine 'numpy' begins with model.init = 'xavier', not {config.model.init!r}. Use engine 'torch'."
+        )
     refuse_unknown(config.model)
     refuse_other_ways(config.train)
