@@ -3,7 +3,7 @@
     python benchmarks/shakespeare_race.py --data FOLDER            FOLDER holds input.txt (tiny Shakespeare, 1.1 MB)
 
 Both have 4 layers, 128 numbers wide, a context of 64 characters and batches of 12 x 64; both train on the first 90 % of
-the text and are measured on *all* of the last 10 %, every 50 steps, with the clock stopped. nanoGPT's setting (AdamW,
+the text and are measured on *all* of the last 10 %, every 25 steps, with the clock stopped. nanoGPT's setting (AdamW,
 learned positions, GELU, no dropout, 2,000 steps) is run to its end with our own code, and so sets the mark; then it is
 counted when the other one gets there. Seed after seed, one after the other on the same machine.
 """
@@ -27,7 +27,7 @@ SAME = {
     },
     "data": {"train": ["input.txt"], "valid_share": 0.1, "tokenizer": "char", "max_tokens": 64, "batch_tokens": 768},
     "train": {
-        "label_smoothing": 0.0, "clip_norm": 1.0, "warmup": 100, "log_every": 1, "valid_every": 50,
+        "label_smoothing": 0.0, "clip_norm": 1.0, "warmup": 100, "log_every": 1, "valid_every": 25,
         "save_every": 100_000, "keep": 1, "samples": 0,
     },
 }  # fmt: skip
@@ -42,7 +42,7 @@ CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
     "Muon, RoPE, QK-norm, ReLU²": {
         "model": {"position": "rope", "feed_forward": "relu2", "qk_norm": True, "norm": "rms"},
         "train": {
-            "steps": 600, "optimizer": "muon", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
+            "steps": 350, "warmup": 20, "optimizer": "muon", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
             "schedule": "wsd", "lr": 6e-3, "decay": 0.5, "lr_end": 0.1,
         },
     },
