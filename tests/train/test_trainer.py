@@ -12,9 +12,10 @@ from helpers import max_difference, small_recipe
 
 from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
-from cutaway.errors import ConfigError, Diverged, Interrupted, RunError
+from cutaway.errors import ConfigError, Diverged, Interrupted, RunError, TrainingFailed
 from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
+from cutaway.train import checkpoint
 from cutaway.train.begin import begin, resume
 from cutaway.train.observers import Observer
 
@@ -332,3 +333,22 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, na
     assert resumed.state.step == 6
     resumed.run()
     assert same(weights(resumed), weights(trained))
+
+
+def test_the_checkpoint_that_a_run_went_on_from_stays_until_there_is_another(tmp_path, monkeypatch):
+    """Old ones go before the new one is written; if that fails, a later one that is damaged must not be all there is."""
+    run = RunFolder(tmp_path / "run")
+    begin(small_recipe(steps=8, save_every=2, keep=2), run).trainer.run()
+    cut_in_half(run.checkpoint(8) / "model.safetensors")
+    with pytest.warns(UserWarning, match="Going on from step_000006"):
+        resumed = resume(small_recipe(steps=12, save_every=1, keep=2), run).trainer
+
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_json", no_room)
+        with pytest.raises(TrainingFailed, match="disk is full"):
+            resumed.run()
+    with pytest.warns(UserWarning, match="Going on from step_000006"):
+        assert resume(small_recipe(steps=12, save_every=1, keep=2), run).trainer.state.step == 6

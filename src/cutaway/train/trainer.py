@@ -209,3 +209,5 @@ class Trainer(Loop):
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": Sums(**state["unlogged"])})
         self.run_folder.forget_metrics_after(self.state.step)
+        if self.team.is_leader:  # a later one may be damaged: this one must stay until the next is written
+            self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))
