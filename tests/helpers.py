@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import math
 import random
+import signal
+import sys
+from types import SimpleNamespace
 
+import pytest
 import torch
 
+from cutaway.cli import main
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.data.batching import ImageBatch, LabelBatch, PairBatch, TextBatch
 from cutaway.errors import ConfigError
@@ -184,6 +190,29 @@ def small_recipe(**train) -> Config:
                         max_tokens=64),
         train=TrainConfig(**settings),
     )  # fmt: skip
+
+
+def cutaway_here(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
+    """The command line in this process, which has torch loaded already: a twentieth of the time."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(cwd)
+        patched.setattr(sys, "argv", ["cutaway", *map(str, arguments)])
+        patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        patched.setattr(sys, "stdout", out)
+        patched.setattr(sys, "stderr", err)
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        finally:
+            signal.signal(signal.SIGINT, before)
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return SimpleNamespace(returncode=code, stdout=texts[0], stderr=texts[1])
 
 
 class TableModel:

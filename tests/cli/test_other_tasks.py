@@ -1,16 +1,13 @@
 """generate, classify, tag and evaluate from the command line, on runs that train in a second."""
 
-import io
 import json
-import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import cutaway_here as cutaway
 
-from cutaway.cli import main
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import read_recipe
 from cutaway.runs import RunFolder
@@ -38,29 +35,6 @@ RUNS = {
     "python-expressions": ["data.size=60", "data.vocab_size=300"],
     "digits-vit": ["data.size=600", "data.batch_tokens=16"],
 }
-
-
-def cutaway(*arguments, cwd, stdin=""):
-    """The command line in this process, which has torch loaded already: a twentieth of the time."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(cwd)
-        patched.setattr(sys, "argv", ["cutaway", *map(str, arguments)])
-        patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        patched.setattr(sys, "stdout", out)
-        patched.setattr(sys, "stderr", err)
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        finally:
-            signal.signal(signal.SIGINT, before)
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())
-    return SimpleNamespace(returncode=code, stdout=texts[0], stderr=texts[1])
 
 
 @pytest.fixture(scope="module")
