@@ -42,7 +42,7 @@ CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
     "Muon, RoPE, QK-norm, ReLU²": {
         "model": {"position": "rope", "feed_forward": "relu2", "qk_norm": True, "norm": "rms"},
         "train": {
-            "steps": 350, "warmup": 20, "optimizer": "muon", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
+            "steps": 360, "warmup": 20, "optimizer": "muon", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
             "schedule": "wsd", "lr": 6e-3, "decay": 0.5, "lr_end": 0.1,
         },
     },

@@ -81,7 +81,9 @@ def train(
         return
     say(f"Trained {state.step:,} steps in {clock(state.seconds)}; the run is in {folder}.")
     if state.best_step:
-        say(f"Best validation loss {state.best_loss:.4f}, at step {state.best_step:,}: these weights are kept.")
+        by = {"loss": "loss", "accuracy": "accuracy", "bleu": "BLEU"}[config.train.best_by]
+        loss = f"{state.best_loss:.4f}" if by == "loss" else f"at loss {state.best_loss:.4f}"
+        say(f"Best validation {by} {loss}, at step {state.best_step:,}: these weights are kept.")
     if evaluate:
         evaluate_run(folder.path)
     look_back(folder)
