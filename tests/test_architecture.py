@@ -30,7 +30,7 @@ ROOMS = {
     "summary": {"runs"},
     "learn": LIBRARY | {"nn", "torch_engine"},
     "measure": {"data", "evaluate", "train", "pipeline"},
-    "show": {"nn.probe", "data", "evaluate", "pipeline", "runs", "summary"},
+    "show": {"nn", "data", "evaluate", "pipeline", "runs", "summary"},
     "cli": LIBRARY | {"learn", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before

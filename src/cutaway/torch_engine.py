@@ -46,12 +46,12 @@ class TorchEngine:
     @torch.inference_mode()
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         first = torch.full((len(sources),), search.bos, device=self.device)
-        return found(TranslationStepper(self.model, *self.padded(sources)), first, search)
+        return found(*led(TranslationStepper(self.model, *self.padded(sources)), first, search))
 
     @torch.inference_mode()
     def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
         ids = torch.tensor(prompts, device=self.device)
-        return found(TextStepper(self.model, ids), ids[:, -1], search)
+        return found(*led(TextStepper(self.model, ids), ids[:, -1], search))
 
     @torch.inference_mode()
     def probabilities(self, rows: Rows) -> list[list[float]]:
@@ -77,11 +77,20 @@ class TorchEngine:
         return pad(rows, PAD).to(self.device), length_mask([len(row) for row in rows]).to(self.device)
 
 
+def led(stepper: Stepper, first: Tensor, search: Search) -> tuple[Stepper, Tensor, Search]:
+    """The search after the prefix that it was given: what the model itself would have written there is not asked."""
+    for token in search.prefix:
+        stepper.step(first)
+        first = torch.full_like(first, token)
+    return stepper, first, search._replace(limits=[limit - len(search.prefix) for limit in search.limits])
+
+
 def found(stepper: Stepper, first: Tensor, search: Search) -> list[list[Hypothesis]]:
-    """What the strategy that was asked for finds."""
+    """What the strategy that was asked for finds, after the prefix if there is one."""
     decode, limits, eos = search.decode, search.limits, search.eos
     if decode.strategy == "beam":
-        return beam_search(stepper, first, limits, eos, decode.beam_size, decode.length_penalty, search.n_best)
+        size, alpha = decode.beam_size, decode.length_penalty
+        return beam_search(stepper, first, limits, eos, size, alpha, search.n_best, search.watch)
     if decode.strategy == "sample":
         return [[text] for text in sample(stepper, first, limits, eos, filters_of(decode), search.draws())]
     return [[text] for text in greedy(stepper, first, limits, eos)]

@@ -15,6 +15,7 @@ from cutaway.cli.data import app as data_app
 from cutaway.cli.demo import demo
 from cutaway.cli.doctor import doctor
 from cutaway.cli.evaluate import evaluate
+from cutaway.cli.explore import explore
 from cutaway.cli.generate import generate
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, generate, classify, tag, evaluate, runs, doctor, lesson, check, lab):
+for command in (demo, train, translate, generate, classify, tag, evaluate, explore, runs, doctor, lesson, check, lab):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

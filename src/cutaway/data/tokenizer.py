@@ -57,6 +57,7 @@ class Tokenizer:
         for role in ROLES:
             setattr(self, role, backend.token_to_id(self.roles[role]) if role in self.roles else None)
         self.special_ids = {backend.token_to_id(name) for name in self.roles.values()}
+        self._names: dict[int, str] = {}  # found before: asking the library takes its time
 
     def _find_role(self, role: str, given: dict[str, str]) -> str | None:
         candidates = (given[role],) if role in given else ROLES[role]
@@ -135,7 +136,10 @@ class Tokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Each id as people would like to read it: "chat" for " chat", "␣" for a lone space."""
-        return [self._readable(id) for id in ids]
+        for id in ids:
+            if id not in self._names:
+                self._names[id] = self._readable(id)
+        return [self._names[id] for id in ids]
 
     def _readable(self, id: int) -> str:
         name = self.backend.id_to_token(id)

@@ -16,7 +16,8 @@ With k = 1 there is nothing to choose between: the search is greedy, and ends wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,17 @@ from cutaway.decode.request import Hypothesis
 from cutaway.decode.stepper import Stepper
 
 DEAD = float("-inf")
+
+
+class Extended(NamedTuple):
+    """One step of the search, for those who want to watch it: B sentences, each with K live prefixes."""
+
+    total_BKV: Tensor  # the log-probability of each prefix with each token, but </s>, after it
+    ended_BK: Tensor  # ... and with </s>
+    found_BK: list[list[bool]]  # whether that is a text found
+    log_p_BK: Tensor  # of those that live on (at the greatest length: of those cut off)
+    rows_N: Tensor  # which prefix each of them extends
+    tokens_N: Tensor  # ... and by what
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -39,6 +51,7 @@ def beam_search(
     beam_size: int = 4,
     alpha: float = 0.6,
     n_best: int = 1,
+    watch: Callable[[Extended], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of the stepper the `n_best` texts found, best first.
 
@@ -57,7 +70,9 @@ def beam_search(
         log_p_BK, rows_N, tokens_N = best_extensions(total_BKV, beam_size)
         parents_NT = prefixes_NT
         prefixes_NT = torch.cat([prefixes_NT[rows_N], tokens_N[:, None]], dim=1)
-        collect(live, ended_BK, log_p_BK, parents_NT, prefixes_NT)
+        found_BK = collect(live, ended_BK, log_p_BK, parents_NT, prefixes_NT)
+        if watch is not None:
+            watch(Extended(total_BKV, ended_BK, found_BK, log_p_BK, rows_N, tokens_N))
         still = [i for i, beam in enumerate(live) if not beam.is_over]
         if len(still) < len(live):
             log_p_BK, rows_N, tokens_N, prefixes_NT = keep_beams(still, log_p_BK, rows_N, tokens_N, prefixes_NT)
@@ -74,21 +89,26 @@ def best_extensions(total_BKV: Tensor, beam_size: int) -> tuple[Tensor, Tensor, 
     return log_p_BK, (first_row_B1 + index_BK // V).flatten(), (index_BK % V).flatten()
 
 
-def collect(live: Sequence[Beam], ended_BK: Tensor, log_p_BK: Tensor, parents_NT: Tensor, prefixes_NT: Tensor) -> None:
-    """Tell each beam what it found at this step, and how likely its best live prefix is."""
+def collect(
+    live: Sequence[Beam], ended_BK: Tensor, log_p_BK: Tensor, parents_NT: Tensor, prefixes_NT: Tensor
+) -> list[list[bool]]:
+    """Tell each beam what it found at this step, and how likely its best live prefix is. -> whose </s> was found"""
     ended, alive = ended_BK.tolist(), log_p_BK.tolist()
+    found_BK = []
     for b, beam in enumerate(live):
         beam.length += 1
         # fewer than k are more likely: either k do not exist, or the k-th is not more likely
         threshold = alive[b][-1] if len(alive[b]) == beam.size else DEAD
+        found_BK.append([log_p >= threshold and log_p > DEAD for log_p in ended[b]])
         for k, log_p in enumerate(ended[b]):
-            if log_p >= threshold and log_p > DEAD:
+            if found_BK[b][k]:
                 beam.found(parents_NT[b * len(ended[b]) + k], log_p, finished=True)
         if beam.length == beam.max_length:
             for k, log_p in enumerate(alive[b]):
                 if log_p > DEAD:
                     beam.found(prefixes_NT[b * len(alive[b]) + k], log_p, finished=False)
         beam.best_live = alive[b][0]
+    return found_BK
 
 
 def keep_beams(

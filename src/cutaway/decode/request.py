@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Search(NamedTuple):
     bos: int
     eos: int
     n_best: int = 1
+    prefix: Sequence[int] = ()  # what every text begins with, whatever the model thinks of it
+    watch: Callable[[Any], None] | None = None  # of beam search: shown every step
 
     def draws(self) -> list[np.random.Generator]:
         """A source of chance for each row. It follows from the seed and the text's number, and from nothing else:

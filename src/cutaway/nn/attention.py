@@ -55,6 +55,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(self.n_heads * self.d_head, d_model, bias)
         self.query_norm = head_norm() if head_norm else nn.Identity()
         self.key_norm = head_norm() if head_norm else nn.Identity()
+        self.q, self.k, self.v = Probe(), Probe(), Probe()
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
         if attend is attend_fused and (cap or (position is not None and position.has_values)):
             raise ConfigError("the fused kernel can neither cap scores nor add relative values. Give attend_exact.")
@@ -74,16 +75,23 @@ class MultiHeadAttention(nn.Module):
         """Self-attention: at the new tokens themselves, and at those before them in the cache."""
         start = cache.length if cache else 0
         new, all_so_far = range(start, start + x.size(1)), range(start + x.size(1))
-        q, (k, v) = self.turned(self.queries(x), new), self.keys_and_values(x)
-        k = self.turned(k, new)  # kept turned in the cache: a token's position never changes
+        q = self.q(self.turned(self.queries(x), new))
+        k, v = self.keys_and_values(x)
+        k, v = self.k(self.turned(k, new)), self.v(v)  # kept turned in the cache: a token's position never changes
         if cache is not None:
             k, v = cache.append(k, v)
         return self.attended(q, k, v, mask, new, all_so_far)
 
     def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
         """Cross-attention: at a memory, whose keys and values need to be computed only once."""
-        k, v = cache.once(lambda: self.keys_and_values(memory)) if cache else self.keys_and_values(memory)
-        return self.attended(self.queries(x), k, v, mask)
+
+        def of_memory() -> tuple[Tensor, Tensor]:
+            k, v = self.keys_and_values(memory)
+            return self.k(k), self.v(v)
+
+        q = self.q(self.queries(x))
+        k, v = cache.once(of_memory) if cache else of_memory()
+        return self.attended(q, k, v, mask)
 
     def attended(
         self,

@@ -47,7 +47,7 @@ class LinearAttention(MultiHeadAttention):
         super().__init__(*arguments, **named)
 
     def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
-        q, (k, v) = feature(self.queries(x)), self.features_and_values(x)
+        q, (k, v) = self.features(x), self.features_and_values(x)
         causal, is_token = understood(mask)
         if self.is_watched and cache is None:
             return attend_quadratic(q, k, v, mask, self.see)
@@ -61,7 +61,7 @@ class LinearAttention(MultiHeadAttention):
         return heads
 
     def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
-        q, is_token = feature(self.queries(x)), understood(mask)[1]
+        q, is_token = self.features(x), understood(mask)[1]
         if self.is_watched:
             return attend_quadratic(q, *self.features_and_values(memory), mask, self.see)
 
@@ -71,9 +71,12 @@ class LinearAttention(MultiHeadAttention):
 
         return look_up(q, Sums(*cache.once(summed)) if cache else summed())
 
+    def features(self, x: Tensor) -> Tensor:
+        return self.q(feature(self.queries(x)))
+
     def features_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         k, v = self.keys_and_values(y)
-        return for_each_head(feature(k), self.n_heads), for_each_head(v, self.n_heads)
+        return for_each_head(self.k(feature(k)), self.n_heads), for_each_head(self.v(v), self.n_heads)
 
 
 def feature(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe 
 # in an order in which neighbours differ in brightness too; beyond these the lines are dashed
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
 WEIGHTS, SIGNED = "cividis", "RdBu_r"
+LONGEST_NAME = 14  # letters of a token along the side of a figure
 
 TITLES = {
     "encoder": "Encoder self-attention: each source token looks at the source",
@@ -58,9 +59,9 @@ def attention_heatmap(
 ) -> Any:
     """One head, large: rows look at columns. `gold` cells (row, column) get a frame: where a link should be."""
     rows, columns = trace.axes(kind)
-    figure = new_figure(1.8 + 0.46 * len(columns), 1.5 + 0.36 * len(rows))
+    figure = new_figure(1.8 + min(12.0, 0.46 * len(columns)), 1.5 + min(10.0, 0.36 * len(rows)))
     axes = figure.add_subplot()
-    image = draw_weights(axes, trace.weights(kind, layer)[head], rows, columns)
+    image = draw_weights(axes, trace.weights(kind, layer)[head], rows, columns, most=50)
     for row, column in gold:
         _frame(axes, row, column)
     axes.set_title(f"{TITLES[kind].split(':')[0]}, layer {layer}, head {head}", loc="left")
@@ -70,18 +71,46 @@ def attention_heatmap(
 
 def attention_grid(trace: Trace, kind: str = "cross") -> Any:
     """Every head of every layer: a row a layer, a column a head."""
-    rows, columns = trace.axes(kind)
     layers, heads = trace.n_layers(kind), trace.weights(kind, 0).shape[0]
-    cell = max(2.2, 0.21 * len(columns)), max(1.9, 0.2 * len(rows))
-    figure = new_figure(1.2 + cell[0] * heads, 1.0 + cell[1] * layers)
-    grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
-    for layer in range(layers):
-        for head in range(heads):
-            image = draw_weights(grid[layer][head], trace.weights(kind, layer)[head], rows, columns, size=7)
-            grid[layer][head].set_title(f"layer {layer}, head {head}", loc="left", fontsize=8)
-    figure.suptitle(TITLES[kind], x=0.01, ha="left", fontsize=11)
+    places = [[(layer, head) for head in range(heads)] for layer in range(layers)]
+    return _grid(trace, kind, places, title_of(trace, kind))
+
+
+def layer_grid(trace: Trace, kind: str = "cross", layer: int = 0) -> Any:
+    """The heads of one layer, larger: at most four side by side."""
+    heads = trace.weights(kind, layer).shape[0]
+    across = min(4, heads)
+    places = [[(layer, head) for head in range(start, start + across)] for start in range(0, heads, across)]
+    return _grid(trace, kind, places, f"{title_of(trace, kind)}; layer {layer}", scale=1.35)
+
+
+def _grid(trace: Trace, kind: str, places: Sequence[Sequence[tuple[int, int]]], title: str, scale: float = 1.0) -> Any:
+    """A heat map for each (layer, head); labels are thinned out where they would not fit."""
+    rows, columns = trace.axes(kind)
+    width = scale * min(4.6, max(2.2, 0.21 * len(columns)))
+    height = scale * min(4.2, max(1.9, 0.2 * len(rows)))
+    figure = new_figure(1.2 + width * len(places[0]), 1.0 + height * len(places))
+    grid = figure.subplots(len(places), len(places[0]), squeeze=False, sharex=True, sharey=True)
+    for axes, (layer, head) in zip(grid.flat, (place for line in places for place in line), strict=True):
+        weights_HQK = trace.weights(kind, layer)
+        if head >= len(weights_HQK):
+            axes.set_visible(False)
+            continue
+        image = draw_weights(axes, weights_HQK[head], rows, columns, size=7, most=int(6.5 * min(width, height)))
+        axes.set_title(f"layer {layer}, head {head}", loc="left", fontsize=8)
+        axes.label_outer()
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     figure.colorbar(image, ax=grid, label="weight", fraction=0.015, pad=0.01)
     return figure
+
+
+def title_of(trace: Trace, kind: str) -> str:
+    """TITLES speak of a translator; a model of one stack has neither source nor target."""
+    if trace.n_layers("cross"):
+        return TITLES[kind]
+    return "Self-attention: each token looks " + (
+        "back at what came before it" if kind == "decoder" else "at all others"
+    )
 
 
 def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
@@ -179,17 +208,35 @@ def positional_encodings(table: NDArray[np.floating], shown: int = 64) -> Any:
 
 
 def draw_weights(
-    axes: Any, weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], size: int = 9
+    axes: Any,
+    weights_QK: NDArray[np.floating],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: int = 9,
+    most: int = 50,
 ) -> Any:
+    """Rows look at columns. Of more than `most` names along a side, only every second, third ... is written."""
     image = axes.imshow(weights_QK, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    # a token may hold a dollar sign, which matplotlib would take for mathematics
-    names = {"fontsize": size, "parse_math": False}
-    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor", **names)
-    axes.set_yticks(range(len(rows)), rows, **names)
-    axes.tick_params(length=0)
+    name_cells(axes, rows, columns, size, most)
     for spine in axes.spines.values():
         spine.set_visible(False)
     return image
+
+
+def name_cells(axes: Any, rows: Sequence[str], columns: Sequence[str], size: int = 9, most: int = 50) -> None:
+    # a token may hold a dollar sign, which matplotlib would take for mathematics
+    names = {"fontsize": size, "parse_math": False}
+    at, named = thinned(columns, most)
+    axes.set_xticks(at, named, rotation=60, ha="right", rotation_mode="anchor", **names)
+    axes.set_yticks(*thinned(rows, most), **names)
+    axes.tick_params(length=0)
+
+
+def thinned(names: Sequence[str], most: int) -> tuple[list[int], list[str]]:
+    """Places and names, evenly, at most `most` of them; a long name is cut."""
+    step = -(-len(names) // max(1, most))
+    places = list(range(0, len(names), step))
+    return places, [names[i] if len(names[i]) <= LONGEST_NAME else names[i][: LONGEST_NAME - 1] + "…" for i in places]
 
 
 def _frame(axes: Any, row: int, column: int) -> None:

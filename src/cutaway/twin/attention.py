@@ -84,6 +84,7 @@ class MultiHeadAttention(Part):
         self.query_norm = head_norm() if head_norm else None
         self.key_norm = head_norm() if head_norm else None
         self.dropout = Dropout(dropout)
+        self.q, self.k, self.v = Probe(), Probe(), Probe()
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
 
     def look_around(self, x: Array, mask: Array | None, cache: AttentionCache | None = None, start: int = 0) -> Called:
@@ -95,6 +96,7 @@ class MultiHeadAttention(Part):
         v, back_v = self.split(self.value, None, x)
         q, turn_back_q = position.rotate(q, new)
         k, turn_back_k = position.rotate(k, new)
+        (q, note_q), (k, note_k), (v, note_v) = self.q(q), self.k(k), self.v(v)
         if cache is not None:  # only ever used to write text, where nobody goes back
             k, v = cache.append(k, v, start)
         so_far = np.arange(k.shape[2])
@@ -105,21 +107,23 @@ class MultiHeadAttention(Part):
 
         def backward(dy: Array) -> Array:
             dq, dk, dv, d_scores = back_attention(back_merge(dy))
-            dq = dq + back_bias(d_scores)
-            return back_q(turn_back_q(dq)) + back_k(turn_back_k(dk)) + back_v(dv)
+            dq = note_q(dq + back_bias(d_scores))
+            return back_q(turn_back_q(dq)) + back_k(turn_back_k(note_k(dk))) + back_v(note_v(dv))
 
         return y, backward
 
     def look_at(self, x: Array, memory: Variable, mask: Array | None, cache: AttentionCache | None = None) -> Called:
         """Cross-attention: x [B,T,D], memory [B,S,D] -> [B,T,D].    backward(dy) -> dx; the memory is sent its own"""
         q, back_q = self.split(self.query, self.query_norm, x)
-        back_k: Backward = unchanged
-        back_v: Backward = unchanged
+        q, note_q = self.q(q)
+        cached: Backward = unchanged
+        back_k = back_v = note_k = note_v = cached
         if cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
         else:
             k, back_k = self.split(self.key, self.key_norm, memory.value)
             v, back_v = self.split(self.value, None, memory.value)
+            (k, note_k), (v, note_v) = self.k(k), self.v(v)
         if cache is not None:  # a memory does not change, so its keys and values are computed at the first step alone
             cache.k, cache.v = k, v
         heads, back_attention = attention(q, k, v, mask, cap=self.cap, drop=self.dropout, see=self.see)
@@ -127,8 +131,8 @@ class MultiHeadAttention(Part):
 
         def backward(dy: Array) -> Array:
             dq, dk, dv, _ = back_attention(back_merge(dy))
-            memory.add(back_k(dk) + back_v(dv))
-            return back_q(dq)
+            memory.add(back_k(note_k(dk)) + back_v(note_v(dv)))
+            return back_q(note_q(dq))
 
         return y, backward
 

@@ -67,6 +67,8 @@ def arrays(content: bytes, where: str) -> dict[str, Array]:
 
 def written(stepper: Stepper, first: list[int], search: Search) -> list[list[Hypothesis]]:
     """What the strategy that was asked for writes."""
+    if search.prefix or search.watch:
+        raise ConfigError('the NumPy engine can be neither led nor watched. Load the run with engine="torch".')
     decode, eos = search.decode, search.eos
     writers: list[Writer]
     if decode.strategy == "beam":

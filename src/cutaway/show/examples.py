@@ -1,0 +1,89 @@
+"""Sentences to begin with, and what is known about them: of tinyworld's, who translates whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from cutaway.data.tasks import has_split, load_split, stream_split
+from cutaway.errors import CutawayError
+from cutaway.pipeline import Pipeline, Translator
+from cutaway.show.alignment import gold_cells, has_alignments, words_of
+
+SHOWN = 12
+LONGEST = 160  # characters of a text that one can look at
+
+
+def examples_of(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
+    """Some held-out texts (of a classifier of images: the pictures), none if the data is no longer there."""
+    data, task = pipeline.config.data, pipeline.config.model.task
+    for split in ("test", "valid"):
+        try:
+            if has_split(data, split):
+                examples = islice(stream_split(data, task, split), 40 * shown)
+                return spread([shown_as(pipeline, example) for example in examples], shown)
+        except (CutawayError, OSError):
+            continue
+    return []
+
+
+def shown_as(pipeline: Pipeline, example: Any) -> Any:
+    """What of an example can be typed, or the picture itself."""
+    task = pipeline.config.model.task
+    if task == "image_classification":
+        return example
+    if task == "translation":
+        return example.source
+    if task == "tagging":
+        return " ".join(example.words)
+    if task == "classification":
+        return example.text
+    lines = [line for line in example.text.splitlines() if 12 <= len(line.strip()) <= LONGEST]
+    return lines[len(lines) // 2].strip() if lines else example.text[:LONGEST]
+
+
+def spread(examples: Sequence[Any], shown: int) -> list[Any]:
+    """Different ones that are not too long."""
+    kept: list[Any] = []
+    for example in examples:
+        if not isinstance(example, str):
+            kept.append(example)
+        elif example.strip() and len(example) <= LONGEST and example not in kept:
+            kept.append(example)
+    return kept[:shown]
+
+
+class Gold:
+    """The sentence pairs of the run's data that know their alignment, by their source."""
+
+    def __init__(self, pipeline: Pipeline):
+        self.pairs: dict[str, Any] = {}
+        data = pipeline.config.data
+        if not isinstance(pipeline, Translator) or not data.corpus.startswith("tinyworld"):
+            return
+        for split in ("test", "unseen", "valid"):
+            pairs = load_split(data, "translation", split)
+            if has_alignments(pairs):
+                self.pairs |= {pair.source: pair for pair in pairs}
+
+    def of(self, translator: Any, source: str, target: str) -> dict[str, Any]:
+        """What is known about a sentence and this translation of it."""
+        pair = self.pairs.get(source.strip())
+        if pair is None:
+            return {"reference": None, "gold": None, "syntax": None, "words": None}
+        words = words_of(translator, pair)
+        head_of = dict(enumerate(pair.source_heads))
+        syntax = [
+            (q, k)
+            for q, word in enumerate(words.source)
+            for k, other in enumerate(words.source)
+            if word is not None and other is not None and head_of.get(word) == other
+        ]
+        is_right = target.strip() == pair.target
+        return {
+            "reference": pair.target,
+            "gold": gold_cells(words, pair.alignment) if is_right else None,
+            "syntax": syntax,
+            "words": {"source": words.source, "target": [*words.target, None] if is_right else None},
+        }

@@ -1,0 +1,147 @@
+"""The explorer as one file: the page, its modules and the recorded answers, with no server and no network behind it.
+
+    page/*.js ──▶ data: URLs in an import map      page/*.css ──▶ <style>      answers ──▶ gzip, base64
+
+Modules cannot be loaded from a disk by their paths (browsers forbid it), but they can by a name that an import map
+resolves; so each import of "./dom.js" becomes one of "cutaway/dom.js". The file holds what was recorded and says so
+when it is asked for more.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from cutaway.errors import CutawayError, DataError
+from cutaway.pipeline import Writer
+from cutaway.runs import write_text
+from cutaway.show.explorer import Asked, Explorer
+from cutaway.show.parts import part
+from cutaway.show.switches import switches
+
+PAGE = Path(__file__).parent / "page"
+RECORDED = 3  # texts, if none are named
+IMPORT = re.compile(r'^((?:import|export) .*from )"(?:\./|\.\./)(?:views/)?([\w-]+\.js)";$', re.MULTILINE)
+FEW = 12  # candidates of each step that are kept in recorded experiments
+
+Tell = Callable[[str], None]
+
+
+def export_page(explorer: Explorer, file: Path, texts: Sequence[str] = (), tell: Tell = lambda what: None) -> Path:
+    """Record these texts (or some examples of the runs) and write the page."""
+    recorded = record(explorer, texts, tell)
+    write_text(file, whole_page(recorded["info"]["title"], recorded))
+    return file
+
+
+def record(explorer: Explorer, texts: Sequence[str], tell: Tell) -> dict[str, Any]:
+    """All that the page will ask about these texts."""
+    info, answers = explorer.info(), {}
+    for number, run in enumerate(info["runs"]):
+        given = [str(n) for n in range(len(run["examples"]))] if explorer.runs[number].is_of_images else run["examples"]
+        chosen = list(texts) or given[:RECORDED]
+        if not chosen:
+            raise DataError(f"{run['path']} has no example sentences at hand. Say what to record: --text '...'")
+        for text in chosen:
+            for endpoint, request, answer in answers_about(explorer, Asked(text, run=number), tell):
+                answers[key(endpoint, request)] = answer
+        if not explorer.runs[number].is_of_images:
+            run["examples"] = chosen
+        try:
+            answers[key("heads", {"run": number})] = explorer.heads(number)
+        except CutawayError:  # no held-out data to count over: the page says that it is not recorded
+            continue
+    return {"info": {**info, "recorded": True}, "answers": answers}
+
+
+def answers_about(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """(endpoint, request, answer) for one text: as it is, at each snapshot, and with each switch off."""
+    run, shown = explorer.run(asked), asked.text[:40]
+    request = request_of(asked)
+    tell(f"“{shown}”")
+    base = explorer.trace(asked)
+    yield "trace", request, base
+    yield "ablations", request, explorer.ablations(asked)
+    yield "snapshots", request, list(explorer.snapshots(asked))
+    if isinstance(run.kept, Writer):
+        decode = run.kept.config.decode
+        of_beam = {"beam_size": decode.beam_size, "length_penalty": decode.length_penalty}
+        yield "beam", {**request, **of_beam}, explorer.beam(asked, **of_beam)
+    tell(f"the parts of the model at work on “{shown}”")
+    _, question = explorer.question(asked)
+    for name, _ in run.kept.model.named_modules():
+        yield "part", {**request, "name": name}, part(run.kept.model, question, name)
+    for step in run.snapshots:
+        tell(f"“{shown}” at step {step:,}")
+        young = replace(asked, snapshot=step)
+        yield "trace", request_of(young), explorer.trace(young)
+        if run.kept.config.model.task == "translation":
+            led = replace(young, target=base["output"])
+            yield "trace", request_of(led), explorer.trace(led)
+    for switch in switches(run.kept.model).values():
+        tell(f"“{shown}” without {switch.title}")
+        changed = replace(asked, off=(switch.id,))
+        yield "trace", request_of(changed), smaller(explorer.trace(changed))
+
+
+def smaller(trace: dict[str, Any]) -> dict[str, Any]:
+    """A trace with fewer candidates: enough for experiments, of which there are many."""
+    steps = [{**step, **{name: step[name][:FEW] for name in ("ids", "tokens", "logits")}} for step in trace["steps"]]
+    return {**trace, "steps": steps}
+
+
+def request_of(asked: Asked) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
+
+
+def key(endpoint: str, request: Mapping[str, Any]) -> str:
+    """The name under which an answer is found again; page/source.js makes the same one."""
+    said = {k: v for k, v in request.items() if v is not None and v != [] and (k, v) != ("run", 0)}
+    whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in said.items()}
+    return endpoint + "\n" + json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def whole_page(title: str, recorded: Mapping[str, Any]) -> str:
+    """The page with everything in it."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)} · Cutaway</title>{styles()}{modules()}</head>\n<body>"
+        '<a class="skip" href="#content" id="skip">Skip to the view</a><div id="page" class="shell"></div>'
+        f'{embedded(recorded)}<script type="module">import "cutaway/app.js";</script></body></html>\n'
+    )
+
+
+def styles() -> str:
+    index = (PAGE / "index.html").read_text(encoding="utf-8")
+    files = re.findall(r'<link rel="stylesheet" href="([^"]+)">', index)
+    return "<style>" + "\n".join((PAGE / file).read_text(encoding="utf-8") for file in files) + "</style>"
+
+
+def modules() -> str:
+    """An import map in which every module of the page stands whole."""
+    found = {file.name: named_imports(file.read_text(encoding="utf-8")) for file in sorted(PAGE.rglob("*.js"))}
+    imports = {f"cutaway/{name}": f"data:text/javascript;base64,{encoded(code)}" for name, code in found.items()}
+    return f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
+
+
+def named_imports(code: str) -> str:
+    """Imports by path become imports by name."""
+    return IMPORT.sub(r'\1"cutaway/\2";', code)
+
+
+def encoded(code: str) -> str:
+    return base64.b64encode(code.encode()).decode()
+
+
+def embedded(recorded: Mapping[str, Any]) -> str:
+    """The answers, packed: as base64 no text in them can be taken for HTML."""
+    packed = gzip.compress(json.dumps(recorded, ensure_ascii=False).encode(), mtime=0)
+    return f'<script type="application/gzip" id="recorded">{base64.b64encode(packed).decode()}</script>'

@@ -1,0 +1,60 @@
+// Elements without a library. Whatever text is given is shown as text: nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** h("button", {class: "tab", onclick: f, aria: {label: "Close"}, data: {id: 3}}, "text", child, [more]) -> element */
+export function h(tag, attributes = {}, ...children) {
+  return dressed(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function s(tag, attributes = {}, ...children) {
+  return dressed(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function dressed(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "aria" || name === "data") {
+      for (const [key, told] of Object.entries(value)) element.setAttribute(`${name}-${key}`, String(told));
+    } else if (name === "style" && typeof value === "object") {
+      for (const [key, told] of Object.entries(value)) element.style.setProperty(key, told);
+    } else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Replace all that is in an element. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+  return element;
+}
+
+/** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": as many digits as tell something. */
+export function percent(p) {
+  const value = 100 * p;
+  if (value === 0 || value === 100) return `${value} %`;
+  if (value >= 99) return `${Math.min(99.99, value).toFixed(value >= 99.9 ? 2 : 1)} %`;
+  if (value >= 10) return `${value.toFixed(0)} %`;
+  if (value >= 0.1) return `${value.toFixed(1)} %`;
+  return value >= 0.001 ? `${value.toFixed(3)} %` : "< 0.001 %";
+}
+
+/** A number in about three digits, with a real minus sign. */
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  const told = size >= 1000 ? Math.round(value).toLocaleString("en") : size >= 0.01 || size === 0 ? String(+value.toPrecision(3)) : value.toExponential(1);
+  return told.replace(/^-/, "−");
+}

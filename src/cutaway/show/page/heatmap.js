@@ -1,0 +1,354 @@
+// A matrix as a drawing: tokens along both sides, one coloured cell a value, a crosshair, and a line that says the value.
+//
+//            The  cat  sleeps          the tokens above and to the left stay in sight while the cells scroll
+//       Le  [ ##        . ]
+//     chat  [      ##     ]            frames (marks) show what belongs together in truth
+//     dort  [  .       ## ]
+
+import {h, number} from "./dom.js";
+import {readable} from "./tokens.js";
+
+const LONGEST = 16; // signs of a label
+const TILT = (55 * Math.PI) / 180; // of the labels above
+const STEPS = 256; // colours
+const MOST_PIXELS = 8192; // a side of a canvas; browsers refuse more
+
+const palette = new Map(); // custom properties of style.css that were read
+const drawn = new Set(); // weak references to what must be drawn again in other colours when the theme changes
+document.addEventListener("themechange", redrawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+
+function redrawAll() {
+  palette.clear();
+  for (const reference of drawn) {
+    const element = reference.deref();
+    if (element) element.redraw();
+    else drawn.delete(reference);
+  }
+}
+
+/** {element, update(patch)} of a matrix: rows and columns are tokens, at(q, k) gives a value; row(q), if given, a whole row (quicker). */
+export function heatmap(options) {
+  const map = new Heatmap(options);
+  return {element: map.element, update: (patch) => map.update(patch)};
+}
+
+/** A small matrix without labels, for grids. Matrices beyond 96 rows are pooled: the greatest of each block is shown. */
+export function thumbnail({rows, columns, at, row = null, label = "", max = 1}) {
+  const canvas = h("canvas", {class: "thumbnail", role: "img", aria: {label}});
+  canvas.redraw = () => paint(canvas, pooled({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
+  canvas.redraw();
+  drawn.add(new WeakRef(canvas));
+  return canvas;
+}
+
+class Heatmap {
+  constructor(options) {
+    this.options = {marks: [], signed: false, max: 1, label: "Matrix", selected: null, ...options};
+    this.build();
+    this.selected = this.options.selected;
+    this.draw();
+    this.element.redraw = () => this.draw();
+    this.element.weightAt = (q, k) => this.options.at(q, k);
+    drawn.add(new WeakRef(this.element));
+    const map = new WeakRef(this);
+    new ResizeObserver(() => map.deref()?.refit()).observe(this.box);
+  }
+
+  build() {
+    this.top = h("canvas", {class: "heatmap-top", aria: {hidden: true}});
+    this.left = h("canvas", {class: "heatmap-left", aria: {hidden: true}});
+    this.body = h("canvas", {class: "heatmap-body", aria: {hidden: true}});
+    this.across = h("div", {class: "heatmap-across"});
+    this.down = h("div", {class: "heatmap-down"});
+    this.frame = h("div", {class: "heatmap-frame"});
+    this.grid = h("div", {class: "heatmap-grid", role: "application", tabindex: 0, aria: {roledescription: "matrix"},
+                          onkeydown: (event) => this.press(event), onfocus: () => this.point(this.selected ?? [0, 0])},
+      h("div", {class: "heatmap-corner"}), this.top, this.left, this.body, this.across, this.down, this.frame);
+    this.readout = h("p", {class: "readout", aria: {live: "polite"}});
+    this.box = h("div", {class: "box heatmap-box"}, this.grid);
+    this.element = h("div", {class: "heatmap"}, this.box, this.readout);
+    this.body.addEventListener("pointermove", (event) => this.point(this.cellUnder(event)));
+    this.body.addEventListener("pointerleave", () => this.point(this.selected));
+    this.body.addEventListener("click", (event) => this.pick(...this.cellUnder(event)));
+  }
+
+  update(patch) {
+    Object.assign(this.options, patch);
+    if ("selected" in patch) this.selected = patch.selected;
+    const looks = Object.keys(patch).some((key) => !["selected", "onpick", "describe"].includes(key));
+    if (looks) this.draw();
+    else this.point(this.selected);
+  }
+
+  draw() {
+    const {rows, columns, label, marks} = this.options;
+    this.size();
+    Object.assign(this.element.dataset, {rows: rows.length, columns: columns.length, cell: this.cell});
+    this.grid.setAttribute("aria-label", `${label}: ${rows.length} rows, ${columns.length} columns. Arrow keys move.`);
+    const width = columns.length * this.cell;
+    const height = rows.length * this.cell;
+    this.drawLabels(width, height);
+    const context = prepared(this.body, width, height);
+    context.imageSmoothingEnabled = false;
+    const image = document.createElement("canvas");
+    const values = {rows: rows.length, columns: columns.length, row: this.options.row ?? rowOf(this.options.at, columns.length)};
+    const max = this.options.max ?? greatest(values);
+    if (rows.length && columns.length) {
+      paint(image, values, max, this.options.signed);
+      context.drawImage(image, 0, 0, width, height);
+    }
+    this.drawLattice(context, width, height);
+    if (this.options.numbers && this.cell >= 24) this.drawNumbers(context, max);
+    context.strokeStyle = colour("--second");
+    context.lineWidth = this.cell >= 10 ? 2 : 1;
+    const inset = this.cell >= 10 ? 1.5 : 0.5;
+    for (const [q, k] of marks ?? []) {
+      context.strokeRect(k * this.cell + inset, q * this.cell + inset, this.cell - 2 * inset, this.cell - 2 * inset);
+    }
+    this.point(this.selected);
+  }
+
+  // As large as there is room for, but not so small that one cannot read the tokens of a sentence.
+  size() {
+    const {rows, columns, cell} = this.options;
+    const font = labelFont();
+    const widest = (tokens) => Math.max(12, ...tokens.slice(0, 600).map((token) => widthOf(readable(token, LONGEST), font)));
+    this.leftWidth = Math.ceil(widest(rows)) + 12;
+    const above = widest(columns);
+    this.topHeight = Math.ceil(above * Math.sin(TILT)) + 14;
+    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", LONGEST), font) * Math.cos(TILT)) + 6;
+    this.room = this.box.clientWidth;
+    const room = (this.room || 720) - this.leftWidth - this.overhang - 2;
+    const n = Math.max(columns.length, rows.length, 1);
+    const least = n <= 48 ? 18 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
+    this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(room / Math.max(columns.length, 1)), Math.floor(1000 / n)));
+  }
+
+  refit() {
+    if (this.box.clientWidth === this.room || !this.box.clientWidth) return;
+    const before = this.cell;
+    this.size();
+    if (this.cell !== before) this.draw();
+  }
+
+  drawLabels(width, height) {
+    const {rows, columns} = this.options;
+    const every = Math.ceil(13 / this.cell);
+    const apart = Math.ceil(13 / Math.sin(TILT) / this.cell); // tilted lines stand closer than they begin
+    const left = labelled(this.left, this.leftWidth, height);
+    left.textAlign = "right";
+    for (let q = 0; q < rows.length; q += every) {
+      left.fillText(readable(rows[q], LONGEST), this.leftWidth - 8, (q + 0.5) * this.cell + 0.5);
+    }
+    const top = labelled(this.top, width + this.overhang, this.topHeight);
+    for (let k = 0; k < columns.length; k += apart) {
+      top.save();
+      top.translate((k + 0.5) * this.cell - 1, this.topHeight - 7);
+      top.rotate(-TILT);
+      top.fillText(readable(columns[k], LONGEST), 0, 0);
+      top.restore();
+    }
+  }
+
+  drawLattice(context, width, height) {
+    if (this.cell < 8) return;
+    context.fillStyle = colour("--line");
+    context.globalAlpha = 0.55;
+    for (let k = 0; k <= this.options.columns.length; k++) context.fillRect(Math.min(k * this.cell, width - 1), 0, 1, height);
+    for (let q = 0; q <= this.options.rows.length; q++) context.fillRect(0, Math.min(q * this.cell, height - 1), width, 1);
+    context.globalAlpha = 1;
+  }
+
+  drawNumbers(context, max) {
+    const {rows, columns, at} = this.options;
+    context.font = labelFont(11);
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const [onDark, onLight] = [colour("--card"), colour("--ink")];
+    for (let q = 0; q < rows.length; q++) {
+      for (let k = 0; k < columns.length; k++) {
+        const value = at(q, k);
+        if (!(value >= 0.095 * max)) continue;
+        context.fillStyle = value > 0.45 * max ? onDark : onLight;
+        context.fillText(String(Math.round(100 * value)), (k + 0.5) * this.cell, (q + 0.5) * this.cell + 0.5);
+      }
+    }
+  }
+
+  cellUnder(event) {
+    const bounds = this.body.getBoundingClientRect();
+    const clamp = (value, count) => Math.max(0, Math.min(count - 1, Math.floor(value)));
+    return [clamp((event.clientY - bounds.top) / this.cell, this.options.rows.length),
+            clamp((event.clientX - bounds.left) / this.cell, this.options.columns.length)];
+  }
+
+  point(cell) {
+    const there = cell && cell[0] < this.options.rows.length && cell[1] < this.options.columns.length;
+    for (const part of [this.across, this.down, this.frame]) part.hidden = !there;
+    if (!there) {
+      this.readout.textContent = this.options.hint ?? "";
+      this.readout.classList.add("dim");
+      return;
+    }
+    this.readout.classList.remove("dim");
+    const [q, k] = cell;
+    const [x, y] = [this.leftWidth + k * this.cell, this.topHeight + q * this.cell];
+    place(this.across, {top: y, left: 0, width: this.leftWidth + this.options.columns.length * this.cell, height: this.cell});
+    place(this.down, {top: 0, left: x, width: this.cell, height: this.topHeight + this.options.rows.length * this.cell});
+    place(this.frame, {top: y - 1, left: x - 1, width: this.cell + 2, height: this.cell + 2});
+    this.readout.textContent = this.options.describe?.(q, k) ?? this.told(q, k);
+  }
+
+  told(q, k) {
+    const {rows, columns, at} = this.options;
+    return `\u2068${readable(rows[q])}\u2069, \u2068${readable(columns[k])}\u2069: ${number(at(q, k))}`;
+  }
+
+  pick(q, k) {
+    this.selected = [q, k];
+    this.point(this.selected);
+    this.options.onpick?.(q, k);
+  }
+
+  press(event) {
+    const {rows, columns} = this.options;
+    const [q, k] = this.selected ?? [0, 0];
+    const to = {ArrowUp: [q - 1, k], ArrowDown: [q + 1, k], ArrowLeft: [q, k - 1], ArrowRight: [q, k + 1], Home: [q, 0],
+                End: [q, columns.length - 1], PageUp: [q - 10, k], PageDown: [q + 10, k], Enter: [q, k], " ": [q, k]}[event.key];
+    if (!to || event.ctrlKey || event.metaKey || event.altKey || !rows.length || !columns.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.pick(Math.max(0, Math.min(rows.length - 1, to[0])), Math.max(0, Math.min(columns.length - 1, to[1])));
+    this.reveal();
+  }
+
+  reveal() {
+    const [q, k] = this.selected;
+    const [x, y, box] = [k * this.cell, q * this.cell, this.box];
+    const seen = {width: box.clientWidth - this.leftWidth, height: box.clientHeight - this.topHeight};
+    box.scrollLeft = Math.min(x, Math.max(box.scrollLeft, x + this.cell - seen.width));
+    box.scrollTop = Math.min(y, Math.max(box.scrollTop, y + this.cell - seen.height));
+  }
+}
+
+function place(element, box) {
+  for (const [side, length] of Object.entries(box)) element.style.setProperty(side, `${length}px`);
+}
+
+function rowOf(at, columns) {
+  return (q) => {
+    const values = new Float32Array(columns);
+    for (let k = 0; k < columns; k++) values[k] = at(q, k) ?? NaN;
+    return values;
+  };
+}
+
+function greatest({rows, row}) {
+  let most = 0;
+  for (let q = 0; q < rows; q++) for (const value of row(q)) if (Math.abs(value) > most) most = Math.abs(value);
+  return most || 1;
+}
+
+function pooled(values, most) {
+  const block = Math.ceil(Math.max(values.rows, values.columns) / most);
+  if (block <= 1) return values;
+  const columns = Math.ceil(values.columns / block);
+  const row = (q) => {
+    const best = new Float32Array(columns);
+    for (let i = q * block; i < Math.min(values.rows, (q + 1) * block); i++) {
+      const given = values.row(i);
+      for (let k = 0; k < given.length; k++) if (given[k] > best[(k / block) | 0]) best[(k / block) | 0] = given[k];
+    }
+    return best;
+  };
+  return {rows: Math.ceil(values.rows / block), columns, row};
+}
+
+// One pixel a value; whoever shows it makes it larger.
+function paint(canvas, {rows, columns, row}, max, signed) {
+  canvas.width = columns;
+  canvas.height = rows;
+  if (!rows || !columns) return;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const {positive, negative, missing} = ramps();
+  for (let q = 0; q < rows; q++) {
+    const values = row(q);
+    for (let k = 0; k < columns; k++) {
+      const value = values[k] / max;
+      const ramp = signed && value < 0 ? negative : positive;
+      pixels[q * columns + k] = value === value ? ramp[Math.min(STEPS - 1, (Math.abs(value) * (STEPS - 1) + 0.5) | 0)] : missing;
+    }
+  }
+  context.putImageData(image, 0, 0);
+}
+
+let known = {};
+
+function ramps() {
+  const [paper, accent, second, line] = ["--card", "--accent", "--second", "--dim"].map((name) => channels(colour(name)));
+  const name = [paper, accent, second].join();
+  if (known.name !== name) known = {name, positive: ramp(paper, accent), negative: ramp(paper, second), missing: packed(line)};
+  return known;
+}
+
+// A little steeper at the beginning, so that a weight of 5 % can still be told from none.
+function ramp(from, to) {
+  return Uint32Array.from({length: STEPS}, (_, i) => {
+    const share = (i / (STEPS - 1)) ** 0.75;
+    return packed(from.map((c, at) => Math.round(c + share * (to[at] - c))));
+  });
+}
+
+function packed([r, g, b]) {
+  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+}
+
+function channels(hex) {
+  const whole = hex.length === 4 ? hex.replace(/[0-9a-f]/gi, "$&$&") : hex;
+  return [1, 3, 5].map((at) => parseInt(whole.slice(at, at + 2), 16));
+}
+
+/** The value of a colour of style.css as it is now, light or dark. */
+export function colour(name) {
+  return property(name) || "#888888";
+}
+
+// Asking the browser makes it work out all styles anew: each is asked once a theme.
+function property(name) {
+  if (!palette.get(name)) palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return palette.get(name);
+}
+
+function labelFont(size = 13) {
+  return `${size}px ${property("--sans") || "sans-serif"}`;
+}
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+function widthOf(text, font) {
+  if (ruler.font !== font) ruler.font = font;
+  return ruler.measureText(text).width;
+}
+
+function prepared(canvas, width, height) {
+  const scale = Math.min(devicePixelRatio || 1, MOST_PIXELS / Math.max(width, height, 1));
+  canvas.width = Math.max(1, Math.round(width * scale));
+  canvas.height = Math.max(1, Math.round(height * scale));
+  canvas.style.setProperty("width", `${width}px`);
+  canvas.style.setProperty("height", `${height}px`);
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  return context;
+}
+
+function labelled(canvas, width, height) {
+  const context = prepared(canvas, width, height);
+  context.font = labelFont();
+  context.fillStyle = colour("--ink");
+  context.textBaseline = "middle";
+  context.direction = "ltr";
+  return context;
+}

@@ -1,0 +1,169 @@
+// A beam search as a tree from left to right: a column a step, the winner along the top.
+//
+//   <s> ── Le ──── petit ── chat ── ●      solid: lived on     ●: found, ended by </s>
+//     │     └┄ ✕ gros                      dashed: pruned      the winner is bold
+//     └── Un ──── petit ┄ ✕ chat
+//
+// Within a column nodes stand in the order of a walk through the tree, so no two branches ever cross.
+
+import {h, s, fill, number, percent} from "../dom.js";
+import {readable} from "../tokens.js";
+
+const ROW = 28;
+const GAP = 30; // between two columns, for the branches
+const EDGE = 10;
+const LONGEST = 14; // signs of a label
+const RANK = {alive: 1, root: 1, found: 1, cut: 1, pruned: 0};
+const SIGNS = {found: "●", cut: "■", pruned: "✕"};
+const WORDS = {root: "the beginning", alive: "lived on", pruned: "pruned", found: "found: ended here", cut: "cut off at the greatest length"};
+
+/** ((5 + length) / 6)^α, which a log-probability is divided by. */
+export function lengthPenalty(length, alpha) {
+  return ((5 + length) / 6) ** alpha;
+}
+
+/** The nodes of a search as a tree: {root, byId, path(id) -> nodes from the root}, children best first. */
+export function treeOf(search) {
+  const byId = new Map(search.nodes.map((node) => [node.id, {...node, children: []}]));
+  const scores = new Map(search.found.map((text) => [text.node, text.score]));
+  let root = null;
+  for (const node of byId.values()) {
+    const parent = node.parent === null ? null : byId.get(node.parent);
+    node.up = parent ?? null;
+    if (parent) parent.children.push(node);
+    else root ??= node;
+  }
+  const settle = (node) => {
+    node.children.forEach(settle);
+    node.best = Math.max(scores.get(node.id) ?? -Infinity, ...node.children.map((child) => child.best));
+    node.children.sort((a, b) => b.best - a.best || RANK[b.state] - RANK[a.state] || b.log_p - a.log_p);
+  };
+  if (root) settle(root);
+  const path = (id) => {
+    const nodes = [];
+    for (let node = byId.get(id); node; node = node.up) nodes.unshift(node);
+    return nodes;
+  };
+  return {root, byId, path};
+}
+
+/** Give each node x, y and a width; gives back the size of the whole. */
+export function layOut(tree) {
+  const columns = [];
+  const gather = (node) => {
+    (columns[node.depth] ??= []).push(node);
+    node.children.forEach(gather);
+  };
+  gather(tree.root);
+  let x = EDGE;
+  for (const column of columns) {
+    const width = Math.max(...column.map((node) => 26 + textWidth(faceOf(node)) + (SIGNS[node.state] ? 14 : 0)));
+    for (const node of column) Object.assign(node, {x, width});
+    x += width + GAP;
+  }
+  const free = columns.map(() => EDGE);
+  const place = (node, y) => {
+    node.y = Math.max(y, free[node.depth]);
+    free[node.depth] = node.y + ROW;
+    for (const child of node.children) place(child, node.y);
+  };
+  place(tree.root, EDGE);
+  return {width: x - GAP + EDGE, height: Math.max(...free) + EDGE};
+}
+
+function textWidth(text) {
+  return [...text].reduce((sum, sign) => sum + (sign.codePointAt(0) > 0x2e7f ? 14 : 7.6), 0);
+}
+
+function faceOf(node) {
+  return readable(node.token, LONGEST);
+}
+
+/** {element, show(search), highlight(id)}; onpick(node) when a node is chosen, onlook(node) when it is hovered or focused. */
+export function beamTree({onpick, onlook}) {
+  const branches = s("svg", {class: "branches", aria: {hidden: true}});
+  const leaves = h("div", {class: "leaves", role: "tree", aria: {label: "Beam search. Left: parent, right: best child, up and down: siblings."}});
+  const canvas = h("div", {class: "canvas"}, branches, leaves);
+  const element = h("div", {class: "box tree"}, canvas);
+  let tree = null;
+  const buttons = new Map();
+
+  function show(search) {
+    tree = treeOf(search);
+    buttons.clear();
+    fill(branches);
+    fill(leaves);
+    if (!tree.root) return;
+    const size = layOut(tree);
+    for (const side of ["width", "height"]) canvas.style.setProperty(side, `${size[side]}px`);
+    for (const [side, value] of Object.entries(size)) branches.setAttribute(side, value);
+    const winner = new Set(search.found.length ? tree.path(search.found[0].node) : []);
+    draw(tree.root, winner);
+    rove(tree.root);
+    element.scrollTo(0, 0);
+  }
+
+  function draw(node, winner) {
+    const marks = [node.state, winner.has(node) && "winner"].filter(Boolean).join(" ");
+    for (const child of [...node.children].reverse()) branches.append(branch(node, child, winner));
+    const button = h("button", {type: "button", class: `leaf ${marks}`, role: "treeitem", tabindex: -1, data: {node: node.id},
+      style: {left: `${node.x}px`, top: `${node.y}px`, width: `${node.width}px`},
+      aria: {level: node.depth + 1, selected: false, label: told(node, winner)},
+      onclick: () => onpick(node), onfocus: () => { rove(node); onlook(node); }, onmouseenter: () => onlook(node),
+      onmouseleave: () => onlook(null), onkeydown: (event) => walk(event, node)},
+      SIGNS[node.state] && h("span", {class: "sign"}, SIGNS[node.state]), h("bdi", {}, faceOf(node)));
+    buttons.set(node.id, button);
+    leaves.append(button);
+    for (const child of node.children) draw(child, winner);
+  }
+
+  function rove(node) {
+    for (const button of leaves.querySelectorAll('[tabindex="0"]')) button.tabIndex = -1;
+    buttons.get(node.id).tabIndex = 0;
+  }
+
+  function walk(event, node) {
+    const siblings = node.up?.children ?? [node];
+    const at = siblings.indexOf(node);
+    const next = {ArrowLeft: node.up, ArrowRight: node.children[0], ArrowUp: siblings[at - 1] ?? beside(node, -1),
+      ArrowDown: siblings[at + 1] ?? beside(node, 1), Home: tree.root}[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (next) buttons.get(next.id).focus();
+  }
+
+  // Beyond the last sibling: the next node of the same column.
+  function beside(node, step) {
+    const column = [...tree.byId.values()].filter((other) => other.depth === node.depth).sort((a, b) => a.y - b.y);
+    return column[column.indexOf(node) + step] ?? null;
+  }
+
+  function highlight(id) {
+    const chosen = new Set(tree && id !== null ? tree.path(id).map((node) => node.id) : []);
+    for (const [each, button] of buttons) {
+      button.classList.toggle("chosen", chosen.has(each));
+      button.setAttribute("aria-selected", String(each === id));
+    }
+    for (const path of branches.children) path.classList.toggle("chosen", chosen.has(Number(path.dataset.to)));
+  }
+
+  return {element, show, highlight, path: (id) => tree?.path(id) ?? []};
+}
+
+function branch(node, child, winner) {
+  const [x0, x1] = [node.x + node.width, child.x];
+  const [y0, y1] = [node.y + ROW / 2 - 2, child.y + ROW / 2 - 2];
+  const middle = x0 + 12;
+  const bend = Math.min(8, Math.abs(y1 - y0) / 2);
+  const d = y1 === y0 ? `M${x0} ${y0}H${x1}`
+    : `M${x0} ${y0}H${middle - 8}q8 0 8 ${bend}V${y1 - bend}q0 ${bend} 8 ${bend}H${x1}`;
+  const marks = [child.state, winner.has(child) && "winner"].filter(Boolean).join(" ");
+  return s("path", {class: `branch ${marks}`, d, data: {to: child.id}});
+}
+
+function told(node, winner) {
+  const state = winner.has(node) && (node.state === "found" || node.state === "cut") ? `${WORDS[node.state]}, the winner` : WORDS[node.state];
+  if (node.state === "root") return `${readable(node.token)}, ${state}`;
+  return `${readable(node.token)}, ${state}, probability ${percent(node.p)}, log p ${number(node.log_p)}, score ${number(node.score)}`;
+}

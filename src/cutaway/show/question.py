@@ -1,0 +1,270 @@
+"""A text made ready for a model, and what the model answers: one shape for every task.
+
+    task                    the model reads                 it is asked                     the answer
+    translation             the source, the target so far   for each token of the target    a translation
+    language_model          the text so far                 for each token of the text      what it goes on with
+    masked_language_model   a text with tokens hidden       for the hidden tokens           what may stand there
+    tagging                 a text                          for the first token of a word   its tag
+    classification          a text                          for the whole                   a label
+    image_classification    an image                        for the whole                   a label
+
+So traces, ablations and snapshots need not know which task it is: they put the same question to a model again, changed
+or younger, and see how likely the same answer has become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.config import DecodeConfig
+from cutaway.data.tasks import encode_words
+from cutaway.decode.request import Hypothesis, Search
+from cutaway.errors import DataError
+from cutaway.pipeline import Classifier, Pipeline, Tagger, TextGenerator, Translator, Writer
+
+WRITTEN = 40  # tokens that a text generator writes, if nobody says how many: what one can look at
+
+
+@dataclass(frozen=True)
+class Question:
+    """`inputs` are what the model's `forward` takes; `places` the rows of its logits that are asked (None: all)."""
+
+    task: str
+    text: str
+    inputs: tuple[Tensor, ...]
+    names: Callable[[Sequence[int]], list[str]]  # of tokens, tags or labels, by their ids
+    source: list[str] = field(default_factory=list)
+    target_in: list[str] = field(default_factory=list)
+    target_out: list[str] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)  # one for each row of logits that is asked
+    places: list[int] | None = None
+    output: str = ""
+    prompt: int = 0  # so many of the answers were given, not written
+    finished: bool = True
+    hidden: list[int] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)  # of a tagger, one for each place
+
+    def logits(self, model: Any) -> Tensor:
+        """The logits that are asked for [N, classes or vocabulary]."""
+        return self.asked(model(*self.inputs))
+
+    def asked(self, logits: Tensor) -> Tensor:
+        """[1,C] of a whole, or [1,T,V] of tokens -> [N,C]"""
+        if logits.dim() == 2:
+            return logits
+        return logits[0] if self.places is None else logits[0, self.places]
+
+    def log_p(self, logits: Tensor) -> list[float]:
+        """How likely each answer is, in nats."""
+        answers = torch.tensor(self.answers, device=logits.device)
+        found: list[float] = logits.double().log_softmax(-1).gather(1, answers[:, None])[:, 0].tolist()
+        return found
+
+    def total_log_p(self, logits: Tensor) -> float:
+        """Of the whole answer; what was given is not an answer."""
+        return sum(self.log_p(logits)[self.prompt :])
+
+
+@torch.no_grad()
+def ask(
+    pipeline: Pipeline,
+    text: Any,
+    target: str | None = None,
+    prefix: Sequence[int] = (),
+    hidden: Sequence[int] = (),
+    decode: DecodeConfig | None = None,
+) -> Question:
+    """Put a text (or an image [C,H,W]) to a model, and see what it answers.
+
+    A translation or a continuation may be led: `target` gives the whole answer, `prefix` the ids that it begins with.
+    `hidden` are the tokens that a masked language model may not see.
+    """
+    if isinstance(pipeline, Translator):
+        return of_translation(pipeline, text, target, prefix, decode)
+    if isinstance(pipeline, TextGenerator):
+        return of_text(pipeline, text, target, prefix, decode)
+    if target is not None or prefix:
+        raise DataError(f"a model for {pipeline.config.model.task.replace('_', ' ')} writes nothing that can be led.")
+    if isinstance(pipeline, Tagger):
+        return of_words(pipeline, text)
+    if isinstance(pipeline, Classifier):
+        return of_whole(pipeline, text)
+    return of_hidden(pipeline, text, hidden)
+
+
+def of_translation(
+    translator: Translator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
+) -> Question:
+    tokenizer = translator.tokenizer
+    source = [*tokenizer.encode(text), tokenizer.eos]
+    check_room(translator, len(source))
+    if target is None:
+        ids, finished = written(translator, source, prefix, decode or translator.config.decode)
+    else:
+        ids, finished = tokenizer.encode(target), True
+    check_room(translator, len(ids) + 1)
+    target_out = [*ids, tokenizer.eos] if finished else ids
+    target_in = [tokenizer.bos, *target_out[:-1]]
+    return Question(
+        task="translation",
+        text=text,
+        inputs=(row(translator, source), row(translator, target_in)),
+        names=tokenizer.tokens,
+        source=tokenizer.tokens(source),
+        target_in=tokenizer.tokens(target_in),
+        target_out=tokenizer.tokens(target_out),
+        answers=target_out,
+        output=tokenizer.decode(ids),
+        finished=finished,
+    )
+
+
+def of_text(
+    generator: TextGenerator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
+) -> Question:
+    tokenizer = generator.tokenizer
+    prompt = [tokenizer.bos, *tokenizer.encode(text)]
+    check_room(generator, len(prompt))
+    if target is None:
+        decode = decode or generator.config.decode
+        decode = replace(decode, max_length=decode.max_length or WRITTEN)
+        ids, finished = written(generator, prompt, prefix, decode)
+    else:
+        ids, finished = tokenizer.encode(target), False
+    whole = [*prompt, *ids, tokenizer.eos] if finished else [*prompt, *ids]
+    check_room(generator, len(whole) - 1)
+    if len(whole) < 2:
+        raise DataError("there is no token to look at: the text is empty, and nothing is to be written. Give a text.")
+    return Question(
+        task="language_model",
+        text=text,
+        inputs=(row(generator, whole[:-1]),),
+        names=tokenizer.tokens,
+        target_in=tokenizer.tokens(whole[:-1]),
+        target_out=tokenizer.tokens(whole[1:]),
+        answers=whole[1:],
+        output=generator.continuation(text, ids),
+        prompt=len(prompt) - 1,
+        finished=finished,
+    )
+
+
+def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: DecodeConfig) -> tuple[list[int], bool]:
+    """What the model writes after the prefix, if there is one: the ids, and whether it came to an end."""
+    eos = writer.tokenizer.eos
+    if eos in prefix:  # the prefix itself says that the text ends
+        return list(prefix[: list(prefix).index(eos)]), True
+    [best] = searched(writer, row, prefix, decode)
+    return [*prefix, *best.tokens], best.finished
+
+
+def searched(
+    writer: Writer,
+    row: Sequence[int],
+    prefix: Sequence[int],
+    decode: DecodeConfig,
+    watch: Callable[[Any], None] | None = None,
+    n_best: int = 1,
+) -> list[Hypothesis]:
+    """The search of the run, led by a prefix and watched on request. `row`: a source with </s>, or <s> and a prompt."""
+    limit = limit_of(writer, row, decode)
+    if len(prefix) >= limit:
+        raise DataError(f"the given beginning has {len(prefix)} tokens, and a text may have {limit}. Shorten it.")
+    search: Search = writer.search(decode, [limit], [0], n_best, first=0)._replace(prefix=tuple(prefix), watch=watch)
+    found = (writer.engine.translate if isinstance(writer, Translator) else writer.engine.go_on)([row], search)
+    return list(found[0])
+
+
+def limit_of(writer: Writer, row: Sequence[int], decode: DecodeConfig) -> int:
+    """How many tokens the text may have, </s> counted. The </s> of a source does not count as its length."""
+    limit: int = writer.longest_output(len(row) - isinstance(writer, Translator), decode)  # type: ignore[attr-defined]
+    return limit
+
+
+def of_words(tagger: Tagger, text: str) -> Question:
+    words = tagger.words(text)
+    if not words:
+        raise DataError("there is no word to tag. Give a text.")
+    [encoded] = encode_words(tagger.tokenizer, [words])
+    check_room(tagger, len(encoded.ids))
+    question = Question(
+        task="tagging",
+        text=text,
+        inputs=(row(tagger, encoded.ids),),
+        names=lambda ids: [tagger.labels[id] for id in ids],
+        source=tagger.tokenizer.tokens(encoded.ids),
+        places=encoded.first,
+        words=words,
+    )
+    return answered(question, tagger.model, " ".join)
+
+
+def of_whole(classifier: Classifier, content: Any) -> Question:
+    names, model = (lambda ids: [classifier.labels[id] for id in ids]), classifier.model
+    if classifier.config.model.family == "vision":
+        image = torch.as_tensor(content, dtype=next(model.parameters()).dtype, device=classifier.device)[None]
+        source = patch_names(classifier)
+        return answered(Question("image_classification", "", (image,), names, source), model, "".join)
+    tokenizer = classifier.tokenizer
+    ids = [tokenizer.bos, *tokenizer.encode(content), tokenizer.eos]
+    check_room(classifier, len(ids))
+    question = Question("classification", content, (row(classifier, ids),), names, tokenizer.tokens(ids))
+    return answered(question, model, "".join)
+
+
+def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
+    """Tokens are counted with <s> as 0. If none is hidden, the middle one is: there must be something to guess."""
+    tokenizer = pipeline.tokenizer
+    ids = [tokenizer.bos, *tokenizer.encode(text), tokenizer.eos]
+    check_room(pipeline, len(ids))
+    if len(ids) == 2:
+        raise DataError("there is no token to hide: the text is empty. Give a text.")
+    wrong = [place for place in hidden if not 0 < place < len(ids) - 1]
+    if wrong:
+        raise DataError(f"token {wrong[0]} cannot be hidden: the text has the tokens 1 to {len(ids) - 2}.")
+    places = sorted(set(hidden)) or [len(ids) // 2]
+    seen = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
+    question = Question(
+        task="masked_language_model",
+        text=text,
+        inputs=(row(pipeline, seen),),
+        names=tokenizer.tokens,
+        source=tokenizer.tokens(seen),
+        places=places,
+        hidden=places,
+    )
+    question = answered(question, pipeline.model, " ".join)
+    filled = dict(zip(places, question.answers, strict=True))
+    return replace(question, output=tokenizer.decode([filled.get(place, id) for place, id in enumerate(ids)]))
+
+
+def answered(question: Question, model: Any, told: Callable[[Sequence[str]], str]) -> Question:
+    """With the likeliest answer to each thing that is asked."""
+    best = question.logits(model).argmax(dim=-1).tolist()
+    return replace(question, answers=best, output=told(question.names(best)))
+
+
+def patch_names(classifier: Classifier) -> list[str]:
+    """Patches are called by their row and column, as in a game of chess without letters."""
+    config = classifier.config.model
+    side = config.image_size // config.patch_size
+    patches = [f"{row},{column}" for row in range(side) for column in range(side)]
+    return ["<cls>", *patches] if config.pooling == "cls" else patches
+
+
+def row(pipeline: Pipeline, ids: Sequence[int | None]) -> Tensor:
+    return torch.tensor([ids], device=pipeline.device)
+
+
+def check_room(pipeline: Pipeline, length: int) -> None:
+    longest = pipeline.config.model.max_length
+    if length > longest:
+        raise DataError(
+            f"the text has {length:,} tokens, and this model has positions for {longest:,}. Shorten it, or train with a "
+            "larger model.max_length."
+        )

@@ -1,0 +1,108 @@
+"""A tensor in a few words: its axes by name, its mean, spread and range, and what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SATURATED = 0.999  # a softmax that gives one key more than this has stopped weighing: its gradient is all but gone
+TOO_MANY = 0.5  # ... and if so many rows do, that is worth a word
+HUGE = 1e4
+ROWS, COLUMNS = 64, 64  # of a value that is drawn
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers are of the finite values; `flags` say what deserves attention."""
+
+    axes: list[tuple[str, int]]
+    mean: float
+    std: float
+    min: float
+    max: float
+    flags: list[str]
+
+    @property
+    def shape(self) -> str:
+        return " × ".join(f"{name} {size}" for name, size in self.axes) or "a number"
+
+    def as_json(self) -> dict[str, Any]:
+        numbers = {name: finite(getattr(self, name)) for name in ("mean", "std", "min", "max")}
+        return {"axes": [list(axis) for axis in self.axes], **numbers, "flags": self.flags}
+
+
+def finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
+
+
+def summarize_value(value: Tensor, axes: str, is_softmax: bool = False, mask: Tensor | None = None) -> Summary:
+    """`axes` names the axes, apart by spaces; those that it does not name get a dot."""
+    names = axes.split()
+    names = names if len(names) == value.dim() else ["·"] * value.dim()
+    flat = value.detach().double().flatten()
+    usable = flat[flat.isfinite()]
+    if not len(usable):
+        usable = flat.new_full((1,), math.nan)
+    return Summary(
+        axes=list(zip(names, value.shape, strict=True)),
+        mean=usable.mean().item(),
+        std=usable.std(correction=0).item(),
+        min=usable.min().item(),
+        max=usable.max().item(),
+        flags=flags_of(value, flat, is_softmax),
+    )
+
+
+def flags_of(value: Tensor, flat: Tensor, is_softmax: bool) -> list[str]:
+    flags = []
+    for what, is_so in (("NaN", flat.isnan()), ("infinite", flat.isinf())):
+        if count := int(is_so.sum()):
+            flags.append(f"{what} in {count:,} of {flat.numel():,} values")
+    if not flags and flat.numel() and float(flat.abs().max()) > HUGE:
+        flags.append(f"values beyond {HUGE:,.0f}")
+    if is_softmax and not flags:
+        flags += saturation(value)
+    return flags
+
+
+def saturation(weights: Tensor) -> list[str]:
+    """Rows with one key alone to look at have no choice, and do not count."""
+    best = weights.amax(dim=-1)
+    has_choice = (weights > 0).sum(dim=-1) > 1
+    rows = int(has_choice.sum())
+    full = int((has_choice & (best > SATURATED)).sum())
+    return [f"softmax saturated in {full:,} of {rows:,} rows"] if rows and full / rows > TOO_MANY else []
+
+
+def slices(value: Tensor) -> dict[str, list[list[float | None]]]:
+    """A value as matrices that can be drawn: of the first of the batch, each head by itself, at most 64 × 64."""
+    value = value.detach().double().cpu()
+    if value.dim() == 4:
+        return {f"head {i}": drawn(head) for i, head in enumerate(value[0])}
+    matrix = value[0] if value.dim() == 3 else value
+    matrix = matrix if matrix.dim() == 2 else matrix.reshape(1, -1)
+    return {"": drawn(matrix)}
+
+
+def drawn(matrix: Tensor) -> list[list[float | None]]:
+    """None where there is no number."""
+    cut = matrix[:ROWS, :COLUMNS]
+    rows: list[list[float]] = torch.round(cut, decimals=4).tolist()
+    return [[finite(value) for value in row] for row in rows]
+
+
+def what_is_shown(value: Tensor) -> str | None:
+    """A sentence, if not all of a value is drawn."""
+    rows, columns = (value.shape[-2], value.shape[-1]) if value.dim() > 1 else (1, value.numel())
+    parts: Sequence[str] = [
+        f"the first {most} of {count:,} {what}"
+        for what, count, most in (("rows", rows, ROWS), ("columns", columns, COLUMNS))
+        if count > most
+    ]
+    return " and ".join(parts) or None
