@@ -21,6 +21,7 @@ from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.runs import runs
 from cutaway.cli.tag import tag
+from cutaway.cli.trace import trace
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
 from cutaway.errors import CutawayError
@@ -34,7 +35,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, translate, generate, classify, tag, evaluate, explore, runs, doctor, lesson, check, lab):
+for command in (
+    demo,
+    train,
+    translate,
+    generate,
+    classify,
+    tag,
+    evaluate,
+    explore,
+    trace,
+    runs,
+    doctor,
+    lesson,
+    check,
+    lab,
+):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -83,10 +83,10 @@ def checked(pipeline: Pipeline, example: Any) -> LeakReport:
 
 
 def print_masks(views: list[MaskView]) -> None:
+    if any("<pad>" in view.columns for view in views):
+        out.print("Padding fills a text up to the length of the longest in its batch. Nobody may look at it.\n")
     for view in views:
         out.print(f"{view.title}: {view.words}", markup=False)
-        if "<pad>" in view.columns:
-            out.print("Padding, which fills a text up to the length of the longest in its batch, nobody may look at.")
         if len(view.columns) <= WIDEST:
             out.print("\n".join(["", *view.blocks(), ""]), markup=False)
         else:

@@ -46,8 +46,8 @@ class TextAsked(BaseModel):
     hidden: list[int] | None = Field(None, max_length=10_000)
 
     def asked(self) -> Asked:
-        lists = {"prefix": self.prefix or (), "off": self.off or (), "hidden": self.hidden or ()}
-        return Asked(self.text, self.run, self.snapshot, self.target, **lists)
+        lists = self.prefix or (), self.off or (), self.hidden or ()
+        return Asked(self.text, self.run, self.snapshot, self.target, *lists)
 
 
 class BeamAsked(TextAsked):

@@ -8,6 +8,7 @@ explorer.beam(Asked(text=...), beam_size=4, length_penalty=0.6)
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -228,7 +229,7 @@ class Explorer:
             with self.lock, switched_off(run.model(step).model, asked.off):
                 pipeline, own = self.question(dataclasses.replace(asked, snapshot=step))
                 attention, log_p = attention_of(pipeline, final)
-            p = [round(2.718281828459045**value, 6) for value in log_p]
+            p = [round(math.exp(value), 6) for value in log_p]
             yield {
                 "step": step,
                 "output": own.output,

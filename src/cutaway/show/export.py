@@ -72,8 +72,9 @@ def answers_about(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tupl
     yield "snapshots", request, list(explorer.snapshots(asked))
     if isinstance(run.kept, Writer):
         decode = run.kept.config.decode
-        of_beam = {"beam_size": decode.beam_size, "length_penalty": decode.length_penalty}
-        yield "beam", {**request, **of_beam}, explorer.beam(asked, **of_beam)
+        size, penalty = decode.beam_size, decode.length_penalty
+        of_beam = {"beam_size": size, "length_penalty": penalty}
+        yield "beam", {**request, **of_beam}, explorer.beam(asked, size, penalty)
     tell(f"the parts of the model at work on “{shown}”")
     _, question = explorer.question(asked)
     for name, _ in run.kept.model.named_modules():

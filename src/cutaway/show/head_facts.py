@@ -97,7 +97,7 @@ class Notable:
     def of(cls, pipeline: Pipeline, rows: Sequence[Sequence[int]]) -> Notable:
         tokenizer = pipeline.tokenizer
         count_V = np.bincount([id for row in rows for id in row], minlength=tokenizer.vocab_size)
-        count_V[sorted(tokenizer.special_ids)] = 0
+        count_V[[id for id in tokenizer.special_ids if id is not None]] = 0
         occurring = np.flatnonzero(count_V)
         marks_V = np.zeros(len(count_V), dtype=bool)
         marks_V[occurring] = [is_punctuation(token) for token in tokenizer.tokens(occurring.tolist())]

@@ -12,7 +12,7 @@ A statistic is a mean over queries: over the tokens that look (padding never cou
     punctuation   ... on tokens of nothing but punctuation and symbols                               text
     rare          ... on rare tokens: of the rarest kinds that together are a tenth of all tokens on that side of the
                   examples, or a little more, for kinds that are equally rare go together            text
-    same          ... on the same token at another place                                             self-attention, text
+    same          ... on the same token at another place                                             self-attention
     continuation  ... on what came after the same token at another place: an induction head (Olsson et al. 2022)
     syntax        ... on the syntactic head of the word that looks                                   where it is known
     alignment     ... on the words that the word being written translates                            cross-attention
@@ -163,6 +163,7 @@ def head_statistics(pipeline: Pipeline, examples: Sequence[Any], batch_size: int
 
     A translator is led through the right targets; a text alone, without its translation, through the model's own.
     """
+    examples = list(examples)  # an array of images, say, is neither true nor false
     tallies: dict[str, Tally] = {}
     for inputs, facts in batches(pipeline, examples, batch_size, longest):
         with recording(pipeline.model, "*_attention.weights") as seen, watching_masks(pipeline.model) as calls:

@@ -18,6 +18,7 @@ from cutaway.data.tasks import encode_words, has_split, load_split
 from cutaway.errors import DataError
 from cutaway.pipeline import Pipeline
 from cutaway.show.alignment import crossings, has_alignments
+from cutaway.show.question import patch_names
 
 PADDING = 2  # places by which the other text of a batch is longer
 TRIED = 200  # examples among which a short one is looked for
@@ -113,7 +114,7 @@ def picture_inputs(pipeline: Pipeline, examples: Sequence[Any]) -> Inputs:
     return Inputs((images.to(pipeline.device, precision),), {"encoder": is_token}, {})
 
 
-def labels_of(pipeline: Pipeline, row: Row | None, kind: str) -> tuple[list[str], list[str]]:
+def labels_of(pipeline: Any, row: Row | None, kind: str) -> tuple[list[str], list[str]]:
     """The names along the rows (who looks) and the columns (who is looked at); without a row, those of an image."""
     if row is None:
         patches = patch_names(pipeline)
@@ -121,14 +122,6 @@ def labels_of(pipeline: Pipeline, row: Row | None, kind: str) -> tuple[list[str]
     looking, looked_at = SIDES[kind]
     queries = row.written if kind == "cross" else getattr(row, looking)
     return pipeline.tokenizer.tokens(queries), pipeline.tokenizer.tokens(getattr(row, looked_at))
-
-
-def patch_names(pipeline: Pipeline) -> list[str]:
-    """ "1,2" is the second patch of the first row of patches."""
-    config = pipeline.config.model
-    side = config.image_size // config.patch_size
-    names = [f"{row + 1},{column + 1}" for row in range(side) for column in range(side)]
-    return ["class", *names] if config.n_positions > len(names) else names
 
 
 def alone(pipeline: Pipeline, example: Row | Any) -> Inputs:

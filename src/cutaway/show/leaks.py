@@ -14,6 +14,7 @@ of the batch: a model that does would look good in training and be of no use.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from cutaway.nn.probe import editing
 from cutaway.pipeline import Pipeline
-from cutaway.show.inputs import SIDES, Inputs, Row, alone, in_company, patch_names
+from cutaway.show.inputs import SIDES, Inputs, Row, alone, in_company, labels_of
 from cutaway.show.masks import Call, watching_masks
 
 UNCHANGED = 1e-12  # a change below this is rounding: no more than other sums in another order
@@ -55,7 +56,7 @@ class LeakReport:
     forbidden: int = 0  # pairs of which the output must not change
     allowed: int = 0  # pairs of which it may
     greatest_forbidden: float = 0.0  # the greatest change among the first
-    smallest_allowed: float = float("inf")  # the smallest among the others, of those that changed
+    smallest_allowed: float = math.inf  # the smallest among the others, of those that changed
     unmoved: int = 0  # of those that may change and did not
     leaks: list[Leak] = field(default_factory=list)
 
@@ -71,7 +72,7 @@ class LeakReport:
         if may:
             self.allowed += 1
             self.unmoved += change == 0
-            self.smallest_allowed = min(self.smallest_allowed, change or float("inf"))
+            self.smallest_allowed = min(self.smallest_allowed, change or math.inf)
         else:
             self.forbidden += 1
             self.greatest_forbidden = max(self.greatest_forbidden, change)
@@ -94,15 +95,20 @@ class LeakReport:
         return {
             "ok": self.ok,
             "forbidden_pairs": self.forbidden,
-            "greatest_forbidden_change": self.greatest_forbidden,
+            "greatest_forbidden_change": finite(self.greatest_forbidden),
             "allowed_pairs": self.allowed,
-            "smallest_allowed_change": self.smallest_allowed if self.moved else None,
+            "smallest_allowed_change": finite(self.smallest_allowed),
             "allowed_pairs_unmoved": self.unmoved,
-            "leaks": [vars(leak) for leak in self.leaks],
+            "leaks": [{**vars(leak), "change": finite(leak.change)} for leak in self.leaks],
         }
 
     def _repr_html_(self) -> str:
         return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
+
+
+def finite(change: float) -> float | None:
+    """JSON knows no infinity."""
+    return change if math.isfinite(change) else None
 
 
 def told(change: float) -> str:
@@ -176,11 +182,12 @@ class Setup:
         for name, value in after.items():
             if name == "answer" and self.is_inside(change):
                 continue  # what of the text itself an answer reads is for its pooling to decide
-            differences = (value - self.before[name]).abs().amax(dim=-1).tolist()
+            # what is no number is a change without end
+            differences = (value - self.before[name]).abs().amax(dim=-1).nan_to_num(nan=math.inf).tolist()
             for place in range(self.lengths.get(name, 1)):
                 may, why = self.may(name, place, change)
                 report.count(differences[place], may)
-                if not may and not differences[place] < UNCHANGED:  # so that a NaN is a leak too
+                if not may and differences[place] >= UNCHANGED:
                     report.leaks.append(Leak(self.said(name, place), self.named(change), why, differences[place]))
 
     def outputs(self) -> dict[str, Tensor]:
@@ -220,9 +227,7 @@ class Setup:
         return f"{self.token(change.side, change.place)!r} (place {change.place})"
 
     def token(self, side: str, place: int) -> str:
-        if not isinstance(self.example, Row):
-            return patch_names(self.pipeline)[place]
-        return self.pipeline.tokenizer.tokens([getattr(self.example, side)[place]])[0]
+        return labels_of(self.pipeline, self.example if isinstance(self.example, Row) else None, side)[0][place]
 
 
 def embedding_of(model: nn.Module, side: str) -> str:

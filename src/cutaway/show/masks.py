@@ -148,7 +148,7 @@ class MaskView:
         return f"{WHO[self.kind]} ({self.layers} {'layer' if self.layers == 1 else 'layers'})"
 
     def blocks(self) -> list[str]:
-        """The picture in letters: ■ may be looked at, · may not. Columns are numbered as the rows are, or named below."""
+        """The picture in letters: ■ may be looked at, · may not. Columns have the numbers of rows, or names below."""
         width = len(str(len(self.columns) - 1)) + 1
         names = [f"{number:>{width - 1}} {name[:LONGEST_NAME]}" for number, name in enumerate(self.rows)]
         margin = max(map(len, names)) + 1
@@ -166,7 +166,7 @@ class MaskView:
 
 @torch.no_grad()
 def mask_views(pipeline: Pipeline, example: Row | Any) -> list[MaskView]:
-    """The masks of one text, as a Row, or of one picture, as the model uses them while a longer text is in the batch."""
+    """The masks that are used for one text, as a Row, or one picture, while a longer text is in the batch."""
     with watching_masks(pipeline.model) as calls:
         pipeline.model(*in_company(pipeline, example).arguments)
     said, views = in_words(calls), []

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutaway.errors import DataError
 from cutaway.nn.positions import (
@@ -58,7 +57,8 @@ def mask_board(views: Sequence[MaskView]) -> Any:
 
 def size_of(allowed_QK: NDArray[np.bool_]) -> tuple[float, float]:
     queries, keys = allowed_QK.shape
-    return 1.6 + min(11.0, max(2.4, 0.3 * keys)), 2.0 + min(10.0, max(1.2, 0.3 * queries))
+    cell = 0.3 if max(queries, keys) <= FEW else 6.0 / max(queries, keys)
+    return 1.6 + max(2.4, cell * keys), 2.0 + max(1.2, cell * queries)
 
 
 def draw_mask(
@@ -67,11 +67,11 @@ def draw_mask(
     queries, keys = allowed_QK.shape
     is_large = max(queries, keys) > FEW
     if is_large:
-        axes.imshow(~allowed_QK, cmap="gray", vmin=0, vmax=1.15, interpolation="nearest")
+        axes.imshow(~allowed_QK, cmap="gray", vmin=-0.5, vmax=1.1, aspect="auto", interpolation="nearest")
     else:
         axes.scatter(*np.nonzero(allowed_QK.T), marker="s", s=130, color=BLUE)
         axes.scatter(*np.nonzero(~allowed_QK.T), marker=".", s=14, color=GREY)
-    axes.set(xlim=(-0.6, keys - 0.4), ylim=(queries - 0.4, -0.6), aspect="equal")
+    axes.set(xlim=(-0.6, keys - 0.4), ylim=(queries - 0.4, -0.6))
     name_cells(axes, rows, columns)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -152,9 +152,9 @@ def vectors_of_distances(position: Any, shown: int) -> Any:
     """Shaw's vectors for keys and for values, one for each distance."""
     figure = new_figure(10, 3.8)
     for axes, name in zip(figure.subplots(1, 2), ("keys", "values"), strict=True):
-        table: Tensor = getattr(position, f"for_{name}").detach().double().cpu()
-        limit = float(table.abs().max()) or 1.0
-        reach = (0, table.size(1), position.clip + 0.5, -position.clip - 0.5)
+        table: NDArray[np.float64] = getattr(position, f"for_{name}").detach().double().cpu().numpy()
+        limit = float(np.abs(table).max()) or 1.0
+        reach = (0, table.shape[1], position.clip + 0.5, -position.clip - 0.5)
         image = axes.imshow(
             table, cmap=SIGNED, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest", extent=reach
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,20 +118,14 @@ def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[li
     return inputs, outputs[0] if outputs else None
 
 
-@cache
-def source_text(kind: type) -> tuple[str, int, str]:
-    lines, first = inspect.getsourcelines(kind)
-    file = Path(inspect.getsourcefile(kind) or "")
-    shown = f"src/cutaway/{file.relative_to(PACKAGE).as_posix()}" if file.is_relative_to(PACKAGE) else file.name
-    return shown, first, "".join(lines)
-
-
 def source_of(module: nn.Module) -> dict[str, Any] | None:
     """The real lines of this package; None for parts that come from PyTorch itself."""
-    if not type(module).__module__.startswith("cutaway."):
+    kind = type(module)
+    if not kind.__module__.startswith("cutaway."):
         return None
-    file, line, code = source_text(type(module))
-    return {"file": file, "line": line, "code": code}
+    lines, first = inspect.getsourcelines(kind)
+    file = Path(inspect.getfile(kind)).relative_to(PACKAGE).as_posix()
+    return {"file": f"src/cutaway/{file}", "line": first, "code": "".join(lines)}
 
 
 def value_of(key: str, value: Tensor, axes: str, question: Question, name: str) -> dict[str, Any]:

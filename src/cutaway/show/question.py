@@ -228,6 +228,7 @@ def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
     if wrong:
         raise DataError(f"token {wrong[0]} cannot be hidden: the text has the tokens 1 to {len(ids) - 2}.")
     places = sorted(set(hidden)) or [len(ids) // 2]
+    assert tokenizer.mask is not None, "a masked language model is trained with a token to hide others with"
     seen = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
     question = Question(
         task="masked_language_model",
@@ -257,7 +258,7 @@ def patch_names(classifier: Classifier) -> list[str]:
     return ["<cls>", *patches] if config.pooling == "cls" else patches
 
 
-def row(pipeline: Pipeline, ids: Sequence[int | None]) -> Tensor:
+def row(pipeline: Pipeline, ids: Sequence[int]) -> Tensor:
     return torch.tensor([ids], device=pipeline.device)
 
 

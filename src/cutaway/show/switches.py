@@ -7,6 +7,7 @@ decoder.layers.1.block                       both sub-layers of a parallel layer
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import ConfigError, did_you_mean
+from cutaway.errors import ConfigError
 from cutaway.nn.probe import editing, probes, without_head
 from cutaway.show.question import Question
 
@@ -68,7 +69,13 @@ def switched_off(model: nn.Module, off: Iterable[str]) -> AbstractContextManager
     edits: dict[str, Callable[[Tensor], Tensor]] = {}
     for id in off:
         if id not in known:
-            raise ConfigError(f"this model has no switch {id!r}. {did_you_mean(id, known)}")
+            sublayers = [name for name, switch in known.items() if switch.head is None]
+            near = difflib.get_close_matches(id, known, n=1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(
+                f"this model has nothing called {id!r} to switch off. {hint}There are {', '.join(sublayers)}; and "
+                "heads, such as " + next(name for name in known if name not in sublayers) + "."
+            )
         switch = known[id]
         if switch.head is None:
             edits[switch.probe] = torch.zeros_like

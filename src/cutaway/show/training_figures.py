@@ -51,7 +51,9 @@ def smoothing_targets(loss: Loss, vocabulary: Sequence[str], right: int, epsilon
         range(len(vocabulary)), vocabulary, rotation=35, ha="right", rotation_mode="anchor", parse_math=False
     )
     left.set(ylabel="probability to aim at", ylim=(0, 1.1))
-    left.set_title(f"Of {len(vocabulary)} tokens, the right one is “{vocabulary[right]}”", loc="left", parse_math=False)
+    left.set_title(
+        f"Of {len(vocabulary)} answers, the right one is “{vocabulary[right]}”", loc="left", parse_math=False
+    )
     left.legend(frameon=False)
     draw_losses(over_p, loss, len(vocabulary), right, epsilon)
     return figure
@@ -64,9 +66,16 @@ def draw_losses(axes: Any, loss: Loss, size: int, right: int, epsilon: float) ->
     values = losses_over(loss, p, size, right, epsilon)
     best = int(np.argmin(values))
     axes.plot(p[best], values[best], "o", color=ORANGE)
-    axes.annotate(f"smallest at p = {p[best]:.2f}", (p[best], values[best]), xytext=(-4, 26), textcoords="offset points",
-                  ha="right", color=ORANGE, arrowprops={"arrowstyle": "-", "color": ORANGE})  # fmt: skip
-    axes.set(xlabel="p of the right token (the rest is shared evenly)", ylabel="loss, nats", ylim=(0, 4))
+    axes.annotate(
+        f"smallest at p = {p[best]:.2f}",
+        (p[best], values[best]),
+        xytext=(-4, 26),
+        textcoords="offset points",
+        ha="right",
+        color=ORANGE,
+        arrowprops={"arrowstyle": "-", "color": ORANGE},
+    )
+    axes.set(xlabel="p of the right answer (the others share the rest)", ylabel="loss, nats", ylim=(0, 4))
     axes.set_title("Certainty is no longer rewarded", loc="left")
     axes.grid(alpha=0.25)
 

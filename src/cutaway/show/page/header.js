@@ -10,7 +10,7 @@ const TASKS = {translation: "translation", language_model: "language model", mas
 export function header(info, choose, announce) {
   const facts = h("span", {class: "facts"});
   const choices = h("div", {class: "row"});
-  const title = h("h1", {}, "Cutaway: ", h("bdi", {}, info.title));
+  const title = h("h1", {}, "Cutaway", info.runs.length > 1 ? null : [": ", h("bdi", {}, info.title)]);
   const element = h("header", {class: "masthead"}, title, facts, choices);
   let drawn = null;
   const show = (state) => {

@@ -9,6 +9,7 @@ import {h, number} from "./dom.js";
 import {readable} from "./tokens.js";
 
 const LONGEST = 16; // signs of a label
+const LONGEST_OF_MANY = 11; // where there are more than 30
 const TILT = (55 * Math.PI) / 180; // of the labels above
 const STEPS = 256; // colours
 const MOST_PIXELS = 8192; // a side of a canvas; browsers refuse more
@@ -113,15 +114,16 @@ class Heatmap {
   size() {
     const {rows, columns, cell} = this.options;
     const font = labelFont();
-    const widest = (tokens) => Math.max(12, ...tokens.slice(0, 600).map((token) => widthOf(readable(token, LONGEST), font)));
+    const n = Math.max(columns.length, rows.length, 1);
+    this.longest = n > 30 ? LONGEST_OF_MANY : LONGEST;
+    const widest = (tokens) => Math.max(12, ...tokens.slice(0, 600).map((token) => widthOf(readable(token, this.longest), font)));
     this.leftWidth = Math.ceil(widest(rows)) + 12;
     const above = widest(columns);
     this.topHeight = Math.ceil(above * Math.sin(TILT)) + 14;
-    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", LONGEST), font) * Math.cos(TILT)) + 6;
+    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", this.longest), font) * Math.cos(TILT)) + 6;
     this.room = this.box.clientWidth;
     const room = (this.room || 720) - this.leftWidth - this.overhang - 2;
-    const n = Math.max(columns.length, rows.length, 1);
-    const least = n <= 48 ? 18 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
+    const least = n <= 48 ? 18 : n <= 64 ? 14 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
     this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(room / Math.max(columns.length, 1)), Math.floor(1000 / n)));
   }
 
@@ -134,19 +136,20 @@ class Heatmap {
 
   drawLabels(width, height) {
     const {rows, columns} = this.options;
-    const every = Math.ceil(13 / this.cell);
-    const apart = Math.ceil(13 / Math.sin(TILT) / this.cell); // tilted lines stand closer than they begin
-    const left = labelled(this.left, this.leftWidth, height);
+    const letters = this.cell < 16 ? 11 : 13;
+    const every = Math.ceil(letters / this.cell);
+    const apart = Math.ceil(letters / Math.sin(TILT) / this.cell); // tilted lines stand closer than they begin
+    const left = labelled(this.left, this.leftWidth, height, letters);
     left.textAlign = "right";
     for (let q = 0; q < rows.length; q += every) {
-      left.fillText(readable(rows[q], LONGEST), this.leftWidth - 8, (q + 0.5) * this.cell + 0.5);
+      left.fillText(readable(rows[q], this.longest), this.leftWidth - 8, (q + 0.5) * this.cell + 0.5);
     }
-    const top = labelled(this.top, width + this.overhang, this.topHeight);
+    const top = labelled(this.top, width + this.overhang, this.topHeight, letters);
     for (let k = 0; k < columns.length; k += apart) {
       top.save();
       top.translate((k + 0.5) * this.cell - 1, this.topHeight - 7);
       top.rotate(-TILT);
-      top.fillText(readable(columns[k], LONGEST), 0, 0);
+      top.fillText(readable(columns[k], this.longest), 0, 0);
       top.restore();
     }
   }
@@ -344,9 +347,9 @@ function prepared(canvas, width, height) {
   return context;
 }
 
-function labelled(canvas, width, height) {
+function labelled(canvas, width, height, letters) {
   const context = prepared(canvas, width, height);
-  context.font = labelFont();
+  context.font = labelFont(letters);
   context.fillStyle = colour("--ink");
   context.textBaseline = "middle";
   context.direction = "ltr";

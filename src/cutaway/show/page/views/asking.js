@@ -43,6 +43,14 @@ export async function venture(context, patch, onError) {
   }
 }
 
+/** A recorded file lacks some answers that would be good to have: there null takes their place. */
+export function unlessRecorded(source) {
+  return (error) => {
+    if (!source.recorded) throw error;
+    return null;
+  };
+}
+
 /** A line that says that something is being worked out. */
 export const waiting = (text) => h("p", {class: "waiting-line"}, text);
 

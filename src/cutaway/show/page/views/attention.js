@@ -107,12 +107,9 @@ class Attention {
     if (this.mounted !== "matrix") fill(this.place, this.frameOf(now));
     this.mounted = "matrix";
     this.place.classList.remove("several");
-    if (this.large) this.large.update(options);
-    else this.large = heatmap(options);
-    if (!this.large.element.isConnected) {
-      this.spot.append(this.large.element);
-      this.large.update({label});
-    }
+    this.large ??= heatmap({rows: [], columns: [], at: () => 0});
+    if (!this.spot.contains(this.large.element)) this.spot.append(this.large.element); // in place first, so that it knows its room
+    this.large.update(options);
     this.drawPicture(now);
   }
 
@@ -122,7 +119,7 @@ class Attention {
       : [{head: index, matrix, colour: 0}];
     if (this.mounted !== "lines") fill(this.place, this.frameOf(now));
     this.mounted = "lines";
-    if (!this.lines.element.isConnected) this.spot.append(this.lines.element);
+    if (!this.spot.contains(this.lines.element)) this.spot.append(this.lines.element);
     this.legend.hidden = !now.all;
     this.place.classList.toggle("several", now.all);
     if (now.all) fill(this.legend, legendOf(now, (head) => this.choose({head, all: null})));

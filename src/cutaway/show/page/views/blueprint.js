@@ -14,7 +14,7 @@
 const BOX = 40;
 const NORM = 20;
 const PLUS = 9; // radius
-const GAP = 11;
+const GAP = 10;
 const PAD = 12; // between a layer's frame and what is in it
 const LANE = 26; // beside the boxes, for the residual path
 const BUS = 46; // between two columns, for the memory
@@ -43,7 +43,7 @@ export function blueprint(run, trace, {open = false} = {}) {
   const parts = partsByName(run.parts);
   const config = run.config;
   const kind = run.parts.kind;
-  const sheet = {parts, config, trace, open, items: [], wide: config.block === "parallel" ? 280 : 204};
+  const sheet = {parts, config, trace, open, items: [], wide: config.block === "parallel" ? 288 : 220};
   const column = 2 * PAD + LANE + sheet.wide;
   if (kind === "EncoderDecoder") {
     const encoder = drawColumn(sheet, {stack: "encoder", x: 0, lane: "left", embedding: "source_embedding", tokens: trace.source.length, input: "source", of: "source"});
@@ -176,7 +176,6 @@ function drawLayer(sheet, place, i) {
   frame.height = place.up - begin;
   const label = sheet.items.find((item) => item.type === "label" && item.frame === frame);
   label.up = place.up - 16;
-  place.up += 0;
 }
 
 function sublayers(sheet, place, name) {

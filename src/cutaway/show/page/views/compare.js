@@ -2,12 +2,12 @@
 import {fill, h, number, percent} from "../dom.js";
 import {lineChart, select, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
-import {latest, traced, trouble, venture, waiting} from "./asking.js";
+import {latest, traced, trouble, unlessRecorded, venture, waiting} from "./asking.js";
 import {cellOf, choiceOf, choiceTitle, headChoice, weightsOf} from "./headchoice.js";
-import {chances, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
+import {chances, forcing, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
 import {pairedChart} from "./paired.js";
 
-const KEPT = "kept"; // in the state: the kept weights, where null means that nothing was chosen yet
+const KEPT = "kept"; // in the state: the trained weights, where null means that nothing was chosen yet
 const INTRODUCTION = "The same sentence, two sets of weights: another run, or this one earlier in its training.";
 const EARLY = "How early they know: the mean probability of what is finally said, if the model stopped after a layer.";
 
@@ -80,11 +80,12 @@ async function bothSides(context, a, state, side, signal) {
   const asked = context.request({...side, off, prefix: side.run === state.run ? state.prefix : null});
   const own = await traced(context.source, asked, signal);
   const force = writes(a) && !state.bOwn && state.target === null && own.output !== a.output;
-  const b = force ? await traced(context.source, {...asked, target: a.output, prefix: null}, signal) : own;
-  return {a, own, b, run, names: [nameOfSide(context.info, state), nameOfSide(context.info, side)]};
+  const forced = {...asked, ...forcing(a, side.run !== state.run)};
+  const b = force ? await traced(context.source, forced, signal).catch(unlessRecorded(context.source)) : own;
+  return {a, own, b: b ?? own, run, names: [nameOfSide(context.info, state), nameOfSide(context.info, side)]};
 }
 
-const momentOf = (snapshot) => (snapshot === null ? "kept weights" : `step ${snapshot}`);
+const momentOf = (snapshot) => (snapshot === null ? "trained" : `step ${snapshot}`);
 
 function nameOfSide(info, {run, snapshot}) {
   return info.runs.length > 1 ? `${info.runs[run].name}, ${momentOf(snapshot)}` : momentOf(snapshot);
@@ -128,8 +129,8 @@ function sideChooser(info, letter, run, runs, onRun, onMoment) {
 function answers(found) {
   const sides = sideBySide([`A: ${found.names[0]}`, `B: ${found.names[1]}`], found.a, found.own);
   const p = likewise(found);
-  const told = p ? likelier(logP(found.a), sumOfLogs(p)) : "";
-  const verdict = `${sides.same ? "Both say the same." : "They differ."} ${told && `To B, what A says is ${told}.`}`;
+  const told = p?.length ? likelier(logP(found.a), sumOfLogs(p), "is", "is") : "";
+  const verdict = `${sides.same ? "Both say the same." : "They differ."} ${told && `To B, what A says ${told}.`}`;
   return {verdict, children: [h("p", {class: "verdict"}, verdict), sides.element]};
 }
 

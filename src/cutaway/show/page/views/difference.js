@@ -63,11 +63,17 @@ function runs(pairs) {
 
 const changed = (pair) => pair !== undefined && pair[0] !== pair[1];
 
+/** A mark a line: ends of lines and indents between them stay bare. */
+function marked(text, tag) {
+  if (!text.trim()) return text && h(tag, {}, text);
+  return text.split(/(\s*\n\s*)/).map((part) => (part.trim() ? h(tag, {}, part) : part));
+}
+
 /** Both texts as lines with what differs marked: {before, after, same}. */
 export function diffed(before, after) {
   const found = differences(before, after);
   const line = (side, tag) => h("p", {class: "text", dir: "auto"},
     found.some((run) => run[side]) ? null : h("span", {class: "dim"}, "(nothing)"),
-    found.map((run) => (run.same ? run[side] : run[side] && h(tag, {}, run[side]))));
+    found.map((run) => (run.same ? run[side] : marked(run[side], tag))));
   return {before: line("before", "del"), after: line("after", "ins"), same: before === after};
 }

@@ -1,9 +1,9 @@
 // What if? Switch parts off, change a word, and see what becomes of the output.
 import {fill, h, number} from "../dom.js";
 import {segmented} from "../controls.js";
-import {latest, traced, trouble, venture, waiting} from "./asking.js";
+import {latest, traced, trouble, unlessRecorded, venture, waiting} from "./asking.js";
 import {pieces} from "./difference.js";
-import {chances, isCode, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
+import {chances, forcing, isCode, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
 import {pairedChart} from "./paired.js";
 import {legendOf, switchboard} from "./switchboard.js";
 
@@ -24,6 +24,7 @@ function create(context) {
 
 const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
 const outcome = (same) => (same ? "The output stays the same" : "The output changes");
+const FIGURES = {bleu: "BLEU", chrf: "chrF"}; // names that are not written like words
 const parts = (count) => (count === 1 ? "1 part" : `${count} parts`);
 
 // ---- the board ----
@@ -109,10 +110,10 @@ async function beforeAndAfter(context, after, state, signal) {
   const before = await traced(context.source, context.request({off: []}), signal);
   const first = chances(before);
   if (!writes(before)) return {before, after, first, second: stillLikely(before, after)};
-  const given = state.target !== null || after.output === before.output;
-  const forced = given ? after
-    : await traced(context.source, context.request({target: before.output, prefix: null}), signal);
-  return {before, after, first, second: chances(forced).p};
+  if (state.target !== null || after.output === before.output) return {before, after, first, second: chances(after).p};
+  const again = traced(context.source, context.request(forcing(before)), signal);
+  const forced = await again.catch(unlessRecorded(context.source));
+  return {before, after, first, second: forced ? chances(forced).p : []};
 }
 
 /** For models that answer at once: how likely the first answer is at each place of the second. */
@@ -124,7 +125,7 @@ function comparison({before, after, first, second}, count, context) {
   const sides = sideBySide(names, before, after);
   const fits = first.tokens.length === second.length && second.length > 0;
   const told = fits ? likelier(logP(before), sumOfLogs(second)) : "";
-  const verdict = `${outcome(sides.same)}. ${told && `What the model said at first becomes ${told}.`}`;
+  const verdict = `${outcome(sides.same)}. ${told && `What the model said at first ${told}.`}`;
   const label = before.tags ? "How likely each word's first tag is." : "How likely each token of the first answer is.";
   context.announce(verdict);
   return [h("p", {class: "verdict"}, verdict), sides.element,
@@ -161,8 +162,8 @@ function scoreSection(context) {
       fill(place, trouble(error));
     }
   };
-  const why = "One sentence may be luck. Measure what the model loses on test data with the same parts off.";
-  const element = card("Over many sentences", h("p", {class: "dim small"}, why),
+  const why = "One example may be luck. Measure what the model loses on test data with the same parts off.";
+  const element = card("Over many examples", h("p", {class: "dim small"}, why),
     h("div", {class: "row"}, size.element, button), place);
   return {element, show};
 }
@@ -179,7 +180,7 @@ function progressLine(onstop) {
 function scoreTable({before, after, sentences, note}, context) {
   const names = Object.keys(before);
   const signed = (value) => (value > 0 ? "+" : "") + number(+value.toFixed(6));
-  const line = (name) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, number(before[name])),
+  const line = (name) => h("tr", {}, h("th", {scope: "row"}, FIGURES[name] ?? name), h("td", {}, number(before[name])),
     h("td", {}, number(after[name])), h("td", {}, h("strong", {}, signed(after[name] - before[name]))));
   const heads = ["", "everything on", "parts off", "difference"].map((title) => h("th", {scope: "col"}, title));
   context.announce(names.map((name) => `${name}: ${number(before[name])} → ${number(after[name])}`).join("; "));

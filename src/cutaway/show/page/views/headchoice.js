@@ -4,21 +4,23 @@ import {segmented, select} from "../controls.js";
 import {axesOf, matrixOf, meanOf, nameOf} from "../matrix.js";
 import {readable} from "../tokens.js";
 
+const MEAN = "mean"; // in the state, instead of a head's number
 const FEW = 8; // from here on a list that opens instead of buttons side by side
 
-/** The choice as it is; what a run does not have is replaced by something that it has. head null: the mean of all. */
+/** The choice as it is; what a run does not have is replaced by something that it has. */
 export function choiceOf(run, state) {
   const of = (kind) => run.attention.find((each) => each.kind === kind);
   const found = of(state.kind) ?? of("cross") ?? run.attention[0];
   const layer = within(state.layer, found.layers) ? state.layer : found.layers - 1;
-  return {kind: found.kind, title: found.title, layer, head: within(state.head, found.heads) ? state.head : null};
+  const head = state.head === MEAN || within(state.head, found.heads) ? state.head : 0;
+  return {kind: found.kind, title: found.title, layer, head};
 }
 
 const within = (value, count) => Number.isInteger(value) && value >= 0 && value < count;
 
 /** "Cross-attention, layer 1, head 2" */
 export function choiceTitle({title, layer, head}) {
-  return `${title}, layer ${layer}, ${head === null ? "mean of all heads" : `head ${head}`}`;
+  return `${title}, layer ${layer}, ${head === MEAN ? "mean over its heads" : `head ${head}`}`;
 }
 
 /** {element, show(run, state)}: the controls. */
@@ -42,7 +44,7 @@ function controls(run, choice, set) {
   const kinds = run.attention.map((each) => ({value: each.kind, label: each.title}));
   const kind = {label: "attention", options: kinds, onchange: (value) => set({kind: value, layer: null, head: null})};
   const layer = {label: "layer", options: numbers(layers), onchange: (value) => set({kind: choice.kind, layer: value})};
-  const head = {label: "head", options: [{value: null, label: "mean"}, ...numbers(heads)],
+  const head = {label: "head", options: [...numbers(heads), {value: MEAN, label: "mean"}],
                 onchange: (value) => set({kind: choice.kind, head: value})};
   return [kinds.length > 1 ? select(kind) : null, oneOf(layer), oneOf(head)];
 }
@@ -55,7 +57,7 @@ export function weightsOf(trace, {kind, layer, head}) {
   const matrix = matrixOf(trace, nameOf(kind, layer));
   if (!matrix) return null;
   const [rows, columns] = axesOf(trace, kind);
-  const [weights, which] = head === null ? [meanOf(matrix), 0] : [matrix, head];
+  const [weights, which] = head === MEAN ? [meanOf(matrix), 0] : [matrix, head];
   return {rows, columns, at: (q, k) => weights.at(which, q, k), row: (q) => weights.row(which, q)};
 }
 

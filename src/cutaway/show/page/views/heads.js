@@ -13,7 +13,8 @@ const MEANINGS = {
   distance: "how many tokens away it looks, on average",
   previous: "weight on the token before", next: "weight on the token after", itself: "weight on the token itself",
   first: "weight on the first token", last: "weight on the last token", punctuation: "weight on punctuation",
-  rare: "weight on rare tokens", syntax: "weight on the word that it depends on",
+  rare: "weight on rare tokens", same: "weight on the same token elsewhere",
+  continuation: "weight on what came after the same token elsewhere", syntax: "weight on the word that it depends on",
   alignment: "weight on the word that it translates",
 };
 

@@ -4,6 +4,8 @@ import {h, fill, percent} from "../dom.js";
 import {lineChart} from "../controls.js";
 import {readable} from "../tokens.js";
 
+const ROUNDING = 1e-4; // of the probabilities that the server gives
+
 export const view = {id: "lens", title: "Lens", applies: () => true, create};
 
 /** What is finally said at each position: the tokens of the steps where there is one for each, else the last layer's. */
@@ -13,27 +15,33 @@ export function finallySaid(trace) {
   return lens.tokens.at(-1);
 }
 
+/** Whether the favourite after a row is what is finally said. Two tokens may read alike: then their probabilities tell. */
+function agrees(lens, said, row, k) {
+  return lens.tokens[row][k] === said[k] && Math.abs(lens.p[row][k] - lens.final[row][k]) <= ROUNDING;
+}
+
 /** For each position the first row from which on the favourite is what is finally said; the number of rows if none. */
 export function settledFrom(lens, said) {
-  return said.map((token, k) => {
+  return said.map((_, k) => {
     let row = lens.tokens.length;
-    while (row > 0 && lens.tokens[row - 1][k] === token) row -= 1;
+    while (row > 0 && agrees(lens, said, row - 1, k)) row -= 1;
     return row;
   });
 }
 
-/** The earliest row by which at least half of the positions are settled, in a sentence. */
-export function summary(lens, said) {
-  const settled = settledFrom(lens, said);
+/** The earliest row by which at least half of the positions are settled, in a sentence. Given tokens do not count. */
+export function summary(lens, said, given = 0) {
+  const settled = settledFrom(lens, said).slice(given);
   const count = (row) => settled.filter((from) => from <= row).length;
   const rows = lens.rows.map((_, row) => row);
-  const all = said.length;
-  const row = rows.find((each) => 2 * count(each) >= all) ?? rows.length - 1;
-  const whole = rows.find((each) => count(each) === all);
+  const all = settled.length;
   const where = (each) => (each === 0 ? "Already from the embedding on" : `From ${lens.rows[each]} on`);
+  if (!all) return "All of this text was given: the model itself has said nothing yet.";
   if (all === 1) {
     return settled[0] < rows.length ? `${where(settled[0])} it says what it finally says.` : "Not even its last layer prefers what is said here.";
   }
+  const row = rows.find((each) => 2 * count(each) >= all) ?? rows.length - 1;
+  const whole = rows.find((each) => count(each) === all);
   const half = `${where(row)} it says what it finally says at ${count(row)} of ${all} positions`;
   if (whole === row) return `${half}.`;
   return whole === undefined ? `${half}; at ${all - count(rows.length - 1)} its last layer prefers another token than the one said.`
@@ -65,7 +73,7 @@ function create(context) {
     const said = finallySaid(trace);
     if (drawn !== trace) {
       drawn = trace;
-      sentence.textContent = summary(lens, said);
+      sentence.textContent = summary(lens, said, trace.prompt ?? 0);
       cells = draw(trace, said);
     }
     choose(trace, said, clamped(state, lens));
@@ -73,21 +81,22 @@ function create(context) {
 
   function draw(trace, said) {
     const {lens} = trace;
-    const settled = settledFrom(lens, said);
+    const given = trace.prompt ?? 0;
+    const settled = settledFrom(lens, said).slice(given);
     const single = said.length === 1;
     const made = [];
     const row = (r) => h("tr", {},
       h("th", {scope: "row"}, h("span", {}, lens.rows[r]),
-        !single && h("span", {class: "settled"}, `${settled.filter((from) => from <= r).length} of ${said.length} settled`)),
-      said.map((token, k) => {
-        const cell = cellOf(lens, token, r, k, pick, (event) => walk(event, r, k));
+        !single && h("span", {class: "settled"}, `${settled.filter((from) => from <= r).length} of ${settled.length} settled`)),
+      said.map((_, k) => {
+        const cell = cellOf(lens, said, r, k, pick, (event) => walk(event, r, k));
         (made[r] ??= [])[k] = cell;
         return h("td", {}, cell);
       }));
     const order = lens.rows.map((_, r) => r).reverse();
     fill(place, h("table", {class: "lens", aria: {label: "Favourite token after each layer"}},
       h("thead", {}, h("tr", {}, h("th", {scope: "col", class: "corner"}, "finally"),
-        said.map((token, k) => h("th", {scope: "col"}, h("bdi", {}, readable(token, 16)),
+        said.map((token, k) => h("th", {scope: "col", class: k < given ? "given" : null, title: k < given ? "given, not said by the model" : null}, h("bdi", {}, readable(token, 16)),
           axisDiffers(lens, said) && h("span", {class: "at"}, h("bdi", {}, readable(lens.axis[k], 16))))))),
       h("tbody", {}, order.map(row))));
     return made;
@@ -132,9 +141,9 @@ function clamped(state, lens) {
 
 function cellOf(lens, said, r, k, pick, press) {
   const [token, p] = [lens.tokens[r][k], lens.p[r][k]];
-  const agrees = token === said;
-  const label = `${lens.rows[r]}, position ${k + 1}: ${readable(token)}, ${percent(p)}, ${agrees ? "what it finally says" : "not what it finally says"}`;
-  return h("button", {type: "button", class: `cell${agrees ? " agrees" : ""}`, tabindex: -1, title: label, style: {"--p": p.toFixed(3)},
+  const settled = agrees(lens, said, r, k);
+  const label = `${lens.rows[r]}, position ${k + 1}: ${readable(token)}, ${percent(p)}, ${settled ? "what it finally says" : "not what it finally says"}`;
+  return h("button", {type: "button", class: `cell${settled ? " agrees" : ""}`, tabindex: -1, title: label, style: {"--p": p.toFixed(3)},
     aria: {label}, onclick: () => pick(r, k), onkeydown: press},
     h("bdi", {}, readable(token, 12)), h("span", {class: "p"}, percent(p)));
 }
@@ -147,7 +156,7 @@ function detailOf(lens, said, r, k) {
   return [
     h("h3", {}, "How sure it becomes of ", token, lens.axis.length > 1 && h("span", {class: "dim"}, `, position ${k + 1} of ${lens.axis.length}`)),
     h("p", {}, `After ${nameOf(lens.rows[r])} its favourite is `, h("bdi", {class: "word"}, readable(favourite)), ` with ${percent(lens.p[r][k])}`,
-      favourite === said[k] ? ", which is what it finally says." : [", while what it finally says, ", token.cloneNode(true), `, has ${percent(lens.final[r][k])}.`]),
+      agrees(lens, said, r, k) ? ", which is what it finally says." : [", while what it finally says, ", token.cloneNode(true), `, has ${percent(lens.final[r][k])}.`]),
     lineChart({lines: [{name: "p", points: line}], x: {label: "after", min: 0, max: Math.max(1, lens.rows.length - 1), format: (at) => (Number.isInteger(at) ? shortly(at) : "")},
       y: {label: "p of what it finally says", min: 0, max: 1, format: percent}, label: described(lens, said[k], k), width: 560, height: 210}),
   ];

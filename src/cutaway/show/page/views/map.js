@@ -36,9 +36,17 @@ function create(context) {
     const {scrollLeft, scrollTop} = drawing;
     const first = !drawing.firstChild;
     fill(drawing, picture(run, trace, state, {go, unfold: (all) => context.state.set({layers: all ? "all" : null}, {replace: true})}));
-    if (first) requestAnimationFrame(() => { drawing.scrollTop = drawing.scrollHeight; });
+    if (first) requestAnimationFrame(settle);
     else drawing.scrollTo(scrollLeft, scrollTop);
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
+  }
+
+  // The chosen box, or on a narrow page, where the map is cut off at its side, the input at the bottom left.
+  function settle() {
+    const here = drawing.querySelector(".here");
+    const [box, at] = [drawing.getBoundingClientRect(), here?.getBoundingClientRect()];
+    if (at) drawing.scrollTo(at.left - box.left - 20, at.top - box.top - drawing.clientHeight / 3);
+    else if (drawing.scrollWidth > drawing.clientWidth + 40) drawing.scrollTop = drawing.scrollHeight;
   }
 
   function mark(name) {

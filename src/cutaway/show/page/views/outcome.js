@@ -22,6 +22,12 @@ export function chances(trace) {
   return {tokens, p: steps.map((step) => step.p)};
 }
 
+/** What a request must say so that the answer is this one again: exactly its tokens, or (for other models) its text. */
+export function forcing(trace, byText = false) {
+  const exact = trace.task === "language_model" && trace.finished && !byText;
+  return exact ? {target: null, prefix: trace.target_ids.slice(trace.prompt)} : {target: trace.output, prefix: null};
+}
+
 /** The log probability of an answer in nats, from its tokens where the trace does not say. */
 export function logP(trace) {
   return trace.log_p ?? sumOfLogs(chances(trace).p);
@@ -42,13 +48,13 @@ export function times(difference) {
 
 const superscript = (whole) => [...String(whole)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
 
-/** "12 times less likely (log p −0.50 → −3.00)"; "" if one of the two is not known. */
-export function likelier(before, after) {
+/** "becomes 12 times less likely (log p −0.50 → −3.00)"; "" if one of the two is not known. */
+export function likelier(before, after, verb = "becomes", still = "stays") {
   if (before === null || after === null) return "";
   const change = after - before;
   const told = `log p ${nats(before)} → ${nats(after)}`;
-  if (Math.abs(change) < 0.015) return `as likely (${told})`;
-  return `${times(change)} ${change < 0 ? "less" : "more"} likely (${told})`;
+  if (Math.abs(change) < 0.015) return `${still} as likely (${told})`;
+  return `${verb} ${times(change)} ${change < 0 ? "less" : "more"} likely (${told})`;
 }
 
 /** −0.5234 -> "−0.52" */

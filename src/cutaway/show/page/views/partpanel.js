@@ -3,6 +3,7 @@
 import {h, fill, number} from "../dom.js";
 import {segmented, select} from "../controls.js";
 import {heatmap} from "../heatmap.js";
+import {readable} from "../tokens.js";
 import {listing} from "./pythoncode.js";
 
 const PROBES = {q: "queries", k: "keys", v: "values", scores: "scores before the softmax", weights: "attention weights", heads: "what each head brings", update: "what the sub-layer adds",
@@ -19,8 +20,8 @@ export function partPanel(answer, {part, go, crumbs, off}) {
     answer.equation && h("p", {class: "equation"}, answer.equation),
     documentation(answer.doc, answer.equation),
     inside(part, go),
-    values("Goes in", answer.inputs),
-    values("Comes out", answer.outputs),
+    answer.kind !== "Probe" && values("Goes in", answer.inputs),
+    values(answer.kind === "Probe" ? "The value" : "Comes out", answer.outputs),
     parameters(answer.parameters),
     answer.source && h("section", {}, h("h3", {}, "The code"), h("p", {class: "small dim mono"}, `${answer.source.file}, line ${answer.source.line}`), listing(answer.source)),
   ];
@@ -43,9 +44,15 @@ export function breadcrumb(crumbs, go) {
 function documentation(doc, equation) {
   if (!doc) return null;
   const pieces = doc.trim().split(/\n\s*\n/).filter((piece) => piece.trim());
-  if (equation && pieces[0]?.trim() === equation.trim()) pieces.shift();
+  if (equation && pieces[0] && sameFormula(pieces[0], equation)) pieces.shift();
   const drawn = (piece) => /[─│┌└├┬▶◀┐┘■]/.test(piece) || /^ {4}/.test(piece) || /\S {3,}\S/.test(piece.split("\n").slice(1).join("\n"));
   return h("div", {class: "doc"}, pieces.map((piece) => (drawn(piece) ? h("pre", {class: "box"}, piece.replace(/\s+$/, "")) : h("p", {}, piece.replace(/\s*\n\s*/g, " ").trim()))));
+}
+
+// The equation of a part is often the first line of its docstring, sometimes in other words after the sign "=".
+function sameFormula(piece, equation) {
+  const left = (told) => told.split("=")[0].trim();
+  return piece.trim() === equation.trim() || (piece.includes("=") && equation.includes("=") && !piece.includes("\n\n") && left(piece) === left(equation));
 }
 
 // Lists of modules are no parts of their own: what they hold is shown in their place.
@@ -99,10 +106,12 @@ function picture(value, name) {
   if (!numbers?.length || !Array.isArray(numbers[0])) return null;
   const wide = numbers[0].length;
   const rows = value.rows?.length === numbers.length ? value.rows : numbers.map((_, q) => String(q));
-  const columns = value.columns?.length === wide ? value.columns : Array.from({length: wide}, (_, k) => String(k));
+  const columns = value.columns?.length === wide ? value.columns : Array.from({length: wide}, (_, k) => (k % 8 ? "·" : String(k)));
   const greatest = numbers.reduce((most, row) => row.reduce((best, v) => (Number.isFinite(v) && Math.abs(v) > best ? Math.abs(v) : best), most), 0) || 1;
   const signed = numbers.some((row) => row.some((v) => v < 0));
-  const cell = value.columns ? undefined : wide > 24 ? 8 : wide > 12 ? 14 : 22;
+  const cell = value.columns ? undefined : rows.length > 40 ? 8 : wide > 12 ? 13 : 22;
+  const place = (k) => (value.columns?.length === wide ? `\u2068${readable(value.columns[k])}\u2069` : `column ${k}`);
   return heatmap({rows, columns, at: (q, k) => numbers[q][k], row: (q) => Float32Array.from(numbers[q], (v) => v ?? NaN), signed, max: greatest, cell,
+    describe: (q, k) => `\u2068${readable(rows[q])}\u2069, ${place(k)}: ${number(numbers[q][k])}`,
     label: `${value.name}${name ? `, ${name}` : ""}`}).element;
 }

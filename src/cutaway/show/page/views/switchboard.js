@@ -1,11 +1,13 @@
 // The board of switches: a row a layer, a button for each head and sub-layer, tinted by what each one is worth.
 //
 //     Decoder   layer 0   [self-attention] [0] [1] [2] [3]   [cross-attention] [0] [1] [2] [3]   [feed-forward]
-import {fill, h, percent} from "../dom.js";
-import {signedNats} from "./outcome.js";
+import {fill, h} from "../dom.js";
+import {signedNats, times} from "./outcome.js";
 
 const PARTS = {self_attention: "self-attention", cross_attention: "cross-attention", feed_forward: "feed-forward",
                block: "whole block"};
+
+const LEAST = 0.1; // nats that get the full tint, if nothing is worth more
 
 /** {element, update(off, worth)}: `worth` maps a switch's id to nats, or is null. onchange(off): all that are off. */
 export function switchboard(switches, onchange) {
@@ -22,7 +24,7 @@ export function switchboard(switches, onchange) {
     [...new Set(switches.map((each) => each.stack))].map((stack) => stackOf(board, stack)));
   const update = (ids, worth) => {
     board.off = new Set(ids);
-    const most = Math.max(1e-9, ...[...worth?.values() ?? []].map(Math.abs));
+    const most = Math.max(LEAST, ...[...worth?.values() ?? []].map(Math.abs));
     for (const each of switches) {
       dress(board.buttons.get(each.id), each, board.off.has(each.id), worth?.get(each.id) ?? null, most);
     }
@@ -93,7 +95,8 @@ function dress(button, {title}, isOff, value, most) {
   button.setAttribute("aria-label", `switch off ${title}${told && `, log p ${told}`}`);
   button.title = told ? `${title}: alone switched off, log p ${told} nats` : title;
   button.classList.toggle("gains", value > 0);
-  button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(6 + 64 * Math.abs(value) / most)}%`);
+  const share = Math.sqrt(Math.abs(value ?? 0) / most); // the root, so that one giant does not make all others look alike
+  button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);
   fill(button.querySelector(".worth"), told);
 }
 
@@ -121,11 +124,12 @@ function neighbour(button, pressed) {
 /** What the tints mean, and which switch matters most. */
 export function legendOf(worth, switches) {
   const least = Math.min(0, ...worth.values()), most = Math.max(0, ...worth.values());
+  if (least > -0.005 && most < 0.005) return h("p", {class: "small"}, "None of them alone matters for this output.");
   const worst = switches.find((each) => worth.get(each.id) === least)?.title;
   const scale = (name, value, meaning) => h("span", {class: "scale-of"},
     h("span", {class: `scale ${name}`, aria: {hidden: "true"}}), `${signedNats(value)} nats: ${meaning}`);
-  const left = `without it alone, ${percent(Math.exp(least))} of its probability is left`;
-  return h("div", {class: "legend small"}, scale("loses", least, "the output becomes less likely"),
+  const lost = `without it alone, it becomes ${times(least)} less likely`;
+  return h("div", {class: "legend small"}, least < -0.005 && scale("loses", least, "the output becomes less likely"),
     most > 0.005 && scale("gains", most, "more likely"),
-    worst && least < -0.005 && h("p", {}, `The output needs ${worst} most: ${left}.`));
+    least < -0.005 && h("p", {}, `The output needs ${worst} most: ${lost}.`));
 }

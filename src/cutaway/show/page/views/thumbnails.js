@@ -7,7 +7,7 @@ const AT_ONCE = 400000; // cells; more are drawn a layer a frame, so that the pa
 
 /** {element, draw(trace, kind, layers), mark({layer, head, off, roles})}; pick(layer, head, byKey) when one is chosen. */
 export function thumbnails(pick) {
-  const element = h("div", {class: "thumbnails", role: "group", aria: {label: "All heads"}});
+  const element = h("div", {class: "thumbnails", role: "group", aria: {label: "Heads, a line a layer"}});
   let buttons = [];
   const draw = (trace, kind, layers) => {
     buttons = [];

@@ -6,16 +6,16 @@ import {readable, tokenRow} from "../tokens.js";
 import {latest, trouble, waiting} from "./asking.js";
 import {diffed} from "./difference.js";
 import {cellOf, choiceOf, choiceTitle, headChoice, weightsOf} from "./headchoice.js";
-import {nats, signedNats} from "./outcome.js";
+import {nats, signedNats, writes} from "./outcome.js";
 import {scrubBar} from "./scrub.js";
 
-const KEPT = "kept"; // in the state: the kept weights
-const INTRODUCTION = "How it learnt this sentence: the model as it was at each kept step of its training.";
+const KEPT = "kept"; // in the state: the weights that were kept in the end
+const INTRODUCTION = "How it learnt: the same input, and the model as it was at each kept step of its training.";
 
 export const view = {id: "timelapse", title: "Time-lapse", create,
                      applies: (run) => run.snapshots.length > 0 && run.attention.length > 0};
 
-const momentOf = (step) => (step === null ? "the kept weights" : `step ${step.toLocaleString("en")}`);
+const momentOf = (step) => (step === null ? "the trained weights" : `step ${step.toLocaleString("en")}`);
 
 function create(context) {
   const choose = (line) => context.state.set({step: line.step ?? KEPT}, {replace: true});
@@ -23,7 +23,7 @@ function create(context) {
   const wrote = h("div", {class: "stack"}), sure = h("div", {class: "stack"}), looked = h("div");
   const learnt = learntMap(choose), attention = standingMap(looked);
   const asked = latest();
-  let ofQuestion = null, film = null; // film: {source, target_in, target_out, steps, lines}
+  let ofQuestion = null, film = null; // film: {task, source, target_in, target_out, steps, answers, lines}
 
   const show = (trace, state) => {
     const request = context.request({snapshot: null});
@@ -38,8 +38,8 @@ function create(context) {
     clear(waiting("Loads the weights of each kept step …"));
     const take = (line) => {
       if (film !== mine) return;
-      if (line.steps) Object.assign(film, line);
-      else film.lines.push(line);
+      if (line.steps) Object.assign(film, line, {answers: answersOf(trace, line)});
+      else film.lines.push({...line, p: line.p.slice(-film.answers.length)});
       draw();
     };
     try {
@@ -55,7 +55,7 @@ function create(context) {
     const at = momentAt(film, context.state.read().step), line = film.lines[at];
     scrub.show(film.lines, at, film.steps.length - film.lines.length);
     fill(wrote, writtenThen(film, line));
-    fill(sure, sureThen(film, at), h("div", {class: "pair"}, curve(film, line), learnt(film, at)));
+    fill(sure, sureThen(film, at), h("div", {class: "pair"}, curve(film, line), film.answers.length > 1 && learnt(film, at)));
     attention({...film, attention: line.attention}, choiceOf(context.run(), context.state.read()), line.step);
   };
   const clear = (message) => {
@@ -67,9 +67,16 @@ function create(context) {
   const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
   const element = h("div", {class: "view-timelapse view-sides stack"},
     h("p", {class: "lead"}, INTRODUCTION), scrub.element,
-    card("What it wrote then", wrote), card("How likely the final output was", sure),
+    card("What it said then", wrote), card("How likely the final output was", sure),
     card("Where it looked", choice.element, looked));
   return {element, show, key: scrub.key};
+}
+
+/** What stands over each probability, from the film's first line. A prompt was given: it is none of the answers. */
+function answersOf(trace, line) {
+  if (writes(trace)) return line.target_out.slice(trace.prompt);
+  if (trace.tags) return trace.tags.map((tag) => tag.word);
+  return trace.hidden.length ? trace.hidden.map((at) => `token ${at}`) : ["the answer"];
 }
 
 /** Which line is shown: the one of this step, else the newest that has come. */
@@ -86,19 +93,18 @@ function writtenThen(film, line) {
   const side = (title, text, mark) => h("div", {class: `card side${film.task === "language_model" ? " code" : ""}`},
     h("h4", {}, title, mark && h("span", {class: "right"}, " ✓ as in the end")), text);
   return h("div", {class: "sides"}, side(momentOf(line.step), before, same && line !== final),
-    line !== final && side("in the end", after));
+    !same && side("in the end", after));
 }
 
-function sureThen({lines, target_out: tokens}, at) {
+function sureThen({lines, answers: tokens}, at) {
   const line = lines[at], before = lines[at - 1];
   const change = before ? ` · ${signedNats(line.log_p - before.log_p)} since the moment before` : "";
-  const title = (i) => (line.p[i] === undefined || line.p[i] === null ? null : percent(line.p[i]));
-  const label = "The final output, by how likely each token was";
-  return [tokens.length > 0 && tokenRow(tokens, {p: line.p, label, title}),
-    h("p", {class: "small dim"}, `log p ${nats(line.log_p)} · probability ${percent(Math.exp(line.log_p))}${change}`)];
+  const chance = line.log_p === null ? "–" : percent(Math.exp(line.log_p));
+  return [tokens.length > 1 && tokenRow(tokens, {p: line.p, label: "The final output, by how likely each token was"}),
+    h("p", {class: "small dim"}, `log p ${nats(line.log_p)} · probability ${chance}${change}`)];
 }
 
-/** log p over the steps; the kept weights stand at the right end, as far from the last step as steps are apart. */
+/** log p over the steps; the trained weights stand at the right end, as far off as steps are apart. */
 function curve({lines}, line) {
   if (lines.length < 2) return null;
   const last = lines.at(-2).step, apart = last - (lines.at(-3)?.step ?? 0);
@@ -109,7 +115,7 @@ function curve({lines}, line) {
   const drawing = lineChart({height: 260, width: 520, x: "step", y: {label: "log p", max: 0},
     lines: [{name: "log p", points, style: "first"}, shown],
     label: `log p of the final output: ${told(lines[0])}, ${told(lines.at(-1))}. Shown: ${told(line)}.`});
-  const caption = "log p of the final output over the training. Dashed: the moment shown. Last dot: the kept weights.";
+  const caption = "log p of the final output over the training. Dashed: the moment shown. Last dot: after training.";
   return h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, caption), drawing);
 }
 
@@ -119,7 +125,6 @@ function learntMap(choose) {
   const caption = "When it learnt each token: a row a moment, as dark as the token was likely. Pick a row to go there.";
   const place = h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, caption));
   return (film, at) => {
-    if (!film.lines[0].p?.length) return null;
     const onpick = (q, k) => {
       column = k;
       choose(film.lines[q]);
@@ -135,10 +140,9 @@ function learntMap(choose) {
   };
 }
 
-function learning({lines, target_out: tokens}) {
-  const columns = tokens.length === lines[0].p.length ? tokens : lines[0].p.map((_, k) => String(k));
+function learning({lines, answers: columns}) {
   const at = (q, k) => lines[q].p[k] ?? NaN;
-  return {rows: lines.map((line) => String(line.step ?? KEPT)), columns, at,
+  return {rows: lines.map((line) => String(line.step ?? "trained")), columns, at,
           describe: (q, k) => `${momentOf(lines[q].step)}, \u2068${readable(columns[k])}\u2069: ${percent(at(q, k))}`};
 }
 

@@ -12,10 +12,11 @@ const FEW = 12;
 const MANY = 40;
 const PACE = 900; // milliseconds a step while playing
 const PATIENCE = 200; // before a moved slider starts a search
+const TEMPERATURES = [0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2];
 
 const writes = (task) => task === "translation" || task === "language_model";
 
-export const view = {id: "writing", title: "Writing", titleOf: (run) => (writes(run.task) ? "Writing" : "Answer"), applies: () => true, create};
+export const view = {id: "writing", title: (run) => (writes(run.task) ? "Writing" : "Answer"), applies: () => true, create};
 
 function create(context) {
   const text = textCard(context);
@@ -245,18 +246,19 @@ function beforeOf(trace, at) {
 
 function samplingKnobs(context) {
   const set = (patch) => context.state.set(patch, {replace: true});
-  const warm = (v) => +(10 ** v).toPrecision(2);
-  const temperature = slider({label: "temperature", min: -1, max: 0.3, step: 0.02, value: 0, format: (v) => String(warm(v)), oninput: (v) => set({temperature: warm(v)})});
+  const nearest = (t) => TEMPERATURES.reduce((best, each, i) => (Math.abs(Math.log(each / t)) < Math.abs(Math.log(TEMPERATURES[best] / t)) ? i : best), 0);
+  const temperature = slider({label: "temperature", min: 0, max: TEMPERATURES.length - 1, step: 1, value: nearest(1), format: (i) => String(TEMPERATURES[i]),
+    oninput: (i) => set({temperature: TEMPERATURES[i]})});
   const k = slider({label: "top-k", min: 0, max: 100, step: 1, value: 0, format: (v) => (v ? String(v) : "off"), oninput: (v) => set({top_k: v})});
   const p = slider({label: "top-p", min: 0.05, max: 1, step: 0.01, value: 1, format: (v) => (v < 1 ? v.toFixed(2) : "off"), oninput: (v) => set({top_p: v})});
-  const reset = h("button", {type: "button", class: "button quiet", onclick: () => set({temperature: null, top_k: null, top_p: null})}, "as trained");
+  const reset = h("button", {type: "button", class: "button quiet", onclick: () => set({temperature: null, top_k: null, top_p: null})}, "reset");
   const within = (value, least, most, otherwise) => (Number.isFinite(value) ? Math.max(least, Math.min(most, value)) : otherwise);
 
   function show(state, run) {
     const usual = run?.decode ?? {};
     const settings = {temperature: within(state.temperature ?? usual.temperature, 0.1, 2, 1), topK: Math.round(within(state.top_k ?? usual.top_k, 0, 100, 0)),
       topP: within(state.top_p ?? usual.top_p, 0.05, 1, 1)};
-    temperature.set(Math.log10(settings.temperature).toFixed(2));
+    temperature.set(nearest(settings.temperature));
     k.set(settings.topK);
     p.set(settings.topP);
     reset.hidden = [state.temperature, state.top_k, state.top_p].every((value) => value === null || value === undefined);
@@ -269,7 +271,7 @@ function samplingKnobs(context) {
 /** How much is left, and how open the choice still is. */
 function factsOf({kept, of, mass, before, after}) {
   const among = (bits) => number(2 ** bits);
-  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; they held ${percent(Math.min(1, mass))} of the probability. `,
+  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; they held ${percent(mass > 1 - 1e-9 ? 1 : mass)} of the probability. `,
     `Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: as open as a choice among ${among(before)} → ${among(after)} equally likely tokens.`];
 }
 
@@ -283,10 +285,12 @@ function candidateTable({step, distribution, all, generating, lucky, take}) {
   const sum = (key) => rest.reduce((total, each) => total + each[key], 0) + tail[key];
   const count = rest.length + tail.count - (unlisted && tail.count ? 1 : 0);
   const most = Math.max(...candidates.map((each) => Math.max(each.p, generating ? each.q : 0)), 1e-9);
-  const row = (each) => candidateRow(each, {step, generating, lucky, take, most});
+  const faces = candidates.map((each) => readable(each.token));
+  const twins = new Set(faces.filter((face, i) => faces.indexOf(face) !== i));
+  const row = (each) => candidateRow(each, {step, generating, lucky, take, most, twins});
   return h("table", {aria: {label: "Candidates, likeliest first"}},
     h("thead", {}, h("tr", {}, h("th", {scope: "col"}, writesTitle(generating)), h("th", {scope: "col", class: "bars"}, h("span", {class: "visually-hidden"}, "as bars")),
-      h("th", {scope: "col", class: "figure"}, generating ? "model" : "p"), generating && h("th", {scope: "col", class: "figure"}, "drawn with"), take && h("th", {}, h("span", {class: "visually-hidden"}, "choose")))),
+      h("th", {scope: "col", class: "figure"}, generating ? "model" : "p"), generating && h("th", {scope: "col", class: "figure"}, "drawn"), take && h("th", {}, h("span", {class: "visually-hidden"}, "choose")))),
     h("tbody", {}, shown.map(row), extra.map(row),
       unlisted && h("tr", {class: "chosen"}, h("th", {scope: "row"}, h("bdi", {class: "word"}, readable(step.token)), h("span", {class: "pill"}, `said, rank ${step.rank + 1}`)),
         h("td", {class: "bars"}, bar(step.p / most)), h("td", {class: "figure"}, percent(step.p)), generating && h("td", {class: "figure"}, "–"), take && h("td", {})),
@@ -298,13 +302,14 @@ function writesTitle(generating) {
   return generating ? "token" : "answer";
 }
 
-function candidateRow(each, {step, generating, lucky, take, most}) {
+function candidateRow(each, {step, generating, lucky, take, most, twins}) {
   const said = each.id === step.id;
   const out = generating && !each.kept;
   const marks = [said && "chosen", out && "out", lucky?.id === each.id && "lucky"].filter(Boolean).join(" ");
   const word = h(out ? "s" : "span", {}, h("bdi", {class: "word"}, readable(each.token)));
   return h("tr", {class: marks},
-    h("th", {scope: "row", title: `logit ${number(each.logit)}, id ${each.id}`}, word, said && h("span", {class: "pill"}, "said"), lucky?.id === each.id && h("span", {class: "pill"}, "drawn"),
+    h("th", {scope: "row", title: `logit ${number(each.logit)}, id ${each.id}`}, word,
+      twins.has(readable(each.token)) && h("span", {class: "twin", title: "other tokens read alike: this is its number"}, `#${each.id}`), said && h("span", {class: "pill"}, "said"), lucky?.id === each.id && h("span", {class: "pill"}, "drawn"),
       out && h("span", {class: "visually-hidden"}, "may not be drawn")),
     h("td", {class: "bars"}, pairOfBars(each.p / most, generating ? each.q / most : null)),
     h("td", {class: "figure"}, percent(each.p)), generating && h("td", {class: "figure"}, each.kept ? percent(each.q) : "–"),
@@ -421,7 +426,7 @@ function fixed(value) {
 export function reasons(search, tree) {
   if (!search.found.length) return ["No whole text was found."];
   const [winner, ...others] = search.found;
-  const quoted = (text) => h("bdi", {class: "word"}, `“${text}”`);
+  const quoted = (text) => h("bdi", {class: "word"}, `“${shortened(readable(text))}”`);
   const told = [];
   const likeliest = search.found.reduce((best, text) => (text.log_p > best.log_p ? text : best));
   if (!others.length) told.push([quoted(winner.text), " is the only text that was found."]);
@@ -434,11 +439,17 @@ export function reasons(search, tree) {
       quoted(second.text), ` with ${fixed(second.score)}.`]);
   }
   const detour = detourOf(tree.path(winner.node));
-  if (detour) {
-    told.push(["Greedy search would have missed it: at step ", String(detour.node.depth), " it takes ", quoted(readable(detour.node.token)), ` (${percent(detour.node.p)}), although `,
-      quoted(readable(detour.rival.token)), ` (${percent(detour.rival.p)}) is likelier there.`]);
+  if (detour && readable(detour.node.token) !== readable(detour.rival.token)) {
+    told.push(["Greedy search would have missed it: at step ", String(detour.node.depth), " it takes ", quoted(detour.node.token), ` (${percent(detour.node.p)}), although `,
+      quoted(detour.rival.token), ` (${percent(detour.rival.p)}) is likelier there.`]);
   }
   return told;
+}
+
+// Long texts often differ at their ends only, so both ends are kept.
+function shortened(text) {
+  const signs = [...text];
+  return signs.length > 90 ? `${signs.slice(0, 40).join("")} … ${signs.slice(-44).join("")}` : text;
 }
 
 /** The first place where a path does not take the likeliest token. */
@@ -456,7 +467,7 @@ function foundTable(search, trace, onpick) {
     h("thead", {}, h("tr", {}, ["text found", "log p", "length", "penalty", "score"].map((name, i) => h("th", {scope: "col", class: i ? "figure" : null}, name)))),
     h("tbody", {}, search.found.map((text, i) => h("tr", {data: {node: text.node}},
       h("th", {scope: "row"}, h("button", {type: "button", class: "pick", aria: {pressed: false}, title: "show its path in the tree", onclick: () => onpick(text.node)},
-        h("bdi", {}, text.text || "(nothing)")), i === 0 && h("span", {class: "pill"}, "winner"), text.text === trace.output && h("span", {class: "pill"}, "as above")),
+        h("bdi", {}, text.text ? readable(text.text) : "(nothing)")), i === 0 && h("span", {class: "pill"}, "winner"), text.text === trace.output && h("span", {class: "pill"}, "as above")),
       [fixed(text.log_p), String(text.length), fixed(text.penalty), fixed(text.score)].map((figure) => h("td", {class: "figure"}, figure))))));
 }
 

@@ -1,0 +1,274 @@
+"""cutaway figures RUN [TEXT]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from cutaway.cli.console import err, out, say
+from cutaway.cli.texts import Device
+from cutaway.errors import ConfigError, did_you_mean
+from cutaway.runs import RunFolder
+
+if TYPE_CHECKING:
+    from cutaway.pipeline import Pipeline
+    from cutaway.show.budget import Budget
+    from cutaway.show.heads import HeadTable
+    from cutaway.show.trace import Trace
+
+COUNTED = 200  # examples over which heads are counted ...
+TOKENS = 12_000  # ... if they have no more tokens than these together
+FORMATS = ("png", "svg", "pdf")
+
+
+def figures(
+    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
+    text: Annotated[str | None, typer.Argument(help="A text; default: a short one of the run's data.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Where to put them; default: RUN/figures.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only the figure of this name; may be given again.")] = None,
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "png",
+    device: Device = "auto",
+) -> None:
+    """Draw what a run learned and what is inside its model: attention, heads, masks, positions, curves, costs.
+
+    Examples:  cutaway figures runs/demo "The small cat sleeps."
+
+               cutaway figures runs/python-gpt --only heads --only roles --format svg
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format} is not a choice. {did_you_mean(format, FORMATS)}")
+    for name in only or []:
+        if name not in FIGURES:
+            raise ConfigError(f"--only {name}: there is no such figure. {did_you_mean(name, FIGURES)}")
+    from cutaway.pipeline import load_pipeline
+
+    folder = RunFolder(run)
+    subject = Subject(folder, load_pipeline(run, device), text)
+    if text is not None and subject.is_vision:
+        raise ConfigError("this run reads images: leave the text out, and one of its own images is taken.")
+    for name in only or FIGURES:
+        drawn = draw(subject, name)
+        if drawn is not None:
+            print_saved(drawn, (to or folder.figures) / f"{name}.{format}", FIGURES[name].shows)
+        elif only:
+            raise ConfigError(f"--only {name}: of this run there is nothing to draw. It needs {FIGURES[name].needs}.")
+
+
+def draw(subject: Subject, name: str) -> Any:
+    with err.status(f"drawing {name} ..."):
+        return FIGURES[name].draw(subject)
+
+
+def print_saved(figure: Any, path: Path, shows: str) -> None:
+    from cutaway.show.figures import save
+
+    try:
+        out.print(f"{save(figure, path)}  {shows}", markup=False)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}. Choose another folder with --out.") from None
+
+
+@dataclass
+class Subject:
+    """What is drawn; whatever takes long is computed when the first figure asks for it."""
+
+    run: RunFolder
+    pipeline: Pipeline
+    text: str | None
+
+    @property
+    def is_vision(self) -> bool:
+        return self.pipeline.config.model.family == "vision"
+
+    @cached_property
+    def examples(self) -> Sequence[Any]:
+        from cutaway.show.inputs import some_examples
+
+        return some_examples(self.pipeline)
+
+    @cached_property
+    def example(self) -> Any:
+        """What the figures of one example show: the text that was given, or one of the run's data."""
+        from cutaway.show.inputs import short_example
+
+        return short_example(self.pipeline, self.examples) if self.text is None else self.text
+
+    @cached_property
+    def trace(self) -> Trace:
+        from cutaway.show.trace import trace
+
+        if hasattr(self.example, "target"):
+            return trace(self.pipeline, self.example.source, self.example.target)
+        if self.pipeline.config.model.task == "language_model":
+            return trace(self.pipeline, self.example, "")  # the text alone, without what the model would add
+        return trace(self.pipeline, getattr(self.example, "pixels", self.example))
+
+    @cached_property
+    def counted(self) -> Sequence[Any]:
+        """The examples that are counted: no more than can be counted in a few seconds."""
+        from cutaway.show.inputs import rows_of
+
+        examples = self.examples[:COUNTED]
+        if self.is_vision:
+            return examples
+        left, enough = TOKENS, 0
+        for row in rows_of(self.pipeline, examples, longest=256):
+            left -= len(row.encoder) + len(row.decoder)
+            enough += 1
+            if left < 0:
+                break
+        return examples[:enough]
+
+    @cached_property
+    def heads(self) -> HeadTable:
+        from cutaway.show.heads import head_statistics
+
+        say(f"counting what each head does in {len(self.counted):,} examples ...")
+        return head_statistics(self.pipeline, self.counted)
+
+    @cached_property
+    def budget(self) -> Budget:
+        from cutaway.show.budget import budget
+        from cutaway.show.inputs import inputs_of, picture_inputs, rows_of
+
+        examples = self.counted[:32]
+        if self.is_vision:
+            return budget(self.pipeline.model, *picture_inputs(self.pipeline, examples).arguments)
+        longest = min(256, self.pipeline.config.model.max_length)
+        return budget(
+            self.pipeline.model, *inputs_of(self.pipeline, rows_of(self.pipeline, examples, longest)).arguments
+        )
+
+
+def attention(kind: str, subject: Subject) -> Any:
+    from cutaway.show.figures import attention_grid
+
+    return attention_grid(subject.trace, kind) if subject.trace.n_layers(kind) else None
+
+
+def last_layer(subject: Subject) -> Any:
+    from cutaway.show.figures import layer_grid
+
+    kind = subject.trace.kinds()[-1]
+    return layer_grid(subject.trace, kind, subject.trace.n_layers(kind) - 1)
+
+
+def alignment(subject: Subject) -> Any:
+    """The head that agrees best with the gold alignment, and the alignment itself."""
+    from cutaway.show.alignment import gold_cells, has_alignments, words_of
+    from cutaway.show.figures import attention_heatmap
+
+    pipeline: Any = subject.pipeline
+    if not has_alignments([subject.example]):
+        return None
+    best = max((head for head in subject.heads if head.agreement is not None), key=lambda head: head.agreement or 0.0)
+    gold = gold_cells(words_of(pipeline, subject.example), subject.example.alignment)
+    return attention_heatmap(subject.trace, "cross", best.layer, best.head, gold)
+
+
+def masks(subject: Subject) -> Any:
+    from cutaway.show.inputs import rows_of
+    from cutaway.show.masks import mask_views
+    from cutaway.show.model_figures import mask_board
+
+    example = subject.example if subject.is_vision else rows_of(subject.pipeline, [subject.example])[0]
+    return mask_board(mask_views(subject.pipeline, example))
+
+
+def positions(subject: Subject) -> Any:
+    from cutaway.show.model_figures import SCHEMES, position_figure
+
+    schemes: list[Any] = [part for part in subject.pipeline.model.modules() if isinstance(part, tuple(SCHEMES))]
+    return position_figure(schemes[0]) if schemes else None
+
+
+def of_model(name: str, what: str, subject: Subject) -> Any:
+    """A figure of show/model_figures.py, of one of the subject's things."""
+    from cutaway.show import model_figures
+
+    return getattr(model_figures, name)(getattr(subject, what))
+
+
+def loss(subject: Subject) -> Any:
+    from cutaway.show.figures import loss_curve
+
+    metrics = subject.run.read_metrics()
+    return loss_curve(metrics) if metrics else None
+
+
+def steps_of(subject: Subject) -> int:
+    """How many there were, or of a run without metrics how many were planned."""
+    done = [row["step"] for row in subject.run.read_metrics() if "step" in row]
+    return max(done, default=subject.pipeline.config.train.steps)
+
+
+def schedule(subject: Subject) -> Any:
+    from cutaway.show.figures import schedule_curve
+    from cutaway.train.schedules import make_schedule
+
+    config = subject.pipeline.config
+    return schedule_curve(make_schedule(config.train, config.model.d_model), steps_of(subject))
+
+
+def schedules(subject: Subject) -> Any:
+    """The run's own, and others that climb as long and as high."""
+    from cutaway.show import training_figures
+    from cutaway.train import schedules
+
+    config, steps = subject.pipeline.config.train, steps_of(subject)
+    own = schedules.make_schedule(config, subject.pipeline.config.model.d_model)
+    peak = max(own(step, step / steps) for step in range(1, steps + 1))
+    others = {
+        "inverse_sqrt": schedules.inverse_sqrt(peak, config.warmup),
+        "cosine": schedules.cosine(peak, config.warmup),
+        "wsd": schedules.warmup_stable_decay(peak, config.warmup, 0.2),
+        "constant": schedules.constant(peak),
+    }
+    if config.schedule == "noam":
+        del others["inverse_sqrt"]  # the same curve
+    return training_figures.schedules({config.schedule: own, **others} | {config.schedule: own}, steps, config.schedule)
+
+
+def smoothing(subject: Subject) -> Any:
+    from cutaway.show.training_figures import smoothing_targets
+    from cutaway.train.losses import smoothed_cross_entropy
+
+    epsilon = subject.pipeline.config.train.label_smoothing
+    said = list(dict.fromkeys(subject.trace.target_out or subject.pipeline.labels))[:8]
+    return (
+        smoothing_targets(smoothed_cross_entropy, said, len(said) // 2, epsilon) if epsilon and len(said) > 1 else None
+    )
+
+
+class Drawing(NamedTuple):
+    shows: str
+    draw: Callable[[Subject], Any]  # None: there is nothing to draw
+    needs: str = ""
+
+
+FIGURES: dict[str, Drawing] = {
+    "loss": Drawing("how the loss fell", loss, "the metrics of its training"),
+    "schedule": Drawing("the learning rate over the training", schedule),
+    "schedules": Drawing("the learning rate beside other schedules that climb as high", schedules),
+    "smoothing": Drawing("what label smoothing aims at (the vocabulary reduced)", smoothing, "train.label_smoothing"),
+    "positions": Drawing("how the model is told positions", positions, "a position scheme"),
+    "masks": Drawing("who may attend to whom", masks),
+    "encoder": Drawing("self-attention of the encoder, all heads", partial(attention, "encoder"), "an encoder"),
+    "decoder": Drawing("self-attention of the decoder, all heads", partial(attention, "decoder"), "a decoder"),
+    "cross": Drawing("cross-attention, all heads", partial(attention, "cross"), "cross-attention"),
+    "last_layer": Drawing("the heads of the last layer, larger", last_layer),
+    "alignment": Drawing(
+        "the head that knows best which word translates which",
+        alignment,
+        "an example with a gold alignment: leave TEXT out",
+    ),
+    "roles": Drawing("what each head seems to do", partial(of_model, "head_roles", "heads")),
+    "heads": Drawing("what each head looks at, in numbers", partial(of_model, "head_statistics_figure", "heads")),
+    "parameters": Drawing("where the parameters are", partial(of_model, "parameter_budget", "budget")),
+    "time": Drawing("where the time of a forward pass goes", partial(of_model, "time_budget", "budget")),
+}

@@ -1,0 +1,150 @@
+"""cutaway trace RUN TEXT"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutaway.cli.console import out, print_json, say
+from cutaway.cli.texts import Device
+from cutaway.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from cutaway.pipeline import Pipeline
+    from cutaway.show.trace import Trace
+    from cutaway.show.walk import Step
+
+RIVALS = 4  # candidates that are shown beside the one that was taken
+
+
+def trace(
+    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
+    text: Annotated[
+        str | None, typer.Argument(help="What the model is to read (of pictures: a number). None: an example.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Lead the model through this answer, not its own.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only steps whose name fits, as in --only 'decoder.layers.0.*'.", metavar="NAME")
+    ] = None,
+    off: Annotated[
+        list[str] | None, typer.Option(help="Switch this off first, as in --off decoder.layers.1.feed_forward.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Everything, attention and candidates too.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Print every step of a forward pass in reading order: name, equation, axes, mean, spread, range, what is wrong.
+
+    Examples:  cutaway trace runs/demo "The small cat sleeps."
+
+               cutaway trace runs/demo "The small cat sleeps." --only "decoder.layers.1.*"
+
+               cutaway trace runs/demo "The small cat sleeps." --json > trace.json
+    """
+    from cutaway.pipeline import load_pipeline
+    from cutaway.show.question import ask
+    from cutaway.show.switches import switched_off
+    from cutaway.show.trace import trace_question
+    from cutaway.show.walk import walking
+
+    pipeline = load_pipeline(run, device)
+    with switched_off(pipeline.model, off or ()):
+        question = ask(pipeline, content(pipeline, text), target)
+        with walking(pipeline.model) as steps:
+            question.logits(pipeline.model)
+        found = trace_question(pipeline, question)
+    chosen = [step for step in steps if only is None or fnmatchcase(step.name, only)]
+    if not chosen:
+        raise ConfigError(f"no step fits --only {only!r}. There are: {', '.join(step.name for step in steps[:8])}, ...")
+    if json:
+        print_json({**vars(found), "walk": [step.as_json() for step in chosen]})
+        return
+    say(f"{' '.join(found.source or found.target_in)}")
+    print_walk(chosen)
+    print_answers(found)
+    for word in found.unknown:
+        say(f"Note: not in this model's vocabulary: {word}")
+
+
+def content(pipeline: Pipeline, text: str | None) -> Any:
+    """The text, or an example of the run's own; of a classifier of images, the example of that number."""
+    from cutaway.show.examples import examples_of
+
+    is_of_images = pipeline.config.model.family == "vision"
+    if text is not None and not is_of_images:
+        return text
+    examples = examples_of(pipeline)
+    if not examples:
+        raise DataError("the data of this run is not at hand, so there is no example to take. Give a text.")
+    if not is_of_images:
+        return examples[0]
+    if not (text or "0").isdecimal() or int(text or 0) >= len(examples):
+        raise DataError(f"there is no picture {text!r}. Choose one from 0 to {len(examples) - 1}.")
+    return examples[int(text or 0)].pixels
+
+
+def print_walk(steps: Sequence[Step]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
+    for name in ("step", "equation", "axes"):
+        table.add_column(name, no_wrap=not out.is_terminal, overflow="fold")
+    for name in ("mean", "spread", "range"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for indented, step in outlined(steps):
+        if step is None:
+            table.add_row(f"[bold]{escape(indented)}[/]")
+            continue
+        s = step.summary
+        flags = "; ".join(s.flags)
+        table.add_row(
+            escape(indented), escape(step.equation), s.shape, digits(s.mean), digits(s.std),
+            f"{digits(s.min)} … {digits(s.max)}", f"[bold red]! {escape(flags)}[/]" if flags else "",
+        )  # fmt: skip
+    out.print(table)
+
+
+def outlined(steps: Sequence[Step]) -> Iterator[tuple[str, Step | None]]:
+    """A pipe gets whole names; on a terminal each layer gets a heading, and its steps are named within it."""
+    before = ""
+    for step in steps:
+        layer = ".".join(step.name.split(".")[:3]) if ".layers." in step.name else ""
+        if not out.is_terminal or not layer:
+            yield step.name, step
+        else:
+            if layer != before:
+                yield layer, None
+            yield "  " + step.name.removeprefix(layer + "."), step
+        before = layer
+
+
+def digits(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def print_answers(found: Trace) -> None:
+    """What was said, and what else was considered."""
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
+    names = found.target_out or [tag["word"] for tag in found.tags or []] or [str(place) for place in found.hidden]
+    for name in ("answer", "p", "instead of"):
+        table.add_column(name, justify="right" if name == "p" else "left")
+    is_named = bool(found.tags or found.hidden)
+    for number, step in enumerate(found.steps):
+        if number < found.prompt:
+            continue
+        token = f"{names[number]} → {step['token']}" if is_named else step["token"]
+        table.add_row(escape(token), f"{step['p']:.1%}", escape(rivals(step)))
+    out.print()
+    out.print(table)
+    out.print()
+    out.print(escape(f"{found.output}    (log p = {found.log_p:.3f})"), markup=True)
+
+
+def rivals(step: dict[str, Any]) -> str:
+    """The likeliest others, with how much likelier the answer was."""
+    others = [(t, v) for t, v, i in zip(step["tokens"], step["logits"], step["ids"], strict=True) if i != step["id"]]
+    return "  ".join(token for token, _ in others[:RIVALS])

@@ -1,0 +1,81 @@
+"""cutaway figures: which figures there are for which run, and what is said when there are none."""
+
+import numpy as np
+import pytest
+import typer
+from helpers import small_recipe
+from looking import untrained
+from typer.testing import CliRunner
+
+from cutaway.cli import figures as command
+from cutaway.errors import ConfigError, RunError
+from cutaway.runs import RunFolder
+from cutaway.train.begin import begin
+
+app = typer.Typer()
+app.command()(command.figures)
+
+
+def figures(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    run = RunFolder(tmp_path_factory.mktemp("run"))
+    begin(small_recipe(steps=4), run).trainer.run()
+    return run
+
+
+def test_every_figure_that_a_translator_has(trained, monkeypatch):
+    """Drawn and not saved: to write a file takes longer than to draw it."""
+    saved = []
+    monkeypatch.setattr(command, "print_saved", lambda figure, path, shows: saved.append((path, figure)))
+    figures(trained.path)
+    without_gold = set(command.FIGURES) - {"alignment"}
+    assert {path.name for path, _ in saved} == {f"{name}.png" for name in without_gold}
+    assert {path.parent for path, _ in saved} == {trained.figures}
+    assert all(figure.axes for _, figure in saved)
+
+
+def test_files_are_written_and_listed(trained, tmp_path):
+    said = figures(trained.path, "a b c", "--only", "cross", "--format", "svg", "--out", tmp_path / "here").stdout
+    assert said == f"{tmp_path / 'here' / 'cross.svg'}  cross-attention, all heads\n"
+    assert "<svg" in (tmp_path / "here" / "cross.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "missing"),
+    [
+        ("decoder", {"position": "rope"}, {"encoder", "cross", "alignment"}),
+        ("encoder", {"head": "tags", "position": "none"}, {"decoder", "cross", "alignment", "positions"}),
+        ("vision", {}, {"decoder", "cross", "alignment"}),
+    ],
+)
+def test_which_figures_other_tasks_have(family, changes, missing, tmp_path):
+    pipeline = untrained(family, **changes)
+    subject = command.Subject(RunFolder(tmp_path), pipeline, None if family == "vision" else "a b c")
+    pictures = np.random.default_rng(0).random((2, 1, 4, 4), dtype=np.float32)
+    subject.examples = pictures if family == "vision" else ["a b c", "d e f g"]
+    names = ("encoder", "decoder", "cross", "alignment", "positions", "masks", "roles", "heads", "parameters", "time")
+    assert {name for name in names if command.draw(subject, name) is None} == missing
+    assert command.draw(subject, "loss") is None  # a run without metrics
+    assert command.draw(subject, "schedules").axes[0].lines
+
+
+def test_mistakes(trained, tmp_path):
+    with pytest.raises(ConfigError, match="--only crosss: there is no such figure. Did you mean 'cross'"):
+        figures(trained.path, "--only", "crosss")
+    with pytest.raises(ConfigError, match="--format gif is not a choice"):
+        figures(trained.path, "--format", "gif")
+    with pytest.raises(ConfigError, match="there is nothing to draw. It needs an example with a gold alignment"):
+        figures(trained.path, "a b", "--only", "alignment")
+    with pytest.raises(RunError, match="there is no run folder"):
+        figures(tmp_path / "no")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written.*Choose another folder with --out"):
+        figures(trained.path, "a b", "--only", "schedule", "--out", tmp_path / "file")
