@@ -192,18 +192,6 @@ def small_recipe(**train) -> Config:
     )  # fmt: skip
 
 
-# for the runs of tests/show/conftest.py, by name: a text that each can read (of pictures, a number)
-SHOWN_TEXTS = {
-    "translation": "a b c",
-    "tinyworld": "The small cat sleeps under the table.",
-    "language_model": "def read(path):",
-    "masked_language_model": "return self",
-    "tagging": "def f(x): return x",
-    "classification": "len(names) + 1",
-    "image_classification": "0",
-}
-
-
 def cutaway_here(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
     """The command line in this process, which has torch loaded already: a twentieth of the time."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))

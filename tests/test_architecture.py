@@ -30,8 +30,9 @@ ROOMS = {
     "summary": {"runs"},
     "learn": LIBRARY | {"nn", "torch_engine"},
     "measure": {"data", "evaluate", "train", "pipeline"},
-    "show": {"nn", "data", "evaluate", "pipeline", "runs", "summary"},
-    "cli": LIBRARY | {"learn", "__init__"},
+    "show": {"nn", "data", "decode", "evaluate", "pipeline", "measure", "runs", "summary"},
+    "serve": LIBRARY,
+    "cli": LIBRARY | {"learn", "serve", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before
 }
@@ -53,6 +54,9 @@ PACKAGES = {
         "learn.values",
     },
     "matplotlib": {"show"},
+    "fastapi": {"serve"},
+    "pydantic": {"serve"},
+    "uvicorn": {"serve", "cli"},
     "sacrebleu": {"evaluate"},
     "sacremoses": {"evaluate"},
     "rich": {"cli"},

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import typer
 from looking import untrained
 from typer.testing import CliRunner
 
-from cutaway.cli.mask import mask
+from cutaway.cli import app
 from cutaway.errors import ConfigError, DataError
 from cutaway.learn.surgery import operate
 
@@ -16,12 +15,9 @@ from cutaway.learn.surgery import operate
 @pytest.fixture
 def run(monkeypatch):
     """A function that runs the command on a pipeline, as if it had been loaded."""
-    app = typer.Typer()
-    app.command()(mask)
-
     def invoke(pipeline, *arguments, code=0):
         monkeypatch.setattr("cutaway.pipeline.load_pipeline", lambda run, device: pipeline)
-        result = CliRunner().invoke(app, ["runs/some", *map(str, arguments)])
+        result = CliRunner().invoke(app, ["mask", "runs/some", *map(str, arguments)])
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output

@@ -41,7 +41,7 @@ def test_a_trace_names_what_went_in_and_out(trace):
         rows, columns = trace.axes(kind)
         weights = trace.weights(kind, 0)
         assert weights.shape == (2, len(rows), len(columns))
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)  # each is told in four digits
     assert np.triu(trace.weights("decoder", 0), 1).max() == 0
 
 

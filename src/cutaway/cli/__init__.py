@@ -16,9 +16,11 @@ from cutaway.cli.demo import demo
 from cutaway.cli.doctor import doctor
 from cutaway.cli.evaluate import evaluate
 from cutaway.cli.explore import explore
+from cutaway.cli.figures import figures
 from cutaway.cli.generate import generate
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
+from cutaway.cli.mask import mask
 from cutaway.cli.runs import runs
 from cutaway.cli.tag import tag
 from cutaway.cli.trace import trace
@@ -35,22 +37,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    demo,
-    train,
-    translate,
-    generate,
-    classify,
-    tag,
-    evaluate,
-    explore,
-    trace,
-    runs,
-    doctor,
-    lesson,
-    check,
-    lab,
-):
+COMMANDS = (
+    *(demo, train, translate, generate, classify, tag, evaluate),
+    *(explore, trace, mask, figures),
+    *(runs, doctor, lesson, check, lab),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -87,6 +87,7 @@ def listen(host: str, port: int) -> Any:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(128)
     except OSError as error:
         listening.close()
         raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with --port.") from None

@@ -107,9 +107,9 @@ def of_translation(
         ids, finished = written(translator, source, prefix, decode or translator.config.decode)
     else:
         ids, finished = tokenizer.encode(target), True
-    check_room(translator, len(ids) + 1)
     target_out = [*ids, tokenizer.eos] if finished else ids
     target_in = [tokenizer.bos, *target_out[:-1]]
+    check_room(translator, len(target_in))
     return Question(
         task="translation",
         text=text,
@@ -156,6 +156,7 @@ def of_text(
 
 def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: DecodeConfig) -> tuple[list[int], bool]:
     """What the model writes after the prefix, if there is one: the ids, and whether it came to an end."""
+    check_tokens(writer, prefix)
     eos = writer.tokenizer.eos
     if eos in prefix:  # the prefix itself says that the text ends
         return list(prefix[: list(prefix).index(eos)]), True
@@ -172,12 +173,19 @@ def searched(
     n_best: int = 1,
 ) -> list[Hypothesis]:
     """The search of the run, led by a prefix and watched on request. `row`: a source with </s>, or <s> and a prompt."""
+    check_tokens(writer, prefix)
     limit = limit_of(writer, row, decode)
     if len(prefix) >= limit:
         raise DataError(f"the given beginning has {len(prefix)} tokens, and a text may have {limit}. Shorten it.")
     search: Search = writer.search(decode, [limit], [0], n_best, first=0)._replace(prefix=tuple(prefix), watch=watch)
     found = (writer.engine.translate if isinstance(writer, Translator) else writer.engine.go_on)([row], search)
     return list(found[0])
+
+
+def check_tokens(writer: Writer, prefix: Sequence[int]) -> None:
+    vocabulary = writer.tokenizer.vocab_size
+    if wrong := [id for id in prefix if not 0 <= id < vocabulary]:
+        raise DataError(f"{wrong[0]} is no token: this model's tokens are numbered from 0 to {vocabulary - 1}.")
 
 
 def limit_of(writer: Writer, row: Sequence[int], decode: DecodeConfig) -> int:

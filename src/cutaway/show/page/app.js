@@ -5,7 +5,7 @@ import {tabs} from "./controls.js";
 import {header, restoreTheme} from "./header.js";
 import {input} from "./input.js";
 import {result} from "./result.js";
-import {key, live, recorded} from "./source.js";
+import {key, sourceOf} from "./source.js";
 import {read, set, subscribe} from "./state.js";
 import {view as map} from "./views/map.js";
 import {view as attention} from "./views/attention.js";
@@ -23,9 +23,9 @@ const PATIENCE = 150; // milliseconds before the page says that it waits
 const KEPT = 12; // traces, so that Back is quick
 
 const state = {read, set, subscribe};
-const source = embedded();
 const made = new Map(); // id of a view -> what its create() gave
 const traces = new Map(); // key of a request -> its trace
+let source = null;
 let info = null;
 let current = null; // the trace on show
 let asking = null; // ends the request under way
@@ -40,13 +40,9 @@ let parts = null;
 let tabsOf = null; // {run, control}
 boot();
 
-function embedded() {
-  const kept = document.getElementById("recorded");
-  return kept ? recorded(JSON.parse(kept.textContent)) : live();
-}
-
 async function boot() {
   try {
+    source = await sourceOf(document);
     info = await source.info();
   } catch (error) {
     fill(document.getElementById("page"), alarm);
@@ -55,11 +51,13 @@ async function boot() {
   document.title = `${info.title} · Cutaway`;
   parts = {
     header: header(info, choose, announce),
-    input: input({run: (text) => ask(text), refuse: (sentence) => fail(new Error(sentence)), limits: info.limits, recorded: info.recorded}),
+    input: input({run: (text) => ask(text), refuse: (sentence) => fail(new Error(sentence)), limits: info.limits,
+      recorded: info.recorded}),
     result: result((patch) => state.set(patch)),
   };
   const bar = h("div", {role: "search", aria: {label: "What to ask the model"}}, parts.input.element);
-  fill(document.getElementById("page"), parts.header.element, bar, alarm, waiting, parts.result.element, tabBar, panels, spoken);
+  fill(document.getElementById("page"), parts.header.element, bar, alarm, waiting, parts.result.element, tabBar, panels,
+    spoken);
   document.getElementById("skip").addEventListener("click", skip);
   document.addEventListener("keydown", pressed);
   document.addEventListener("themechange", draw);
@@ -79,7 +77,8 @@ function run() {
 
 function request(extra = {}) {
   const {run: number, snapshot, target, prefix, off, hidden} = state.read();
-  return {run: info.runs[number] ? number : 0, snapshot, text: text(), target, prefix, off: [...off].sort(), hidden, ...extra};
+  return {run: info.runs[number] ? number : 0, snapshot, text: text(), target, prefix, off: [...off].sort(), hidden,
+    ...extra};
 }
 
 function ask(said) {
@@ -92,7 +91,8 @@ function ask(said) {
 function choose(patch) {
   if (!("run" in patch)) return state.set(patch);
   const same = info.runs[patch.run].task === run().task;
-  return state.set({...patch, text: same ? text() : null, snapshot: null, target: null, prefix: null, off: [], hidden: [], kind: null,
+  return state.set({...patch, text: same ? text() : null, snapshot: null, target: null, prefix: null, off: [],
+    hidden: [], kind: null,
                     layer: null, head: null, token: null});
 }
 
@@ -142,7 +142,8 @@ function frame() {
   parts.input.show(run(), text());
   if (tabsOf?.run === run()) return;
   const options = VIEWS.filter((view) => view.applies(run())).map((view) => ({value: view.id, label: titleOf(view)}));
-  tabsOf = {run: run(), control: tabs({label: "Views", options, value: view().id, onchange: (id) => state.set({view: id})})};
+  tabsOf = {run: run(), control: tabs({label: "Views", options, value: view().id,
+    onchange: (id) => state.set({view: id})})};
   fill(tabBar, tabsOf.control.element);
 }
 
@@ -174,7 +175,8 @@ function draw() {
 function open(shown) {
   if (!made.has(shown.id)) {
     const created = shown.create({source, info, state, run, trace: () => current, request, announce, fail});
-    panels.append(h("section", {class: "panel", id: `panel-${shown.id}`, role: "tabpanel", aria: {labelledby: `tab-${shown.id}`}}, created.element));
+    panels.append(h("section", {class: "panel", id: `panel-${shown.id}`, role: "tabpanel",
+      aria: {labelledby: `tab-${shown.id}`}}, created.element));
     made.set(shown.id, created);
   }
   return made.get(shown.id);

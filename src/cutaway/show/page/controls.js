@@ -13,7 +13,8 @@ function named(what) {
 export function slider({label, min, max, step = 1, value, format = number, oninput}) {
   const id = named("slider");
   const told = h("output", {class: "slider-value", for: id});
-  const input = h("input", {id, type: "range", min, max, step, oninput: () => { show(); oninput?.(Number(input.value)); }});
+  const input = h("input", {id, type: "range", min, max, step,
+    oninput: () => { show(); oninput?.(Number(input.value)); }});
   const show = () => {
     told.textContent = format(Number(input.value));
     input.setAttribute("aria-valuetext", told.textContent);
@@ -60,7 +61,8 @@ export function toggle({label, checked = false, onchange, title}) {
 export function tabs({label, options, value, onchange}) {
   const list = h("div", {class: "tabs", role: "tablist", aria: {label}});
   const buttons = options.map((option) => h("button", {type: "button", class: "tab", role: "tab", title: option.title,
-    id: `tab-${option.value}`, aria: {controls: `panel-${option.value}`}, onclick: () => onchange?.(option.value)}, option.label));
+    id: `tab-${option.value}`, aria: {controls: `panel-${option.value}`}, onclick: () => onchange?.(option.value)},
+      option.label));
   list.append(...buttons);
   const set = (to) => buttons.forEach((button, i) => {
     const chosen = options[i].value === to;
@@ -94,14 +96,16 @@ export function bar(p, {label = null} = {}) {
 
 const STYLES = ["first", "second dashed", "third dotted", "dim"];
 
-/** Lines over x, as SVG. lines: [{name, points: [[x, y], ...], style}], style a class: "first", "second", "third", "dim",
-    and "dashed" or "dotted". x, y: the name of the axis, or {label, min, max, format}. */
+/** Lines over x, as SVG. lines: [{name, points: [[x, y], ...], style}], style a class: "first", "second", "third",
+    "dim", and "dashed" or "dotted". x, y: the name of the axis, or {label, min, max, format}. */
 export function lineChart({lines, x = {}, y = {}, label, width = 640, height = 240}) {
   const [across, up] = [axis(x, lines, 0), axis(y, lines, 1)];
   const edge = {left: 56, right: 16, top: 12 + 18 * (lines.length > 1), bottom: 40};
-  const px = (value) => edge.left + ((value - across.min) / (across.max - across.min || 1)) * (width - edge.left - edge.right);
-  const py = (value) => height - edge.bottom - ((value - up.min) / (up.max - up.min || 1)) * (height - edge.top - edge.bottom);
-  const svg = s("svg", {class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", aria: {label: label ?? up.label ?? "Chart"}});
+  const [wide, high] = [width - edge.left - edge.right, height - edge.top - edge.bottom];
+  const px = (value) => edge.left + wide * (value - across.min) / (across.max - across.min);
+  const py = (value) => height - edge.bottom - high * (value - up.min) / (up.max - up.min);
+  const svg = s("svg", {class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
+    aria: {label: label ?? up.label ?? "Chart"}});
   for (const value of ticks(up)) {
     svg.append(s("line", {class: "grid", x1: edge.left, x2: width - edge.right, y1: py(value), y2: py(value)}),
       s("text", {x: edge.left - 8, y: py(value) + 4, "text-anchor": "end"}, up.format(value)));
@@ -109,15 +113,19 @@ export function lineChart({lines, x = {}, y = {}, label, width = 640, height = 2
   for (const value of ticks(across)) {
     svg.append(s("text", {x: px(value), y: height - edge.bottom + 18, "text-anchor": "middle"}, across.format(value)));
   }
-  if (across.label) svg.append(s("text", {x: (edge.left + width - edge.right) / 2, y: height - 4, "text-anchor": "middle"}, across.label));
-  if (up.label) svg.append(s("text", {x: 12, y: height / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${height / 2})`}, up.label));
+  if (across.label) svg.append(s("text", {x: (edge.left + width - edge.right) / 2, y: height - 4,
+    "text-anchor": "middle"}, across.label));
+  if (up.label) svg.append(s("text", {x: 12, y: height / 2, "text-anchor": "middle",
+    transform: `rotate(-90 12 ${height / 2})`}, up.label));
   let legend = edge.left;
   lines.forEach((line, i) => {
     const style = line.style ?? STYLES[i % STYLES.length];
     const points = line.points.filter(([, value]) => Number.isFinite(value));
-    svg.append(s("polyline", {class: `line ${style}`, points: points.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ")}));
+    svg.append(s("polyline", {class: `line ${style}`,
+      points: points.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ")}));
     for (const [a, b] of points) {
-      svg.append(s("circle", {class: `dot ${style}`, cx: px(a).toFixed(1), cy: py(b).toFixed(1), r: points.length > 60 ? 1.2 : 2.6},
+      svg.append(s("circle",
+        {class: `dot ${style}`, cx: px(a).toFixed(1), cy: py(b).toFixed(1), r: points.length > 60 ? 1.2 : 2.6},
         s("title", {}, `${line.name ? `${line.name}, ` : ""}${across.format(a)}: ${up.format(b)}`)));
     }
     if (lines.length < 2) return;
@@ -141,7 +149,7 @@ function ticks({min, max}) {
   const rough = (max - min) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((times) => times * power >= rough * 0.999);
-  const found = [];
-  for (let i = Math.ceil(min / step - 1e-9); i * step <= max + step * 1e-9; i++) found.push(+(i * step).toPrecision(12));
-  return found;
+  const first = Math.ceil(min / step - 1e-9);
+  const count = Math.floor(max / step + 1e-9) - first + 1;
+  return Array.from({length: Math.max(0, count)}, (_, i) => +((first + i) * step).toPrecision(12));
 }

@@ -3,7 +3,8 @@
 import {fill, h} from "./dom.js";
 import {segmented, select} from "./controls.js";
 
-const TASKS = {translation: "translation", language_model: "language model", masked_language_model: "masked language model",
+const TASKS = {translation: "translation", language_model: "language model",
+  masked_language_model: "masked language model",
                classification: "classification", tagging: "tagging", image_classification: "pictures"};
 
 /** {element, show(state)}; `choose(patch)` is called with what the reader picks. */
@@ -27,7 +28,8 @@ export function header(info, choose, announce) {
 function factsOf(run) {
   const millions = run.parameters / 1e6;
   const size = millions >= 0.1 ? `${+millions.toPrecision(3)} million` : run.parameters.toLocaleString("en");
-  return `${TASKS[run.task] ?? run.task} · ${size} parameters${run.vocab_size ? ` · ${run.vocab_size.toLocaleString("en")} tokens` : ""}`;
+  const words = run.vocab_size ? ` · ${run.vocab_size.toLocaleString("en")} tokens` : "";
+  return `${TASKS[run.task] ?? run.task} · ${size} parameters${words}`;
 }
 
 function runs(info, state, choose) {
@@ -38,7 +40,8 @@ function runs(info, state, choose) {
 
 function snapshots(run, state, choose) {
   if (!run.snapshots?.length) return null;
-  const options = [...run.snapshots.map((step) => ({value: step, label: `step ${step.toLocaleString("en")}`})), {value: null, label: "trained"}];
+  const options = [...run.snapshots.map((step) => ({value: step, label: `step ${step.toLocaleString("en")}`})),
+    {value: null, label: "trained"}];
   return select({label: "weights", options, value: state.snapshot, onchange: (snapshot) => choose({snapshot})}).element;
 }
 
@@ -48,8 +51,10 @@ export function restoreTheme() {
 }
 
 function theme() {
-  const options = [{value: "auto", label: "Auto", title: "As the system has it"}, {value: "light", label: "Light"}, {value: "dark", label: "Dark"}];
-  return segmented({label: "Light or dark", hideLabel: true, options, value: kept(), onchange: (value) => { keep(value); wear(value); }}).element;
+  const options = [{value: "auto", label: "Auto", title: "As the system has it"}, {value: "light", label: "Light"},
+    {value: "dark", label: "Dark"}];
+  return segmented({label: "Light or dark", hideLabel: true, options, value: kept(),
+    onchange: (value) => { keep(value); wear(value); }}).element;
 }
 
 function wear(value) {
@@ -79,7 +84,8 @@ function keep(value) {
 }
 
 function copyButton(announce) {
-  const button = h("button", {type: "button", class: "button quiet", title: "The address holds all that you chose", onclick: async () => {
+  const button = h("button", {type: "button", class: "button quiet", title: "The address holds all that you chose",
+    onclick: async () => {
     const done = await copied(location.href);
     button.textContent = done ? "Copied" : "Copy it from the address bar";
     announce(button.textContent);

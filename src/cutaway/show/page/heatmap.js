@@ -1,4 +1,5 @@
-// A matrix as a drawing: tokens along both sides, one coloured cell a value, a crosshair, and a line that says the value.
+// A matrix as a drawing: tokens along both sides, one coloured cell a value, a crosshair, and a line that says
+// the value.
 //
 //            The  cat  sleeps          the tokens above and to the left stay in sight while the cells scroll
 //       Le  [ ##        . ]
@@ -28,13 +29,15 @@ function redrawAll() {
   }
 }
 
-/** {element, update(patch)} of a matrix: rows and columns are tokens, at(q, k) gives a value; row(q), if given, a whole row (quicker). */
+/** {element, update(patch)} of a matrix: rows and columns are tokens, at(q, k) gives a value; row(q), if given, a
+    whole row (quicker). */
 export function heatmap(options) {
   const map = new Heatmap(options);
   return {element: map.element, update: (patch) => map.update(patch)};
 }
 
-/** A small matrix without labels, for grids. Matrices beyond 96 rows are pooled: the greatest of each block is shown. */
+/** A small matrix without labels, for grids. Matrices beyond 96 rows are pooled: the greatest of each block is
+    shown. */
 export function thumbnail({rows, columns, at, row = null, label = "", max = 1}) {
   const canvas = h("canvas", {class: "thumbnail", role: "img", aria: {label}});
   canvas.redraw = () => paint(canvas, pooled({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
@@ -93,7 +96,8 @@ class Heatmap {
     const context = prepared(this.body, width, height);
     context.imageSmoothingEnabled = false;
     const image = document.createElement("canvas");
-    const values = {rows: rows.length, columns: columns.length, row: this.options.row ?? rowOf(this.options.at, columns.length)};
+    const values = {rows: rows.length, columns: columns.length,
+      row: this.options.row ?? rowOf(this.options.at, columns.length)};
     const max = this.options.max ?? greatest(values);
     if (rows.length && columns.length) {
       paint(image, values, max, this.options.signed);
@@ -116,7 +120,7 @@ class Heatmap {
     const font = labelFont();
     const n = Math.max(columns.length, rows.length, 1);
     this.longest = n > 30 ? LONGEST_OF_MANY : LONGEST;
-    const widest = (tokens) => Math.max(12, ...tokens.slice(0, 600).map((token) => widthOf(readable(token, this.longest), font)));
+    const widest = (tokens) => Math.max(12, ...tokens.map((token) => widthOf(readable(token, this.longest), font)));
     this.leftWidth = Math.ceil(widest(rows)) + 12;
     const above = widest(columns);
     this.topHeight = Math.ceil(above * Math.sin(TILT)) + 14;
@@ -124,7 +128,8 @@ class Heatmap {
     this.room = this.box.clientWidth;
     const room = (this.room || 720) - this.leftWidth - this.overhang - 2;
     const least = n <= 48 ? 18 : n <= 64 ? 14 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
-    this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(room / Math.max(columns.length, 1)), Math.floor(1000 / n)));
+    this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(room / Math.max(columns.length, 1)),
+      Math.floor(1000 / n)));
   }
 
   refit() {
@@ -158,8 +163,8 @@ class Heatmap {
     if (this.cell < 8) return;
     context.fillStyle = colour("--line");
     context.globalAlpha = 0.55;
-    for (let k = 0; k <= this.options.columns.length; k++) context.fillRect(Math.min(k * this.cell, width - 1), 0, 1, height);
-    for (let q = 0; q <= this.options.rows.length; q++) context.fillRect(0, Math.min(q * this.cell, height - 1), width, 1);
+    for (let x = 0; x <= width; x += this.cell) context.fillRect(Math.min(x, width - 1), 0, 1, height);
+    for (let y = 0; y <= height; y += this.cell) context.fillRect(0, Math.min(y, height - 1), width, 1);
     context.globalAlpha = 1;
   }
 
@@ -197,8 +202,10 @@ class Heatmap {
     this.readout.classList.remove("dim");
     const [q, k] = cell;
     const [x, y] = [this.leftWidth + k * this.cell, this.topHeight + q * this.cell];
-    place(this.across, {top: y, left: 0, width: this.leftWidth + this.options.columns.length * this.cell, height: this.cell});
-    place(this.down, {top: 0, left: x, width: this.cell, height: this.topHeight + this.options.rows.length * this.cell});
+    place(this.across, {top: y, left: 0, width: this.leftWidth + this.options.columns.length * this.cell,
+      height: this.cell});
+    place(this.down, {top: 0, left: x, width: this.cell,
+      height: this.topHeight + this.options.rows.length * this.cell});
     place(this.frame, {top: y - 1, left: x - 1, width: this.cell + 2, height: this.cell + 2});
     this.readout.textContent = this.options.describe?.(q, k) ?? this.told(q, k);
   }
@@ -218,7 +225,8 @@ class Heatmap {
     const {rows, columns} = this.options;
     const [q, k] = this.selected ?? [0, 0];
     const to = {ArrowUp: [q - 1, k], ArrowDown: [q + 1, k], ArrowLeft: [q, k - 1], ArrowRight: [q, k + 1], Home: [q, 0],
-                End: [q, columns.length - 1], PageUp: [q - 10, k], PageDown: [q + 10, k], Enter: [q, k], " ": [q, k]}[event.key];
+                End: [q, columns.length - 1], PageUp: [q - 10, k], PageDown: [q + 10, k], Enter: [q, k],
+                  " ": [q, k]}[event.key];
     if (!to || event.ctrlKey || event.metaKey || event.altKey || !rows.length || !columns.length) return;
     event.preventDefault();
     event.stopPropagation();
@@ -282,7 +290,8 @@ function paint(canvas, {rows, columns, row}, max, signed) {
     for (let k = 0; k < columns; k++) {
       const value = values[k] / max;
       const ramp = signed && value < 0 ? negative : positive;
-      pixels[q * columns + k] = value === value ? ramp[Math.min(STEPS - 1, (Math.abs(value) * (STEPS - 1) + 0.5) | 0)] : missing;
+      pixels[q * columns + k] = value === value ? ramp[Math.min(STEPS - 1, (Math.abs(value) * (STEPS - 1) + 0.5) | 0)]
+        : missing;
     }
   }
   context.putImageData(image, 0, 0);
@@ -291,9 +300,11 @@ function paint(canvas, {rows, columns, row}, max, signed) {
 let known = {};
 
 function ramps() {
-  const [paper, accent, second, line] = ["--card", "--accent", "--second", "--dim"].map((name) => channels(colour(name)));
+  const names = ["--card", "--accent", "--second", "--dim"];
+  const [paper, accent, second, line] = names.map((name) => channels(colour(name)));
   const name = [paper, accent, second].join();
-  if (known.name !== name) known = {name, positive: ramp(paper, accent), negative: ramp(paper, second), missing: packed(line)};
+  if (known.name !== name) known = {name, positive: ramp(paper, accent), negative: ramp(paper, second),
+    missing: packed(line)};
   return known;
 }
 

@@ -6,7 +6,8 @@ const KINDS = {encoder: "encoder.layers.N.self_attention", decoder: "decoder.lay
 const read = new WeakMap();
 const means = new WeakMap();
 
-/** {heads, rows, columns, at(head, q, k), row(head, q) -> Float32Array} of one attention; null if the trace lacks it. */
+/** {heads, rows, columns, at(head, q, k), row(head, q) -> Float32Array} of one attention; null if the trace
+    lacks it. */
 export function matrixOf(trace, name) {
   const raw = trace.attention?.[name] ?? trace.attention?.[`${name}.weights`];
   if (!raw) return null;
@@ -38,7 +39,8 @@ export function nameOf(kind, layer) {
 
 function dense(raw) {
   const [heads, rows, columns] = [raw.length, raw[0]?.length ?? 0, raw[0]?.[0]?.length ?? 0];
-  return {heads, rows, columns, at: (head, q, k) => raw[head][q][k], row: kept(rows, (head, q) => new Float32Array(raw[head][q]))};
+  return {heads, rows, columns, at: (head, q, k) => raw[head][q][k],
+    row: kept(rows, (head, q) => new Float32Array(raw[head][q]))};
 }
 
 function sparse({shape: [heads, rows, columns], columns: places, values}) {

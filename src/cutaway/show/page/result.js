@@ -23,7 +23,8 @@ const SHOWN = {translation: written, language_model: continued, masked_language_
 
 function written(trace) {
   const long = trace.output.length > 240;
-  return [h("p", {class: `said${long ? " long" : ""}`, dir: "auto"}, trace.output || h("span", {class: "dim"}, "(nothing)")),
+  return [h("p", {class: `said${long ? " long" : ""}`, dir: "auto"},
+    trace.output || h("span", {class: "dim"}, "(nothing)")),
           sureTokens(trace.target_out, trace.steps)];
 }
 
@@ -48,8 +49,10 @@ function rank(step) {
 
 function filled(trace, change) {
   const steps = new Map(trace.hidden.map((position, i) => [position, trace.steps[i]]));
-  const flip = (i) => change({hidden: steps.has(i) ? trace.hidden.filter((at) => at !== i) : [...trace.hidden, i].sort((a, b) => a - b)});
-  const title = (i) => (steps.has(i) ? `hidden; the model says “${readable(steps.get(i).token)}” (${percent(steps.get(i).p)}). Click to show it again` : "Click to hide it from the model");
+  const flip = (i) => change({hidden: steps.has(i) ? trace.hidden.filter((at) => at !== i)
+    : [...trace.hidden, i].sort((a, b) => a - b)});
+  const guess = ({token, p}) => `The model says “${readable(token)}” (${percent(p)}). Click to show it again`;
+  const title = (i) => (steps.has(i) ? guess(steps.get(i)) : "Click to hide it from the model");
   const row = tokenRow(trace.source, {label: "What the model reads; click to hide a token", onpick: flip, title});
   for (const [position, step] of steps) {
     const chip = row.children[position];
@@ -62,13 +65,15 @@ function filled(trace, change) {
 
 function classes(trace) {
   const likeliest = chances(trace.steps[0]).slice(0, 5);
-  const lines = likeliest.flatMap(({token, p}, i) => [h("bdi", {class: i ? null : "chosen"}, token), bar(p), h("span", {}, percent(p))]);
+  const lines = likeliest.flatMap(({token, p}, i) => [h("bdi", {class: i ? null : "chosen"}, token), bar(p),
+    h("span", {}, percent(p))]);
   return [h("p", {class: "said"}, h("bdi", {}, trace.output)), h("div", {class: "classes"}, lines)];
 }
 
 function tagged(trace) {
   return h("p", {class: "tagged-words", dir: "auto"}, (trace.tags ?? []).map(({word, tag, p}) =>
-    h("span", {class: p < 0.5 ? "unsure" : null, title: `${percent(p)} sure`}, h("bdi", {}, readable(word)), h("small", {}, h("bdi", {}, tag)))));
+    h("span", {class: p < 0.5 ? "unsure" : null, title: `${percent(p)} sure`}, h("bdi", {}, readable(word)),
+      h("small", {}, h("bdi", {}, tag)))));
 }
 
 /** The likeliest tokens of a step with their probabilities: softmax over them and the binned rest. */
@@ -87,9 +92,11 @@ function measures(trace) {
     trace.finished === false ? "cut off at the greatest length" : null,
     trace.milliseconds ? `${Math.round(trace.milliseconds)} ms` : null,
   ].filter(Boolean).join(" · ");
-  const verdict = trace.reference ? h("span", {class: right ? "right" : "wrong"}, right ? "✓ as in the reference" : "✗ the reference says: ",
+  const verdict = trace.reference ? h("span", {class: right ? "right" : "wrong"}, right ? "✓ as in the reference"
+    : "✗ the reference says: ",
     right ? null : h("bdi", {}, trace.reference)) : null;
-  const unknown = trace.unknown?.length ? h("span", {class: "wrong"}, "Not in the vocabulary: ", trace.unknown.slice(0, 12).map((word, i) =>
+  const unknown = trace.unknown?.length ? h("span", {class: "wrong"}, "Not in the vocabulary: ",
+    trace.unknown.slice(0, 12).map((word, i) =>
     [i ? ", " : "", h("bdi", {}, readable(word, 30))])) : null;
   const parts = [verdict, unknown, told].filter(Boolean);
   return h("p", {class: "measures"}, parts.map((part, i) => [i ? " · " : "", part]));
@@ -101,11 +108,15 @@ function changed(trace, run, state, change) {
     h("button", {type: "button", class: "button link", onclick: () => change(patch)}, undo));
   const off = state.off.map((id) => titles.get(id) ?? id);
   const told = off.length > 4 ? `${off.slice(0, 4).join("; ")}; and ${off.length - 4} more` : off.join("; ");
-  const forced = state.prefix?.length ? trace.target_out.slice(trace.prompt, trace.prompt + state.prefix.length).map((token) => readable(token)).join(" ") : "";
+  const forced = state.prefix?.length ? trace.target_out.slice(trace.prompt,
+    trace.prompt + state.prefix.length).map((token) => readable(token)).join(" ") : "";
   return [
     off.length ? line(`Switched off: ${told}.`, {off: []}, "Switch all on again") : null,
-    state.prefix?.length ? line(["The output had to begin with “", h("bdi", {}, forced), "”."], {prefix: null}, "Let the model begin by itself") : null,
-    state.target !== null ? line(["The output was given, not chosen: “", h("bdi", {}, state.target), "”."], {target: null}, "Let the model choose") : null,
-    state.snapshot !== null ? line(`These are the weights after step ${state.snapshot}, in the middle of training.`, {snapshot: null}, "Take the trained ones") : null,
+    state.prefix?.length ? line(["The output had to begin with “", h("bdi", {}, forced), "”."], {prefix: null},
+      "Let the model begin by itself") : null,
+    state.target !== null ? line(["The output was given, not chosen: “", h("bdi", {}, state.target), "”."],
+      {target: null}, "Let the model choose") : null,
+    state.snapshot !== null ? line(`These are the weights after step ${state.snapshot}, in the middle of training.`,
+      {snapshot: null}, "Take the trained ones") : null,
   ];
 }

@@ -1,6 +1,21 @@
 // Where answers come from: a running `cutaway explore`, or the answers recorded in an exported file.
 
-const NOT_RECORDED = "This file holds recorded views only, and this one is not among them: cutaway explore RUN shows everything.";
+const NOT_RECORDED = "This file holds recorded views only, and this one is not among them: "
+  + "cutaway explore RUN shows everything.";
+
+/** The source that belongs to this page: the answers embedded in it (#recorded, JSON or packed by gzip), else its
+    server. */
+export async function sourceOf(page) {
+  const embedded = page.getElementById("recorded");
+  if (!embedded) return live();
+  return recorded(embedded.type === "application/gzip" ? await unpacked(embedded.textContent)
+    : JSON.parse(embedded.textContent));
+}
+
+async function unpacked(base64) {
+  const bytes = Uint8Array.from(atob(base64.trim()), (sign) => sign.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
 
 /** Ask the server that this page came from. */
 export function live() {
@@ -37,7 +52,8 @@ export function recorded(data) {
   });
 }
 
-// Roles of heads take the server long and never change: asked once a run. headsSeen(run) gives them if they are here, or null.
+// Roles of heads take the server long and never change: asked once a run. headsSeen(run) gives them if they are here,
+// or null.
 function remembering(source) {
   const seen = new Map();
   const heads = async (run, signal) => {
@@ -55,7 +71,8 @@ export function key(endpoint, request) {
 }
 
 function empty(name, value) {
-  return value === null || value === undefined || (Array.isArray(value) && !value.length) || (name === "run" && value === 0);
+  return value === null || value === undefined || (Array.isArray(value) && !value.length)
+    || (name === "run" && value === 0);
 }
 
 function post(endpoint, request, signal) {

@@ -93,7 +93,8 @@ function unquoted(text) {
 function write(replace) {
   written = address();
   try {
-    history[replace ? "replaceState" : "pushState"](null, "", written === "#" ? location.pathname + location.search : written);
+    history[replace ? "replaceState" : "pushState"](null, "", written === "#" ? location.pathname + location.search
+      : written);
   } catch {
     written = location.hash;
   }

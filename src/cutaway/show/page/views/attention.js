@@ -33,7 +33,8 @@ class Attention {
     const all = h("section", {class: "card all-heads", aria: {label: "All heads"}}, h("h3", {}, "All heads"),
       h("p", {class: "small dim"}, "A line a layer, a column a head. Click one, or walk with the arrow keys."),
       h("div", {class: "box"}, this.small.element));
-    const one = h("section", {class: "card one-head", aria: {label: "The chosen head"}}, this.title, this.role, this.place, this.truth, this.notes);
+    const one = h("section", {class: "card one-head", aria: {label: "The chosen head"}}, this.title, this.role,
+      this.place, this.truth, this.notes);
     this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one, all));
     new ResizeObserver(() => this.refit()).observe(this.place);
   }
@@ -63,13 +64,15 @@ class Attention {
   }
 
   drawControls(now) {
-    const wanted = now && JSON.stringify([now.kinds, now.kind, now.layers, now.heads, now.look, now.all, now.truth, now.marks.length]);
+    const wanted = now && JSON.stringify([now.kinds, now.kind, now.layers, now.heads, now.look, now.all, now.truth,
+      now.marks.length]);
     if (this.drawn === wanted && (this.set ?? null)) return this.set(now);
     this.drawn = wanted;
     if (!now) return fill(this.controls);
     const {parts, set} = controlsOf(now, this.context.run(), (patch) => this.choose(patch));
     this.set = set;
-    const held = this.controls.contains(document.activeElement) ? document.activeElement.closest(".control, .toggle") : null;
+    const held = this.controls.contains(document.activeElement) ? document.activeElement.closest(".control, .toggle")
+      : null;
     const index = held ? [...this.controls.children].indexOf(held) : -1;
     fill(this.controls, parts);
     this.controls.children[index]?.querySelector("input:checked, input")?.focus();
@@ -90,7 +93,7 @@ class Attention {
     const name = now.all ? "all heads" : head === "mean" ? "mean over its heads" : `head ${head}`;
     fill(this.title, `Layer ${layer}, ${name}`);
     const role = this.roles?.find((row) => row.kind === kind && row.layer === layer && row.head === head && !now.all);
-    fill(this.role, role ? `Looks at: ${role.role}. ${role.explanation ?? ""}` : now.said);
+    fill(this.role, role ? `Its role: ${role.role}. ${role.explanation ?? ""}` : now.said);
     if (now.look === "lines") this.drawLines(now, `${now.said}, layer ${layer}, ${name}`);
     else this.drawMatrix(now, `${now.said}, layer ${layer}, ${name}`);
     fill(this.truth, now.truth && now.marks.length ? truthSentence(now) : null);
@@ -100,7 +103,8 @@ class Attention {
 
   drawMatrix(now, label) {
     const {matrix, index, rows, columns, marks, truth} = now;
-    const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q), marks: truth ? marks : [],
+    const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q), marks: truth
+      ? marks : [],
                      label, numbers: true, selected: selectedCell(now), describe: (q, k) => described(now, q, k),
                      hint: "Point at a cell, or focus the matrix and use the arrow keys.",
                      onpick: (q, k) => this.choose({token: q, at: k}, true)};
@@ -108,7 +112,8 @@ class Attention {
     this.mounted = "matrix";
     this.place.classList.remove("several");
     this.large ??= heatmap({rows: [], columns: [], at: () => 0});
-    if (!this.spot.contains(this.large.element)) this.spot.append(this.large.element); // in place first, so that it knows its room
+    // in place first, so that it knows its room
+    if (!this.spot.contains(this.large.element)) this.spot.append(this.large.element);
     this.large.update(options);
     this.drawPicture(now);
   }
@@ -144,7 +149,8 @@ class Attention {
   }
 
   refit() {
-    if (this.mounted === "lines" && this.now && this.place.clientWidth && this.place.clientWidth !== this.seen) this.drawOne(this.now);
+    if (this.mounted === "lines" && this.now && this.place.clientWidth
+      && this.place.clientWidth !== this.seen) this.drawOne(this.now);
   }
 
   // Left and right walk through all heads, from the last of a layer to the first of the next.
@@ -169,7 +175,8 @@ function chosen(trace, state, run) {
   const layers = layersOf(trace, kind);
   const layer = layers.includes(state.layer) ? state.layer : layers.at(-1);
   const own = matrixOf(trace, nameOf(kind, layer));
-  const head = state.head === "mean" || (Number.isInteger(state.head) && state.head >= 0 && state.head < own.heads) ? state.head : 0;
+  const head = state.head === "mean" || (Number.isInteger(state.head) && state.head >= 0 && state.head < own.heads)
+    ? state.head : 0;
   const [rows, columns] = axesOf(trace, kind);
   const within = (value, tokens) => (Number.isInteger(value) && value >= 0 && value < tokens.length ? value : null);
   const look = state.look === "lines" ? "lines" : "matrix";
@@ -190,18 +197,23 @@ function saidOf(kind, run) {
 
 function controlsOf(now, run, choose) {
   const translates = now.kinds.includes("cross");
-  const labels = {encoder: translates ? "source → source" : "self-attention", decoder: translates ? "target → target" : "self-attention",
-                  cross: "target → source"};
-  const kinds = now.kinds.length > 1 ? segmented({label: "Who looks at whom", hideLabel: true, value: now.kind, onchange: (kind) => choose({kind, token: null, at: null}),
+  const labels = translates ? {encoder: "source → source", decoder: "target → target", cross: "target → source"}
+    : {encoder: "self-attention", decoder: "self-attention"};
+  const kinds = now.kinds.length > 1 ? segmented({label: "Who looks at whom", hideLabel: true, value: now.kind,
+    onchange: (kind) => choose({kind, token: null, at: null}),
     options: now.kinds.map((kind) => ({value: kind, label: labels[kind], title: saidOf(kind, run)}))}) : null;
   const layers = segmented({label: "layer", value: now.layer, onchange: (layer) => choose({layer}),
     options: now.layers.map((layer) => ({value: layer, label: String(layer)}))});
   const heads = segmented({label: "head", value: now.head, onchange: (head) => choose({head}),
-    options: [...Array.from({length: now.heads}, (_, head) => ({value: head, label: String(head)})), {value: "mean", label: "mean", title: "Mean over heads"}]});
-  const look = segmented({label: "as", value: now.look, onchange: (value) => choose({look: value === "matrix" ? null : value}),
+    options: [...Array.from({length: now.heads}, (_, head) => ({value: head, label: String(head)})),
+      {value: "mean", label: "mean", title: "Mean over heads"}]});
+  const look = segmented({label: "as", value: now.look,
+    onchange: (value) => choose({look: value === "matrix" ? null : value}),
     options: [{value: "matrix", label: "matrix"}, {value: "lines", label: "lines"}]});
-  const all = now.look === "lines" ? toggle({label: "all heads", checked: now.all, onchange: (on) => choose({all: on ? 1 : null})}) : null;
-  const truth = now.marks.length ? toggle({label: now.kind === "cross" ? "true alignment" : "true syntax", checked: now.truth,
+  const all = now.look === "lines" ? toggle({label: "all heads", checked: now.all,
+    onchange: (on) => choose({all: on ? 1 : null})}) : null;
+  const truth = now.marks.length ? toggle({label: now.kind === "cross" ? "true alignment" : "true syntax",
+    checked: now.truth,
     onchange: (on) => choose({truth: on ? null : 0})}) : null;
   const set = (to) => {
     kinds?.set(to.kind);
@@ -230,32 +242,39 @@ function strongest(weights) {
 
 function described({rows, columns, matrix, index, marks, truth}, q, k) {
   const framed = truth && marks.some(([a, b]) => a === q && b === k) ? ", and they belong together" : "";
-  return `“\u2068${readable(rows[q], 40)}\u2069” looks at “\u2068${readable(columns[k], 40)}\u2069”: ${percent(matrix.at(index, q, k))}${framed}`;
+  const [who, whom] = [readable(rows[q], 40), readable(columns[k], 40)];
+  return `“\u2068${who}\u2069” looks at “\u2068${whom}\u2069”: ${percent(matrix.at(index, q, k))}${framed}`;
 }
 
 function truthSentence({kind, marks, own, matrix, index, look, all, head}) {
   const weights = (q) => (all ? meanOf(own).row(0, q) : matrix.row(index, q));
   const hits = marks.filter(([q, k]) => q < own.rows && strongest(weights(q)) === k).length;
   const where = all || head === "mean" ? "In the mean over heads, " : "In this head, ";
-  const [what, sign] = [kind === "cross" ? "which words belong together" : "each word and its syntactic head", look === "lines" ? "Dashed lines" : "Orange frames"];
+  const [what, sign] = [kind === "cross" ? "which words belong together" : "each word and its syntactic head",
+    look === "lines" ? "Dashed lines" : "Orange frames"];
   const verdict = `${hits} of ${marks.length} ${marks.length === 1 ? "is" : "are"} the strongest of their row.`;
-  return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}), `${sign} show ${what}, in truth. ${where}`, h("b", {}, verdict));
+  return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
+    `${sign} show ${what}, in truth. ${where}`, h("b", {}, verdict));
 }
 
 function keptSentence(kept) {
   if (!kept) return null;
-  return h("p", {class: "note"}, `A long input: only the strongest ${kept.per_row} entries of each row are drawn. They hold ${percent(kept.mean)} of a row's weight on average, ${percent(kept.least)} at least.`);
+  const drawn = `A long input: only the strongest ${kept.per_row} entries of each row are drawn.`;
+  const share = `They hold ${percent(kept.mean)} of a row's weight on average, ${percent(kept.least)} at least.`;
+  return h("p", {class: "note"}, `${drawn} ${share}`);
 }
 
 function legendOf({own, kind, layer, off}, pick) {
   return [h("span", {class: "dim"}, "Heads:"), Array.from({length: own.heads}, (_, head) => {
     const out = off.includes(nameOf(kind, layer).replace(/weights$/, `heads.${head}`));
-    return h("button", {type: "button", class: "button quiet legend-head", title: `Show head ${head} only`, onclick: () => pick(head)},
+    return h("button", {type: "button", class: "button quiet legend-head", title: `Show head ${head} only`,
+      onclick: () => pick(head)},
       h("span", {class: `swatch c${head % 8}`, aria: {hidden: true}}), `${head}${out ? " (off)" : ""}`);
   })];
 }
 
 function middle(image) {
-  const [columns, rows] = [Math.floor(image.pixels[0][0].length / image.patch), Math.floor(image.pixels[0].length / image.patch)];
+  const [columns, rows] = [Math.floor(image.pixels[0][0].length / image.patch),
+    Math.floor(image.pixels[0].length / image.patch)];
   return (image.class_token ? 1 : 0) + Math.floor(rows / 2) * columns + Math.floor(columns / 2);
 }

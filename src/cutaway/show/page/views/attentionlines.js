@@ -10,7 +10,8 @@ const LEAST = 0.02; // a weight below this draws no line
 const MOST_TOKENS = 60; // beyond this, only the lines of one token are drawn
 const COLOURS = 8;
 
-/** {element, draw(options)}: rows, columns, layers: [{head, matrix, colour}], marks, token, at, hint; pick("q" or "k", index) on a click. */
+/** {element, draw(options)}: rows, columns, layers: [{head, matrix, colour}], marks, token, at, hint; pick("q" or "k",
+    index) on a click. */
 export function attentionLines(pick) {
   const drawing = h("div", {class: "box lines-box"});
   const readout = h("p", {class: "readout", aria: {live: "polite"}});
@@ -50,14 +51,16 @@ function layout({rows, columns}, width) {
   const pitch = longest > MOST_TOKENS ? 20 : longest > 30 ? 24 : longest > 12 ? 30 : 38;
   const whole = Math.min(760, Math.max(260, width - 4));
   const side = Math.min(170, whole * 0.32);
-  return {pitch, width: whole, left: side, right: whole - side, height: longest * pitch + 8, signs: Math.max(5, Math.floor(side / 8.4)),
+  return {pitch, width: whole, left: side, right: whole - side, height: longest * pitch + 8,
+    signs: Math.max(5, Math.floor(side / 8.4)),
           y: (i) => 4 + (i + 0.5) * pitch};
 }
 
 function build(plan, {rows, columns, label}, on) {
   const lines = s("g", {class: "strands"});
   const svg = s("svg", {width: plan.width, height: plan.height, role: "group", aria: {label}}, lines);
-  const sides = {q: rows.map((token, i) => word(plan, "q", token, i, on)), k: columns.map((token, i) => word(plan, "k", token, i, on))};
+  const sides = {q: rows.map((token, i) => word(plan, "q", token, i, on)),
+    k: columns.map((token, i) => word(plan, "k", token, i, on))};
   svg.append(s("g", {}, sides.q), s("g", {}, sides.k));
   svg.addEventListener("keydown", (event) => walk(event, sides));
   return {svg, lines, sides};
@@ -65,12 +68,15 @@ function build(plan, {rows, columns, label}, on) {
 
 function word(plan, side, token, i, on) {
   const left = side === "q";
-  const box = {x: left ? 0 : plan.right, y: plan.y(i) - plan.pitch / 2 + 1, width: plan.left, height: plan.pitch - 2, rx: 4};
-  const text = s("text", {x: left ? plan.left - 8 : plan.right + 8, y: plan.y(i) + 5, "text-anchor": left ? "end" : "start", direction: "ltr"},
+  const box = {x: left ? 0 : plan.right, y: plan.y(i) - plan.pitch / 2 + 1, width: plan.left, height: plan.pitch - 2,
+    rx: 4};
+  const text = s("text", {x: left ? plan.left - 8 : plan.right + 8, y: plan.y(i) + 5, "text-anchor": left ? "end"
+    : "start", direction: "ltr"},
     `\u2068${readable(token, plan.signs)}\u2069`);
   return s("g", {class: "word", tabindex: i === 0 ? 0 : -1, role: "button", data: {side, index: i},
     aria: {label: `${readable(token)}, ${left ? "what it looks at" : "what looks at it"}`},
-    onpointerenter: () => on.focus(side, i), onpointerleave: on.leave, onfocus: () => on.focus(side, i), onblur: on.leave,
+    onpointerenter: () => on.focus(side, i), onpointerleave: on.leave, onfocus: () => on.focus(side, i),
+      onblur: on.leave,
     onclick: () => on.pick(side, i)}, s("title", {}, readable(token)), s("rect", box), text);
 }
 
@@ -78,7 +84,8 @@ function walk(event, sides) {
   const {side, index} = event.target.closest("g.word")?.dataset ?? {};
   if (!side) return;
   const [i, other] = [Number(index), side === "q" ? "k" : "q"];
-  const next = {ArrowUp: sides[side][i - 1], ArrowDown: sides[side][i + 1], ArrowLeft: side === "k" && sides.q[Math.min(i, sides.q.length - 1)],
+  const next = {ArrowUp: sides[side][i - 1], ArrowDown: sides[side][i + 1], ArrowLeft: side === "k"
+    && sides.q[Math.min(i, sides.q.length - 1)],
                 ArrowRight: side === "q" && sides[other][Math.min(i, sides[other].length - 1)]}[event.key];
   if (event.key === "Enter" || event.key === " ") event.target.dispatchEvent(new MouseEvent("click"));
   else if (!next) return;
@@ -104,7 +111,8 @@ function show({scene, plan, rows, columns, layers, marks, hint}, side, i, readou
       }
     }
   }
-  const truth = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => s("path", {class: "truth", d: curve(plan, q, k, 0)}));
+  const truth = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => s("path",
+    {class: "truth", d: curve(plan, q, k, 0)}));
   fill(scene.lines, strands, truth);
   for (const name of ["q", "k"]) {
     scene.sides[name].forEach((each, at) => {
@@ -123,8 +131,9 @@ function strand(plan, q, k, weight, colour, shift, count) {
 }
 
 function curve(plan, q, k, shift) {
-  const [from, to, middle] = [plan.y(q) + shift, plan.y(k) + shift, (plan.left + plan.right) / 2];
-  return `M${plan.left} ${from.toFixed(1)}C${middle} ${from.toFixed(1)} ${middle} ${to.toFixed(1)} ${plan.right} ${to.toFixed(1)}`;
+  const [from, to] = [q, k].map((i) => (plan.y(i) + shift).toFixed(1));
+  const middle = (plan.left + plan.right) / 2;
+  return `M${plan.left} ${from}C${middle} ${from} ${middle} ${to} ${plan.right} ${to}`;
 }
 
 /** “chat” looks at “cat” 93 %, “small” 4 %. With several heads: the mean over them. */

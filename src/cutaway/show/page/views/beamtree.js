@@ -10,7 +10,7 @@ import {h, s, fill, number, percent} from "../dom.js";
 import {readable} from "../tokens.js";
 
 const ROW = 28;
-const GAP = 30; // between two columns, for the branches
+const GAP = 38; // between two columns, for the branches
 const EDGE = 10;
 const LONGEST = 14; // signs of a label
 const RANK = {alive: 1, root: 1, found: 1, cut: 1, pruned: 0};
@@ -68,7 +68,15 @@ export function layOut(tree) {
     for (const child of node.children) place(child, node.y);
   };
   place(tree.root, EDGE);
+  columns.forEach(spread);
   return {width: x - GAP + EDGE, height: Math.max(...free) + EDGE};
+}
+
+// Where the branches of each node of a column turn: the lower it stands the earlier, so that they do not run into another.
+function spread(column) {
+  const parents = column.filter((node) => node.children.length > 0).sort((a, b) => a.y - b.y);
+  const apart = Math.min(6, 24 / Math.max(1, parents.length - 1));
+  parents.forEach((node, rank) => { node.turn = 7 + (parents.length - 1 - rank) * apart; });
 }
 
 function textWidth(text) {
@@ -154,10 +162,9 @@ export function beamTree({onpick, onlook}) {
 function branch(node, child, winner) {
   const [x0, x1] = [node.x + node.width, child.x];
   const [y0, y1] = [node.y + ROW / 2 - 2, child.y + ROW / 2 - 2];
-  const middle = x0 + 12;
-  const bend = Math.min(8, Math.abs(y1 - y0) / 2);
-  const d = y1 === y0 ? `M${x0} ${y0}H${x1}`
-    : `M${x0} ${y0}H${middle - 8}q8 0 8 ${bend}V${y1 - bend}q0 ${bend} 8 ${bend}H${x1}`;
+  const middle = x0 + node.turn;
+  const bend = Math.min(5, Math.abs(y1 - y0) / 2);
+  const d = y1 === y0 ? `M${x0} ${y0}H${x1}` : `M${x0} ${y0}H${middle - 5}q5 0 5 ${bend}V${y1 - bend}q0 ${bend} 5 ${bend}H${x1}`;
   const marks = [child.state, winner.has(child) && "winner"].filter(Boolean).join(" ");
   return s("path", {class: `branch ${marks}`, d, data: {to: child.id}});
 }

@@ -43,7 +43,7 @@ export function blueprint(run, trace, {open = false} = {}) {
   const parts = partsByName(run.parts);
   const config = run.config;
   const kind = run.parts.kind;
-  const sheet = {parts, config, trace, open, items: [], wide: config.block === "parallel" ? 288 : 220};
+  const sheet = {parts, config, trace, open, items: [], wide: wideOf(config, parts)};
   const column = 2 * PAD + LANE + sheet.wide;
   if (kind === "EncoderDecoder") {
     const encoder = drawColumn(sheet, {stack: "encoder", x: 0, lane: "left", embedding: "source_embedding", tokens: trace.source.length, input: "source", of: "source"});
@@ -56,6 +56,12 @@ export function blueprint(run, trace, {open = false} = {}) {
   const only = drawColumn(sheet, {stack: decoding ? "decoder" : "encoder", x: outside ? BUS : 0, lane: "right", embedding: "embedding", head: true,
     tokens: decoding ? trace.target_in.length : trace.source.length, input: kind === "VisionTransformer" ? "image" : "text", of: "text", bus: outside ? BUS / 2 : null});
   return finished(sheet, column + (outside ? BUS : 0), only.top);
+}
+
+// Boxes that stand side by side need more room.
+function wideOf(config, parts) {
+  if (config.block !== "parallel") return 220;
+  return parts.has("decoder.layers.0.cross_attention") ? 340 : 260;
 }
 
 // Upside down, and all in one list: frames first, so that what is in them lies above.
@@ -170,9 +176,9 @@ function drawLayer(sheet, place, i) {
   const frame = {type: "frame", x: place.x, width: 2 * PAD + LANE + sheet.wide, up: begin, name, title: `layer ${i}`, column: place.stack, side: place.lane};
   sheet.items.unshift(frame);
   sheet.items.push({...frame, type: "label", up: 0, height: 14, frame});
-  if (sheet.parts.has(`${name}.residual`)) parallel(sheet, place, name, i);
+  if (sheet.parts.has(`${name}.residual`)) parallel(sheet, place, name);
   else sublayers(sheet, place, name).forEach((sub) => sequential(sheet, place, sub));
-  rise(sheet, place, PAD, false);
+  rise(sheet, place, sheet.config.norm_placement === "post" ? PAD + 7 : PAD, false);
   frame.height = place.up - begin;
   const label = sheet.items.find((item) => item.type === "label" && item.frame === frame);
   label.up = place.up - 16;
@@ -203,11 +209,11 @@ function describe(sheet, place, {name, what}) {
 function sequential(sheet, place, sub) {
   const placement = sheet.config.norm_placement;
   const around = `${sub.name}_residual`;
+  rise(sheet, place, 5, false);
   const split = place.up;
   const stream = place.from;
   const short = NORMS[sheet.config.norm];
-  rise(sheet, place, 4, false);
-  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: "a norm"});
+  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: `the norm of ${stream}`});
   const about = describe(sheet, place, sub);
   box(sheet, place, about);
   if (about.memory) fromMemory(sheet, place, place.up - BOX / 2);
@@ -222,12 +228,12 @@ function sequential(sheet, place, sub) {
 function parallel(sheet, place, name) {
   const placement = sheet.config.norm_placement;
   const around = `${name}.residual`;
+  rise(sheet, place, 5, false);
   const split = place.up;
   const stream = place.from;
   const short = NORMS[sheet.config.norm];
-  rise(sheet, place, 4, false);
-  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: "one norm for all"});
-  const subs = sublayers(sheet, place, name);
+  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: `the norm of ${stream}`});
+  const subs = sublayers(sheet, place, name).sort((a, b) => (b.what === "cross") - (a.what === "cross")); // beside the memory
   const width = (sheet.wide - 8 * (subs.length - 1)) / subs.length;
   const [below, from] = [place.up, place.from];
   const low = below + 8;
@@ -239,7 +245,7 @@ function parallel(sheet, place, name) {
     const x = place.left + i * (width + 8);
     const middle = x + width / 2;
     sheet.items.push({type: "path", arrow: true, points: [[place.centre, low], [middle, low], [middle, foot]]});
-    sheet.items.push({type: "box", narrow: true, x, width, up: foot, height: BOX, from, column: place.stack, ...about, title: about.title.replace("Masked self-attention", "Masked self-att.")});
+    sheet.items.push({type: "box", narrow: true, x, width, up: foot, height: BOX, from, column: place.stack, ...about, ...squeezed(about)});
     sheet.items.push({type: "path", points: [[middle, foot + BOX], [middle, head], [place.centre, head]]});
     if (about.memory) fromMemory(sheet, place, foot + BOX / 2, x);
   });
@@ -250,6 +256,11 @@ function parallel(sheet, place, name) {
   plus(sheet, place, {name: around, title: "Add", adds: stream, says: "the stream after the layer"});
   skip(sheet, place, split, centre);
   if (placement === "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: "the normed stream"});
+}
+
+function squeezed({title, sub}) {
+  const masked = title.startsWith("Masked");
+  return {title: masked ? "Self-attention" : title, sub: `${masked ? "masked, " : ""}${sub.split(",")[0]}`};
 }
 
 function skip(sheet, place, split, centre) {

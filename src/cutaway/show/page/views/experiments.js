@@ -30,13 +30,14 @@ const parts = (count) => (count === 1 ? "1 part" : `${count} parts`);
 // ---- the board ----
 
 function boardSection(context) {
-  const place = h("div"), legend = h("div");
+  const place = h("div"), refused = h("div"), legend = h("div");
   const measure = h("button", {type: "button", class: "button", onclick: () => ask()}, "measure each one");
   const asked = latest();
   let board = null, ofRun = null, worth = null, ofQuestion = null;
   const update = () => board.update(context.state.read().off, worth);
   const flip = (off) => {
-    venture(context, {off}, (error) => fill(legend, trouble(error)));
+    fill(refused);
+    venture(context, {off}, (error) => fill(refused, trouble(error)));
     update(); // at once: the new trace takes its time
   };
   const show = () => {
@@ -70,7 +71,7 @@ function boardSection(context) {
     update();
     context.announce(legend.textContent);
   };
-  const element = card("Switch parts off", h("p", {class: "dim small"}, OFF_MEANS), place,
+  const element = card("Switch parts off", h("p", {class: "dim small"}, OFF_MEANS), place, refused,
     h("div", {class: "row measure"}, measure, h("span", {class: "dim small"}, WORTH_MEANS)), legend);
   return {element, show};
 }
@@ -105,7 +106,8 @@ function nothingOff(trace) {
     h("p", {class: "dim small"}, "Nothing is switched off. Press a switch above."));
 }
 
-/** {before, after, first, second}: both traces, and how likely each token of the first answer is in both. */
+/** {before, after, first, second}: both traces, and how likely each token of the first answer is in both;
+    {total} instead of the second where only that is known. */
 async function beforeAndAfter(context, after, state, signal) {
   const before = await traced(context.source, context.request({off: []}), signal);
   const first = chances(before);
@@ -113,18 +115,25 @@ async function beforeAndAfter(context, after, state, signal) {
   if (state.target !== null || after.output === before.output) return {before, after, first, second: chances(after).p};
   const again = traced(context.source, context.request(forcing(before)), signal);
   const forced = await again.catch(unlessRecorded(context.source));
-  return {before, after, first, second: forced ? chances(forced).p : []};
+  if (forced) return {before, after, first, second: chances(forced).p};
+  return {before, after, first, second: [], total: await alone(context, state.off)};
+}
+
+/** A recorded file has no forced answers, but the log probability of the first one without each single part. */
+async function alone(context, off) {
+  const measured = off.length === 1 ? await context.source.ablations(context.request({off: []})) : {rows: []};
+  return measured.rows.find((row) => row.id === off[0])?.log_p ?? null;
 }
 
 /** For models that answer at once: how likely the first answer is at each place of the second. */
 const stillLikely = (before, after) =>
   before.steps.map((step, i) => (after.steps[i] ? probabilityOf(after.steps[i], step.id) : null));
 
-function comparison({before, after, first, second}, count, context) {
+function comparison({before, after, first, second, total = null}, count, context) {
   const names = ["everything on", `${parts(count)} off`];
   const sides = sideBySide(names, before, after);
   const fits = first.tokens.length === second.length && second.length > 0;
-  const told = fits ? likelier(logP(before), sumOfLogs(second)) : "";
+  const told = likelier(logP(before), fits ? sumOfLogs(second) : total);
   const verdict = `${outcome(sides.same)}. ${told && `What the model said at first ${told}.`}`;
   const label = before.tags ? "How likely each word's first tag is." : "How likely each token of the first answer is.";
   context.announce(verdict);

@@ -76,7 +76,7 @@ function create(context) {
       sentence.textContent = summary(lens, said, trace.prompt ?? 0);
       cells = draw(trace, said);
     }
-    choose(trace, said, clamped(state, lens));
+    choose(trace, said, clamped(state, lens, trace.prompt ?? 0));
   }
 
   function draw(trace, said) {
@@ -124,7 +124,7 @@ function create(context) {
     cell.tabIndex = 0;
     cell.classList.add("chosen");
     cell.setAttribute("aria-current", "true");
-    fill(detail, detailOf(trace.lens, said, r, k));
+    fill(detail, detailOf(trace.lens, said, r, k, k < (trace.prompt ?? 0)));
   }
 
   return {element, show};
@@ -134,9 +134,9 @@ function axisDiffers(lens, said) {
   return lens.axis.some((token, k) => token !== "" && token !== said[k]);
 }
 
-function clamped(state, lens) {
+function clamped(state, lens, first) {
   const inside = (value, count) => Math.max(0, Math.min(count - 1, Number.isInteger(value) ? value : count - 1));
-  return [inside(state.lens_row, lens.rows.length), inside(state.lens_column ?? 0, lens.axis.length)];
+  return [inside(state.lens_row, lens.rows.length), inside(state.lens_column ?? first, lens.axis.length)];
 }
 
 function cellOf(lens, said, r, k, pick, press) {
@@ -148,7 +148,8 @@ function cellOf(lens, said, r, k, pick, press) {
     h("bdi", {}, readable(token, 12)), h("span", {class: "p"}, percent(p)));
 }
 
-function detailOf(lens, said, r, k) {
+function detailOf(lens, said, r, k, given) {
+  const wanted = given ? "what was given here" : "what it finally says";
   const token = h("bdi", {class: "word"}, readable(said[k]));
   const line = lens.final.map((row, at) => [at, row[k]]);
   const shortly = (row) => (row === 0 ? "emb." : lens.rows[row]?.replace("layer ", "L") ?? "");
@@ -156,9 +157,9 @@ function detailOf(lens, said, r, k) {
   return [
     h("h3", {}, "How sure it becomes of ", token, lens.axis.length > 1 && h("span", {class: "dim"}, `, position ${k + 1} of ${lens.axis.length}`)),
     h("p", {}, `After ${nameOf(lens.rows[r])} its favourite is `, h("bdi", {class: "word"}, readable(favourite)), ` with ${percent(lens.p[r][k])}`,
-      agrees(lens, said, r, k) ? ", which is what it finally says." : [", while what it finally says, ", token.cloneNode(true), `, has ${percent(lens.final[r][k])}.`]),
+      agrees(lens, said, r, k) ? `, which is ${wanted}.` : [`, while ${wanted}, `, token.cloneNode(true), `, has ${percent(lens.final[r][k])}.`]),
     lineChart({lines: [{name: "p", points: line}], x: {label: "after", min: 0, max: Math.max(1, lens.rows.length - 1), format: (at) => (Number.isInteger(at) ? shortly(at) : "")},
-      y: {label: "p of what it finally says", min: 0, max: 1, format: percent}, label: described(lens, said[k], k), width: 560, height: 210}),
+      y: {label: `p of ${wanted}`, min: 0, max: 1, format: percent}, label: described(lens, said[k], k), width: 560, height: 210}),
   ];
 }
 

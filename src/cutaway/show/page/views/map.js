@@ -26,8 +26,9 @@ function create(context) {
     const run = context.run();
     const now = [run, trace, state.layers ?? null, JSON.stringify(state.off)];
     if (!drawn || now.some((each, i) => each !== drawn[i])) draw(now, run, trace, state);
-    mark(state.part ?? null);
-    open(state.part ?? null, run, state);
+    const name = partsByName(run.parts).has(state.part) ? state.part || null : null; // another run may lack the part
+    mark(name);
+    open(name, run, state);
   }
 
   function draw(now, run, trace, state) {
@@ -254,7 +255,7 @@ function boxFace(item, run, trace, state) {
   const sub = heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
   return [s("rect", {class: "shape", x, y, width, height, rx: item.thin ? height / 2 : 6}),
     s("text", {class: item.thin ? "small-title" : `title${item.narrow ? " narrow" : ""}`, x: middle, y: item.thin ? y + height / 2 + 4 : y + 17, "text-anchor": "middle"}, item.title),
-    !item.thin && sub && s("text", {class: `sub${heads.length ? " off" : ""}`, x: middle, y: y + 32, "text-anchor": "middle"}, item.narrow ? sub.split(",")[0] : sub), live,
+    !item.thin && sub && s("text", {class: `sub${heads.length ? " off" : ""}`, x: middle, y: y + 32, "text-anchor": "middle"}, sub), live,
     whole && s("path", {class: "crossed", d: `M${x} ${y}L${x + width} ${y + height}M${x + width} ${y}L${x} ${y + height}`})];
 }
 

@@ -9,7 +9,8 @@ const SIDE = 288; // pixels on the page
 export function patches(pick) {
   const frame = h("div", {class: "patch-frame"});
   const veil = h("canvas", {class: "patch-veil", aria: {hidden: true}});
-  const stage = h("div", {class: "patch-stage", role: "application", tabindex: 0, aria: {roledescription: "picture of patches"}});
+  const stage = h("div", {class: "patch-stage", role: "application", tabindex: 0,
+    aria: {roledescription: "picture of patches"}});
   const caption = h("p", {class: "small", aria: {live: "polite"}});
   const extra = h("div", {class: "row"});
   const element = h("div", {class: "patches stack"}, stage, caption, extra);
@@ -24,10 +25,12 @@ export function patches(pick) {
     outline(frame, now);
     const place = token - now.first;
     const strongest = weights.indexOf(Math.max(...weights));
-    const who = place < 0 ? "The class token" : `The patch in row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
+    const who = place < 0 ? "The class token"
+      : `The patch in row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
     caption.textContent = `${who} looks most at ${named(strongest, now)} (${percent(weights[strongest])}).`;
     stage.setAttribute("aria-label", `${caption.textContent} Arrow keys choose another patch.`);
-    fill(extra, image.class_token ? h("button", {type: "button", class: "button quiet", aria: {pressed: token === 0}, onclick: () => pick(0)},
+    fill(extra, image.class_token ? h("button",
+      {type: "button", class: "button quiet", aria: {pressed: token === 0}, onclick: () => pick(0)},
       "Class token") : null);
   };
   return {element, draw};
@@ -35,13 +38,15 @@ export function patches(pick) {
 
 function grid(image) {
   const [height, width] = [image.pixels[0].length, image.pixels[0][0].length];
-  return {height, width, patch: image.patch, columns: Math.floor(width / image.patch), rows: Math.floor(height / image.patch)};
+  return {height, width, patch: image.patch, columns: Math.floor(width / image.patch),
+    rows: Math.floor(height / image.patch)};
 }
 
 function named(token, now) {
   const place = token - now.first;
   if (place < 0) return "the class token";
-  return place === now.token - now.first ? "itself" : `row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
+  return place === now.token - now.first ? "itself"
+    : `row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
 }
 
 // The strongest patch is fully tinted, so that a head that spreads its weight can still be seen.
@@ -61,14 +66,16 @@ function overlay(canvas, weights, {columns, rows, first, width, height, patch}) 
 function outline(frame, {token, first, columns, patch, width, height}) {
   const place = token - first;
   frame.hidden = place < 0;
-  const box = {left: ((place % columns) * patch) / width, top: (Math.floor(place / columns) * patch) / height, width: patch / width, height: patch / height};
+  const box = {left: ((place % columns) * patch) / width, top: (Math.floor(place / columns) * patch) / height,
+    width: patch / width, height: patch / height};
   for (const [side, share] of Object.entries(box)) frame.style.setProperty(side, `${100 * share}%`);
 }
 
 function under(event, stage, {columns, rows, first}) {
   const bounds = stage.getBoundingClientRect();
   const clamp = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
-  const [x, y] = [clamp((event.clientX - bounds.left) / bounds.width, columns), clamp((event.clientY - bounds.top) / bounds.height, rows)];
+  const [x, y] = [clamp((event.clientX - bounds.left) / bounds.width, columns),
+    clamp((event.clientY - bounds.top) / bounds.height, rows)];
   return first + y * columns + x;
 }
 

@@ -95,7 +95,7 @@ function dress(button, {title}, isOff, value, most) {
   button.setAttribute("aria-label", `switch off ${title}${told && `, log p ${told}`}`);
   button.title = told ? `${title}: alone switched off, log p ${told} nats` : title;
   button.classList.toggle("gains", value > 0);
-  const share = Math.sqrt(Math.abs(value ?? 0) / most); // the root, so that one giant does not make all others look alike
+  const share = Math.sqrt(Math.abs(value ?? 0) / most); // the root: beside one giant the others still differ
   button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);
   fill(button.querySelector(".worth"), told);
 }

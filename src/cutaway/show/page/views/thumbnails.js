@@ -5,7 +5,8 @@ import {matrixOf, nameOf} from "../matrix.js";
 
 const AT_ONCE = 400000; // cells; more are drawn a layer a frame, so that the page answers meanwhile
 
-/** {element, draw(trace, kind, layers), mark({layer, head, off, roles})}; pick(layer, head, byKey) when one is chosen. */
+/** {element, draw(trace, kind, layers), mark({layer, head, off, roles})}; pick(layer, head, byKey) when one is chosen.
+    */
 export function thumbnails(pick) {
   const element = h("div", {class: "thumbnails", role: "group", aria: {label: "Heads, a line a layer"}});
   let buttons = [];
@@ -29,8 +30,10 @@ export function thumbnails(pick) {
 function line(trace, kind, layer, few, buttons, pick) {
   const matrix = matrixOf(trace, nameOf(kind, layer));
   const made = Array.from({length: matrix.heads}, (_, head) => {
-    const button = h("button", {type: "button", class: "thumb", data: {layer, head}, onclick: () => pick(layer, head, false)});
-    const paint = () => button.append(thumbnail({rows: matrix.rows, columns: matrix.columns, at: (q, k) => matrix.at(head, q, k),
+    const button = h("button", {type: "button", class: "thumb", data: {layer, head},
+      onclick: () => pick(layer, head, false)});
+    const paint = () => button.append(thumbnail({rows: matrix.rows, columns: matrix.columns,
+      at: (q, k) => matrix.at(head, q, k),
                                                  row: (q) => matrix.row(head, q), label: ""}));
     if (few) paint();
     else setTimeout(paint);
@@ -45,7 +48,8 @@ function dress(button, {kind, layer, head, off, roles}) {
   const chosen = mine.layer === layer && (head === "mean" || mine.head === head);
   const id = nameOf(kind, mine.layer).replace(/weights$/, `heads.${mine.head}`);
   const role = roles?.find((row) => row.kind === kind && row.layer === mine.layer && row.head === mine.head);
-  const told = `layer ${mine.layer}, head ${mine.head}${off.includes(id) ? ", switched off" : ""}${role ? `: ${role.role}` : ""}`;
+  const out = off.includes(id) ? ", switched off" : "";
+  const told = `layer ${mine.layer}, head ${mine.head}${out}${role ? `: ${role.role}` : ""}`;
   button.setAttribute("aria-pressed", String(chosen));
   button.setAttribute("aria-label", told);
   button.title = role?.explanation ? `${told}\n${role.explanation}` : told;

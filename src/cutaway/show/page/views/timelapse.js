@@ -20,7 +20,7 @@ const momentOf = (step) => (step === null ? "the trained weights" : `step ${step
 function create(context) {
   const choose = (line) => context.state.set({step: line.step ?? KEPT}, {replace: true});
   const scrub = scrubBar(choose, (line) => momentOf(line.step)), choice = headChoice(context);
-  const wrote = h("div", {class: "stack"}), sure = h("div", {class: "stack"}), looked = h("div");
+  const [wrote, sure, curved, looked] = ["wrote", "sure", "curved", "looked"].map((name) => h("div", {class: name}));
   const learnt = learntMap(choose), attention = standingMap(looked);
   const asked = latest();
   let ofQuestion = null, film = null; // film: {task, source, target_in, target_out, steps, answers, lines}
@@ -47,7 +47,9 @@ function create(context) {
         context.announce(`${film.lines.length} moments of the training are here.`);
       }
     } catch (error) {
-      if (film === mine) clear(trouble(error));
+      if (film !== mine) return;
+      ofQuestion = null; // so that coming back asks again
+      clear(trouble(error));
     }
   };
   const draw = () => {
@@ -55,19 +57,23 @@ function create(context) {
     const at = momentAt(film, context.state.read().step), line = film.lines[at];
     scrub.show(film.lines, at, film.steps.length - film.lines.length);
     fill(wrote, writtenThen(film, line));
-    fill(sure, sureThen(film, at), h("div", {class: "pair"}, curve(film, line), film.answers.length > 1 && learnt(film, at)));
+    fill(sure, sureThen(film, at));
+    fill(curved, curve(film, line));
+    learnt.show(film, at);
     attention({...film, attention: line.attention}, choiceOf(context.run(), context.state.read()), line.step);
   };
   const clear = (message) => {
     scrub.clear();
-    fill(sure);
+    [sure, curved].forEach((place) => fill(place));
+    learnt.clear();
     attention(null);
     fill(wrote, message);
   };
   const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
   const element = h("div", {class: "view-timelapse view-sides stack"},
     h("p", {class: "lead"}, INTRODUCTION), scrub.element,
-    card("What it said then", wrote), card("How likely the final output was", sure),
+    card("What it said then", wrote),
+    card("How likely the final output was", sure, h("div", {class: "pair"}, curved, learnt.element)),
     card("Where it looked", choice.element, looked));
   return {element, show, key: scrub.key};
 }
@@ -112,7 +118,7 @@ function curve({lines}, line) {
   const x = points[lines.indexOf(line)][0], least = Math.min(...points.map(([, y]) => y));
   const told = (each) => `${nats(each.log_p)} at ${momentOf(each.step)}`;
   const shown = {name: "shown", points: [[x, least], [x, line.log_p]], style: "second dashed"};
-  const drawing = lineChart({height: 260, width: 520, x: "step", y: {label: "log p", max: 0},
+  const drawing = lineChart({height: 250, width: 440, x: "step", y: {label: "log p", max: 0},
     lines: [{name: "log p", points, style: "first"}, shown],
     label: `log p of the final output: ${told(lines[0])}, ${told(lines.at(-1))}. Shown: ${told(line)}.`});
   const caption = "log p of the final output over the training. Dashed: the moment shown. Last dot: after training.";
@@ -123,8 +129,11 @@ function curve({lines}, line) {
 function learntMap(choose) {
   let map = null, ofFilm = null, column = 0;
   const caption = "When it learnt each token: a row a moment, as dark as the token was likely. Pick a row to go there.";
-  const place = h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, caption));
-  return (film, at) => {
+  const element = h("figure", {class: "drawn", hidden: true}, h("figcaption", {class: "small dim"}, caption));
+  const clear = () => { element.hidden = true; };
+  const show = (film, at) => {
+    element.hidden = film.answers.length < 2;
+    if (element.hidden) return;
     const onpick = (q, k) => {
       column = k;
       choose(film.lines[q]);
@@ -134,10 +143,10 @@ function learntMap(choose) {
     else {
       map?.element.remove();
       [map, ofFilm] = [heatmap({...options, label: "How likely each token was at each moment"}), film];
-      place.append(map.element);
+      element.append(map.element);
     }
-    return place;
   };
+  return {element, show, clear};
 }
 
 function learning({lines, answers: columns}) {

@@ -94,11 +94,12 @@ function textCard(context) {
     const focused = row.contains(document.activeElement);
     if (timer && now?.trace !== trace) stop();
     now = {trace, at};
+    element.hidden = trace.steps.length < 2 && !writes(trace.task);
     title.textContent = headline(trace);
     const written = trace.steps.map((step) => step.p);
-    fill(row, trace.steps.length > 1 || writes(trace.task) ? tokenRow(faces(trace), {p: written, selected: at, label: "Steps",
+    fill(row, tokenRow(faces(trace), {p: written, selected: at, label: "Steps",
       onpick: (i) => { stop(); context.state.set({position: i}, {replace: true}); },
-      title: (i) => `step ${i + 1}: ${percent(written[i])}${i < (trace.prompt ?? 0) ? ", given" : ""}`}) : null);
+      title: (i) => `step ${i + 1}: ${percent(written[i])}${i < (trace.prompt ?? 0) ? ", given" : ""}`}));
     for (const chip of row.querySelectorAll("button.token")) {
       if (Number(chip.dataset.index) < (trace.prompt ?? 0)) chip.classList.add("given");
     }
@@ -116,7 +117,7 @@ function textCard(context) {
 
 function headline(trace) {
   if (writes(trace.task)) return "Written one token at a time";
-  return {classification: "Its answer", image_classification: "Its answer", tagging: "A tag for each word"}[trace.task] ?? "What was hidden";
+  return trace.task === "tagging" ? "A tag for each word" : "What was hidden";
 }
 
 function faces(trace) {
@@ -195,20 +196,20 @@ function stepCard(context) {
     }
     const settings = knobs.show(state, context.run());
     const distribution = filtered(step, generating ? settings : {});
-    title.textContent = generating ? `Step ${at + 1}: what could come here` : trace.steps.length > 1 ? `${at + 1} of ${trace.steps.length}: what it could be` : "How sure it is";
+    title.textContent = generating ? `Step ${at + 1}: what could come here` : trace.steps.length > 1 ? `${at + 1} of ${trace.steps.length}: what it could be` : "What it could be";
     fill(before, beforeOf(trace, at));
     const given = at < (trace.prompt ?? 0);
     fill(list, candidateTable({step, distribution, all, generating, lucky: lucky?.candidate, take: generating && !given ? take : null}));
     const beyond = Math.min(MANY, distribution.candidates.length) - FEW;
     more.hidden = beyond <= 0;
     more.textContent = all ? "fewer" : `${beyond} more`;
-    seed.value = String(state.seed ?? 1);
+    seed.value = String(seedOf(state));
     if (generating) fill(facts, factsOf(distribution));
   }
 
   function drawOne() {
     const {trace, at, state} = now;
-    const next = nextSeed(state.seed ?? 1);
+    const next = nextSeed(seedOf(state));
     const settings = knobs.show(state, context.run());
     lucky = {trace, at, candidate: drawn(filtered(trace.steps[at], settings), chance(next))};
     context.state.set({seed: next}, {replace: true});
@@ -221,6 +222,10 @@ function stepCard(context) {
   }
 
   return {element, show};
+}
+
+function seedOf(state) {
+  return Number.isInteger(state.seed) ? state.seed >>> 0 : 1;
 }
 
 function lotOf({candidate}, trace, at, take) {
@@ -271,7 +276,7 @@ function samplingKnobs(context) {
 /** How much is left, and how open the choice still is. */
 function factsOf({kept, of, mass, before, after}) {
   const among = (bits) => number(2 ** bits);
-  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; they held ${percent(mass > 1 - 1e-9 ? 1 : mass)} of the probability. `,
+  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; at this temperature they hold ${percent(mass > 1 - 1e-9 ? 1 : mass)} of the probability. `,
     `Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: as open as a choice among ${among(before)} → ${among(after)} equally likely tokens.`];
 }
 
@@ -466,7 +471,7 @@ function foundTable(search, trace, onpick) {
   return h("table", {class: "found", aria: {label: "Texts found, best first"}},
     h("thead", {}, h("tr", {}, ["text found", "log p", "length", "penalty", "score"].map((name, i) => h("th", {scope: "col", class: i ? "figure" : null}, name)))),
     h("tbody", {}, search.found.map((text, i) => h("tr", {data: {node: text.node}},
-      h("th", {scope: "row"}, h("button", {type: "button", class: "pick", aria: {pressed: false}, title: "show its path in the tree", onclick: () => onpick(text.node)},
+      h("th", {scope: "row"}, h("button", {type: "button", class: "pick", aria: {pressed: false}, title: `${text.text}\n(shows its path in the tree)`, onclick: () => onpick(text.node)},
         h("bdi", {}, text.text ? readable(text.text) : "(nothing)")), i === 0 && h("span", {class: "pill"}, "winner"), text.text === trace.output && h("span", {class: "pill"}, "as above")),
       [fixed(text.log_p), String(text.length), fixed(text.penalty), fixed(text.score)].map((figure) => h("td", {class: "figure"}, figure))))));
 }

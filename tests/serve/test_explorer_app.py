@@ -1,0 +1,250 @@
+"""The explorer over HTTP, from a real server on loopback: its answers, its refusals, hostile text."""
+
+import http.client
+import json
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from helpers import small_recipe
+
+from cutaway.cli.explore import listen, opened
+from cutaway.nn.probe import editing, without_head
+from cutaway.pipeline import load_pipeline
+from cutaway.runs import RunFolder
+from cutaway.serve.explorer_app import PAGE, dumps, explorer_app
+from cutaway.show.trace import trace
+from cutaway.train.begin import begin
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "a \u202eb c\u202c",
+    "a\u200bb\u200d\ufeff c",
+    "👩‍👩‍👧‍👦 🇫🇷 e\u0301",
+    "\x00\x01\x7f",
+    "</s> <s> <pad> <unk>",
+    "{{7*7}} ${x} %s %n",
+    "\ud7ff\ue000\uffff",
+    " \t\r\n\u2028\u2029 ",
+    "ａｂｃ ﷽ \U0010ffff",
+]
+
+
+@contextmanager
+def served(explorer, **options):
+    """The address of a server that ends with the block."""
+    listening = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(explorer_app(explorer, **options), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        listening.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "reverse"
+    begin(small_recipe(snapshots=2), RunFolder(folder)).trainer.run()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(run):
+    with served(opened([run], "cpu")) as number:
+        yield number
+
+
+def ask(port, path, body=None, headers=None, method=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {"Content-Type": "application/json"} if data is not None else {}
+    connection.request(method or ("GET" if data is None else "POST"), path, data, {**given, **(headers or {})})
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    return response, content
+
+
+def answered(port, path, body=None):
+    response, content = ask(port, path, body)
+    assert response.status == 200, content
+    return json.loads(content)
+
+
+def test_it_tells_what_can_be_asked(port, run):
+    told = answered(port, "/api/info")
+    [one] = told["runs"]
+    assert one["task"] == "translation"
+    assert one["snapshots"] == [6, 12]
+    assert [kind["kind"] for kind in one["attention"]] == ["encoder", "decoder", "cross"]
+    assert {switch["id"] for switch in one["switches"]} >= {
+        "encoder.layers.0.self_attention.heads.1",
+        "decoder.layers.1.feed_forward",
+    }
+    assert one["examples"]
+
+
+def test_its_trace_is_the_models_own(port, run):
+    pipeline = load_pipeline(run, "cpu")
+    told = answered(port, "/api/trace", {"text": "a b c"})
+    own = trace(pipeline, "a b c")
+    assert told["output"] == own.output == pipeline.translate(["a b c"])[0]
+    assert told["attention"] == own.attention
+    assert told["log_p"] == pytest.approx(own.log_p)
+    off = answered(
+        port, "/api/trace", {"text": "a b c", "target": "c b a", "off": ["decoder.layers.1.cross_attention.heads.1"]}
+    )
+    with editing(pipeline.model, {"decoder.layers.1.cross_attention.heads": without_head(1)}):
+        expected = trace(pipeline, "a b c", target="c b a")
+    assert off["log_p"] == pytest.approx(expected.log_p)
+    assert off["steps"] == expected.steps
+    assert off["steps"] != trace(pipeline, "a b c", target="c b a").steps
+    again = answered(port, "/api/trace", {"text": "a b c"})
+    assert {**again, "milliseconds": 0} == {**told, "milliseconds": 0}  # nothing of the experiment stays behind
+
+
+def test_the_other_questions(port, run):
+    text = {"text": "a b c"}
+    assert answered(port, "/api/beam", {**text, "beam_size": 3})["beam_size"] == 3
+    assert answered(port, "/api/part", {**text, "name": "encoder.norm"})["kind"]
+    ablated = answered(port, "/api/ablations", text)
+    assert len(ablated["rows"]) == len(answered(port, "/api/info")["runs"][0]["switches"])
+    first, *rest = [json.loads(line) for line in ask(port, "/api/snapshots", text)[1].splitlines()]
+    assert first["steps"] == [6, 12, None]
+    assert [line["step"] for line in rest] == [6, 12, None]
+    final = answered(port, "/api/trace", text)
+    assert rest[-1]["output"] == final["output"]
+    assert rest[-1]["attention"] == final["attention"]
+    assert rest[-1]["log_p"] == pytest.approx(final["log_p"])
+    young = load_pipeline(run, "cpu").load(run, "cpu", RunFolder(run).snapshot(6))
+    assert rest[0]["output"] == young.translate(["a b c"])[0]
+    assert rest[0]["log_p"] == pytest.approx(trace(young, "a b c", target=final["output"]).log_p, abs=1e-4)
+    last = json.loads(
+        ask(port, "/api/score", {**text, "sentences": 5, "off": ["decoder.layers.1.cross_attention"]})[1].splitlines()[
+            -1
+        ]
+    )
+    assert last["sentences"] == 5
+    assert last["before"].keys() == last["after"].keys() >= {"bleu", "exact match", "perplexity"}
+    assert last["before"]["perplexity"] != last["after"]["perplexity"]
+    assert len(answered(port, "/api/heads?run=0")["rows"]) == 12
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_text(port, text):
+    response, content = ask(port, "/api/trace", {"text": text})
+    told = json.loads(content)
+    if response.status == 200:
+        assert told["text"] == text
+    else:
+        assert response.status == 400
+        assert told["error"]
+    assert response.headers["content-type"].startswith("application/json")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/api/trace", {"text": "a" * 100_000}, 400, "the text has 100,000 characters; the explorer takes 20,000"),
+        ("/api/trace", {"text": "a " * 5_000}, 400, "this model has positions for 64"),
+        ("/api/trace", {}, 422, "text: Field required"),
+        ("/api/trace", {"text": 5}, 422, "text: Input should be a valid string"),
+        ("/api/trace", {"text": "a", "run": 7}, 400, "there is no run 7"),
+        ("/api/trace", {"text": "a", "snapshot": 5}, 400, "keeps no snapshot of step 5. There are: 6, 12"),
+        ("/api/trace", {"text": "a", "off": ["x"]}, 400, "nothing called 'x' to switch off"),
+        ("/api/trace", {"text": "a", "prefix": [1] * 60}, 400, "the given beginning has 60 tokens"),
+        ("/api/trace", b"{", 422, "JSON"),
+        ("/api/trace", b"x" * (2 << 20), 413, "larger than"),
+        ("/api/part", {"text": "a", "name": "__class__"}, 400, "no part '__class__'"),
+        ("/api/beam", {"text": "a", "beam_size": 1000}, 422, "beam_size"),
+        ("/api/nothing", {"text": "a"}, 405, ""),
+        ("/../../../etc/passwd", None, 404, "there is nothing at"),
+        ("/%2e%2e/explorer.py", None, 404, "there is nothing at"),
+        ("/views/../../explorer.py", None, 404, "there is nothing at"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_told_why(port, path, body, status, message):
+    response, content = ask(port, path, body)
+    assert response.status == status, content
+    assert message in content.decode()
+    assert "Traceback" not in content.decode()
+
+
+def test_ids_outside_the_vocabulary_are_refused(port):
+    for prefix in ([10_000], [-1]):
+        response, content = ask(port, "/api/trace", {"text": "a", "prefix": prefix})
+        assert response.status == 400, content
+        assert "is no token" in json.loads(content)["error"]
+
+
+def test_no_foreign_name_and_no_foreign_page(port):
+    response, content = ask(port, "/api/info", headers={"Host": "evil.example:80"})
+    assert response.status == 421
+    assert "not to 'evil.example'" in json.loads(content)["error"]
+    response, _ = ask(port, "/")
+    assert "default-src 'self'" in response.headers["content-security-policy"]
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_the_page_and_its_modules_are_served(port):
+    for file in PAGE.rglob("*.*"):
+        response, content = ask(port, "/" + file.relative_to(PAGE).as_posix())
+        assert (response.status, content) == (200, file.read_bytes()), file
+    assert ask(port, "/")[1] == (PAGE / "index.html").read_bytes()
+
+
+def test_many_at_once_do_not_disturb_each_other(port):
+    alone = {
+        off: answered(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]
+        for off in ("", "encoder.layers.0.feed_forward")
+    }
+    found = []
+
+    def client(off):
+        found.extend(
+            (off, answered(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]) for _ in range(5)
+        )
+
+    threads = [threading.Thread(target=client, args=[off]) for off in (*alone, *alone)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    assert all(log_p == alone[off] for off, log_p in found)
+
+
+def test_json_without_numbers_that_are_none():
+    assert dumps({"a": [1.0, float("nan")], "b": (float("inf"), "x")}) == '{"a": [1.0, null], "b": [null, "x"]}'
+
+
+def test_it_listens_at_home_unless_asked(port):
+    assert listen("127.0.0.1", 0).getsockname()[0] == "127.0.0.1"
+    from cutaway.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1:{port} .*Choose another with --port"):
+        listen("127.0.0.1", port)
+
+
+def test_the_page_parses_no_html():
+    """Text is only ever shown as text; and nothing is loaded from elsewhere."""
+    for file in Path(PAGE).rglob("*.*"):
+        code = file.read_text("utf-8")
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "http://",
+            "https://",
+        ):
+            assert word not in code.replace("http://www.w3.org/", ""), f"{file.name} holds {word}"
