@@ -15,6 +15,7 @@ from cutaway.learn.surgery import operate
 @pytest.fixture
 def run(monkeypatch):
     """A function that runs the command on a pipeline, as if it had been loaded."""
+
     def invoke(pipeline, *arguments, code=0):
         monkeypatch.setattr("cutaway.pipeline.load_pipeline", lambda run, device: pipeline)
         result = CliRunner().invoke(app, ["mask", "runs/some", *map(str, arguments)])

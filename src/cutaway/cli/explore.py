@@ -40,8 +40,9 @@ def explore(
     if text and not export:
         raise ConfigError("--text says what --export records; in the page you type. Add --export PAGE.html.")
     if export:
-        return write_page(runs, export, text or [], device)
-    serve(runs, port, open_page, host, device)
+        write_page(runs, export, text or [], device)
+    else:
+        serve(runs, port, open_page, host, device)
 
 
 def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) -> None:

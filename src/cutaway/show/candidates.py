@@ -14,7 +14,7 @@ BINS, WIDTH = 48, 0.5  # the others are counted in bins so wide, in nats below t
 
 
 def candidates(question: Question, logits_NV: Tensor) -> list[dict[str, Any]]:
-    """A dictionary for each thing that was asked: the answer, its probability and rank, and its rivals with their logits.
+    """For each thing that was asked: the answer, its probability and rank, and its rivals with their logits.
 
     With the logits of the likeliest and the bins of the rest any temperature, top-k and top-p can be worked out later,
     without the model: a bin stands for `count` answers with one logit, chosen so that their probabilities add up.

@@ -208,8 +208,10 @@ MODULES: dict[str, Callable[[Any, str], Told]] = {
     "MaskedLanguageHead": lambda module, last: Told("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
     "TagHead": lambda module, last: Told("logits = x W + b", "B T C"),
     "ClassHead": lambda module, last: Told("logits = pool(x) W + b", "B C"),
-    "EncoderDecoder": lambda module, last: Told("p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"),
+    "EncoderDecoder": lambda module, last: Told(
+        "p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"
+    ),
     "DecoderOnly": lambda module, last: Told("p(next token | text) = softmax(head(decode(text)))", "B T V"),
     "EncoderOnly": lambda module, last: Told("head(encode(text))", "B T C"),
     "VisionTransformer": lambda module, last: Told("head(encode(patches))", "B C"),
-}  # fmt: skip
+}

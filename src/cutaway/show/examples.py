@@ -47,9 +47,8 @@ def spread(examples: Sequence[Any], shown: int) -> list[Any]:
     """Different ones that are not too long."""
     kept: list[Any] = []
     for example in examples:
-        if not isinstance(example, str):
-            kept.append(example)
-        elif example.strip() and len(example) <= LONGEST and example not in kept:
+        is_picture = not isinstance(example, str)
+        if is_picture or (example.strip() and len(example) <= LONGEST and example not in kept):
             kept.append(example)
     return kept[:shown]
 

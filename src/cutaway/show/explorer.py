@@ -1,4 +1,4 @@
-"""All that the explorer's page can ask, answered as plain data. No HTTP here: serve/ carries it, show/export.py keeps it.
+"""All that the explorer's page can ask, answered as plain data. No HTTP here: serve/ carries it, export.py keeps it.
 
 explorer = Explorer([Path("runs/demo")])
 explorer.trace(Asked(text="The small cat sleeps."))       # what the page draws

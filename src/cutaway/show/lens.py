@@ -35,7 +35,7 @@ def heights(model: nn.Module) -> dict[str, str]:
 
 @torch.no_grad()
 def lens(model: Any, question: Question, seen: Mapping[str, Tensor], axis: list[str]) -> dict[str, Any]:
-    """At each height and for each thing that was asked: the favourite, its probability, and that of the final answer."""
+    """At each height, for each thing that was asked: the favourite, its probability, and that of the final answer."""
     norm, answers_N = getattr(model, stack_of(model)).norm, torch.tensor(question.answers)
     told: dict[str, Any] = {"rows": [], "axis": axis, "tokens": [], "p": [], "final": []}
     for height, name in heights(model).items():

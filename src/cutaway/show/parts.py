@@ -1,4 +1,4 @@
-"""A model as a tree of parts, and one part laid open: its equation, its real source, what goes in and what comes out."""
+"""A model as a tree of parts, and one part laid open: its equation, its real source, what goes in, what comes out."""
 
 from __future__ import annotations
 

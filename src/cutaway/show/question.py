@@ -274,6 +274,6 @@ def check_room(pipeline: Pipeline, length: int) -> None:
     longest = pipeline.config.model.max_length
     if length > longest:
         raise DataError(
-            f"the text has {length:,} tokens, and this model has positions for {longest:,}. Shorten it, or train with a "
-            "larger model.max_length."
+            f"the text has {length:,} tokens, and this model has positions for {longest:,}. Shorten it, or train with "
+            "a larger model.max_length."
         )

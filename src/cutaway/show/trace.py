@@ -121,7 +121,7 @@ def trace(
     hidden: Sequence[int] = (),
     decode: DecodeConfig | None = None,
 ) -> Trace:
-    """Put a text (or an image) to a trained model of any task and keep what happened. Arguments as in `question.ask`."""
+    """Put a text (or an image) to a trained model of any task, and keep what happened. Arguments as in `ask`."""
     return trace_question(pipeline, ask(pipeline, text, target, prefix, hidden, decode))
 
 

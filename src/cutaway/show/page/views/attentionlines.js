@@ -100,7 +100,7 @@ function show({scene, plan, rows, columns, layers, marks, hint}, side, i, readou
   const touched = {q: new Float32Array(rows.length), k: new Float32Array(columns.length)};
   const strands = [];
   for (const [number, layer] of layers.entries()) {
-    const shift = (number - (layers.length - 1) / 2) * 1.6;
+    const shift = (number - (layers.length - 1) / 2) * Math.min(3.2, (0.6 * plan.pitch) / layers.length);
     for (let q = side === "q" ? i : 0; q < (side === "q" ? i + 1 : rows.length); q++) {
       const weights = layer.matrix.row(layer.head, q);
       for (let k = side === "k" ? i : 0; k < (side === "k" ? i + 1 : columns.length); k++) {

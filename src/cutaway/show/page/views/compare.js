@@ -159,8 +159,9 @@ function depthChart({a, b}) {
   const told = (lens) => lens.final.map((row) => percent(mean(row))).join(", ");
   const layers = {label: "after which layer", min: -0.06 * end, max: 1.06 * end, format: (at) => names[at] ?? ""};
   const depth = {label: "depth, from the embedding to the last layer", format: number};
-  const drawing = lineChart({lines: [{name: "A", points: line(a.lens)}, {name: "B", points: line(b.lens)}], width: 440, height: 210,
-                             x: same ? layers : depth, y: {min: 0, max: 1, format: percent},
+  const lines = [{name: "A", points: line(a.lens)}, {name: "B", points: line(b.lens)}];
+  const drawing = lineChart({lines, width: 440, height: 210, x: same ? layers : depth,
+                             y: {min: 0, max: 1, format: percent},
                              label: `After each layer, A: ${told(a.lens)}; B: ${told(b.lens)}.`});
   return h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, EARLY), drawing);
 }

@@ -67,7 +67,7 @@ export function nats(value) {
 export const signedNats = (value) => (value >= 0.005 ? `+${nats(value)}` : nats(value));
 
 /** "log p −0.52 · probability 59 %" */
-export function howLikely(trace) {
+function howLikely(trace) {
   const value = logP(trace);
   const told = value === null ? "" : `log p ${nats(value)} · probability ${percent(Math.exp(value))}`;
   return trace.finished === false ? `${told} · cut off at the greatest length` : told;

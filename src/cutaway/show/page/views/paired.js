@@ -16,7 +16,7 @@ export function pairedChart({tokens, first, second, names, label}) {
     [0, 0.5, 1].map((p) => gridline(p, width)),
     faces.map((face, i) => column(face, first[i] ?? null, second[i] ?? null, LEFT + STEP * (i + 0.5))));
   return h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, label, " ", legend(names)),
-    h("div", {class: "box"}, drawing),
+    h("div", {class: "box", tabindex: 0, role: "group", aria: {label}}, drawing),
     asNumbers(["token", ...names], faces.map((face, i) => [face, told(first[i]), told(second[i])])));
 }
 
