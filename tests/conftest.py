@@ -1,6 +1,9 @@
 """Shared set-up: quiet threads, and no test that is skipped in silence."""
 
 import os
+import subprocess
+import sys
+import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two pytest workers on two cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -49,3 +52,22 @@ def double():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """A folder in which `cutaway demo` was run, with both cores to itself."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "runs/demo").mkdir(parents=True)
+    (folder / "runs/demo/notes.txt").write_text("mine")
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    started = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-c", "from cutaway.cli import main; main()", "demo"],
+        cwd=folder, capture_output=True, text=True, timeout=900, encoding="utf-8", env=environment,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    (folder / "stdout").write_text(result.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(result.stderr, encoding="utf-8")
+    (folder / "seconds").write_text(str(time.monotonic() - started))
+    return folder

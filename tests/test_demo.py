@@ -1,13 +1,11 @@
 """The demo as a newcomer runs it: its promises, its files, and its page in a real browser."""
 
 import json
-import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,25 +17,6 @@ CHROMIUM_FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder in which `cutaway demo` was run, with both cores to itself."""
-    folder = tmp_path_factory.mktemp("demo")
-    (folder / "runs/demo").mkdir(parents=True)
-    (folder / "runs/demo/notes.txt").write_text("mine")
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    started = time.monotonic()
-    result = subprocess.run(
-        [sys.executable, "-c", "from cutaway.cli import main; main()", "demo"],
-        cwd=folder, capture_output=True, text=True, timeout=900, encoding="utf-8", env=environment,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    (folder / "stdout").write_text(result.stdout, encoding="utf-8")
-    (folder / "stderr").write_text(result.stderr, encoding="utf-8")
-    (folder / "seconds").write_text(str(time.monotonic() - started))
-    return folder
 
 
 def test_it_learned_to_translate(home):

@@ -73,8 +73,8 @@ def demo(
     show(results, scores)
     say(f"\nTook {clock(scores['seconds'])}. Open the report: {report}", "bold")
     say("\nThree things to try next:")
+    say("  " + command("explore", run) + "         look inside it, in the browser")
     say("  " + command("translate", run, "The small cat sleeps under the table."))
-    say("  " + command("evaluate", run, "--split", "unseen"))
     say("  " + command("train", "tinyworld-en-de") + "         the same world in German")
 
 

@@ -11,6 +11,8 @@ from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
 from cutaway.show import figures
 from cutaway.show.alignment import crossings, gold_cells, words_of
+from cutaway.show.explorer import Explorer
+from cutaway.show.export import record_for_report
 from cutaway.show.report import Report
 from cutaway.show.trace import trace_translation
 from cutaway.train.schedules import Schedule
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from cutaway.cli.demo import DemoResults
     from cutaway.data.builtin.tinyworld import AlignedPair
     from cutaway.measure import Evaluation
+
+
+LAID_OPEN = 2  # sentences: one that is right, and one that is not
 
 
 def write_demo_report(
@@ -64,6 +69,13 @@ def write_demo_report(
         "The decoder's self-attention. The upper right is empty: a word cannot look at what is not yet written.",
     )
 
+    report.heading("Look for yourself")
+    report.text(
+        "Every layer and head, what else it considered at each word, and the same sentence while it was learning:"
+    )
+    shown = [example.source, *(source for source, translation, reference in tested if translation != reference)]
+    report.explorer(record_for_report(Explorer([run.path]), shown[:LAID_OPEN]))
+
     report.heading("How it learned")
     report.figure(drawn["loss"], "Cross-entropy a token over the training, on a logarithmic scale.")
     report.figure(drawn["schedule"], "The learning rate of the paper's equation 3.")
@@ -75,7 +87,7 @@ def write_demo_report(
 
     report.heading("Go on")
     report.code(
-        f'cutaway translate {run} "{example.source}"\ncutaway evaluate {run} --split unseen\n'
+        f'cutaway explore {run}\ncutaway translate {run} "{example.source}"\ncutaway evaluate {run} --split unseen\n'
         "cutaway train tinyworld-en-de"
     )
     report.details("The whole recipe, as it was used", run.config.read_text(encoding="utf-8"))

@@ -28,32 +28,34 @@ from cutaway.show.switches import switches
 
 PAGE = Path(__file__).parent / "page"
 RECORDED = 3  # texts, if none are named
+IN_REPORTS = ["attention", "writing", "lens", "timelapse"]  # views that a report has the answers for
 IMPORT = re.compile(r'^((?:import|export) .*from )"(?:\./|\.\./)(?:views/)?([\w-]+\.js)";$', re.MULTILINE)
 FEW = 12  # candidates of each step that are kept in recorded experiments
 
 Tell = Callable[[str], None]
 
 
-def export_page(explorer: Explorer, file: Path, texts: Sequence[str] = (), tell: Tell = lambda what: None) -> Path:
+def silent(what: str) -> None:
+    pass
+
+
+def export_page(explorer: Explorer, file: Path, texts: Sequence[str] = (), tell: Tell = silent) -> Path:
     """Record these texts (or some examples of the runs) and write the page."""
     recorded = record(explorer, texts, tell)
     write_text(file, whole_page(recorded["info"]["title"], recorded))
     return file
 
 
-def record(explorer: Explorer, texts: Sequence[str], tell: Tell) -> dict[str, Any]:
+def record(explorer: Explorer, texts: Sequence[str], tell: Tell = silent) -> dict[str, Any]:
     """All that the page will ask about these texts."""
     info, answers = explorer.info(), {}
     for number, run in enumerate(info["runs"]):
-        given = [str(n) for n in range(len(run["examples"]))] if explorer.runs[number].is_of_images else run["examples"]
-        chosen = list(texts) or given[:RECORDED]
-        if not chosen:
-            raise DataError(f"{run['path']} has no example sentences at hand. Say what to record: --text '...'")
+        chosen = choose(run, texts)
         for text in chosen:
-            for endpoint, request, answer in answers_about(explorer, Asked(text, run=number), tell):
+            asked = Asked(text, run=number)
+            for endpoint, request, answer in (*answers_about(explorer, asked), *experiments(explorer, asked, tell)):
                 answers[key(endpoint, request)] = answer
-        if not explorer.runs[number].is_of_images:
-            run["examples"] = chosen
+        run["examples"] = only_recorded(run, chosen)
         try:
             answers[key("heads", {"run": number})] = explorer.heads(number)
         except CutawayError:  # no held-out data to count over: the page says that it is not recorded
@@ -61,13 +63,35 @@ def record(explorer: Explorer, texts: Sequence[str], tell: Tell) -> dict[str, An
     return {"info": {**info, "recorded": True}, "answers": answers}
 
 
-def answers_about(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """(endpoint, request, answer) for one text: as it is, at each snapshot, and with each switch off."""
-    run, shown = explorer.run(asked), asked.text[:40]
-    request = request_of(asked)
-    tell(f"“{shown}”")
-    base = explorer.trace(asked)
-    yield "trace", request, base
+def record_for_report(explorer: Explorer, texts: Sequence[str]) -> dict[str, Any]:
+    """What stands in the report of a training: fewer views, and quickly made."""
+    info = explorer.info()
+    [run] = info["runs"]
+    chosen = choose(run, texts)
+    found = (answer for text in chosen for answer in answers_about(explorer, Asked(text)))
+    answers = {key(endpoint, request): answer for endpoint, request, answer in found}
+    run["examples"] = only_recorded(run, chosen)
+    return {"info": {**info, "recorded": True, "views": IN_REPORTS}, "answers": answers}
+
+
+def choose(run: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+    """The given texts, or the first examples; a picture goes by its number."""
+    first = [str(e["number"]) if isinstance(e, dict) else e for e in run["examples"][:RECORDED]]
+    if not texts and not first:
+        raise DataError(f"{run['path']} has no example sentences at hand. Say what to record: --text '...'")
+    return list(texts) or first
+
+
+def only_recorded(run: Mapping[str, Any], chosen: Sequence[str]) -> list[Any]:
+    """What can be picked in the page: texts, or those of the pictures that were chosen."""
+    pictures = [example for example in run["examples"] if isinstance(example, dict)]
+    return [picture for picture in pictures if str(picture["number"]) in chosen] if pictures else list(chosen)
+
+
+def answers_about(explorer: Explorer, asked: Asked) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """(endpoint, request, answer) for one text, as it is."""
+    run, request = explorer.run(asked), request_of(asked)
+    yield "trace", request, explorer.trace(asked)
     yield "ablations", request, explorer.ablations(asked)
     yield "snapshots", request, list(explorer.snapshots(asked))
     if isinstance(run.kept, Writer):
@@ -75,6 +99,11 @@ def answers_about(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tupl
         size, penalty = decode.beam_size, decode.length_penalty
         of_beam = {"beam_size": size, "length_penalty": penalty}
         yield "beam", {**request, **of_beam}, explorer.beam(asked, size, penalty)
+
+
+def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """... and every part laid open, the model at each snapshot, and with each switch off."""
+    run, request, shown = explorer.run(asked), request_of(asked), asked.text[:40]
     tell(f"the parts of the model at work on “{shown}”")
     _, question = explorer.question(asked)
     for name, _ in run.kept.model.named_modules():
@@ -84,7 +113,7 @@ def answers_about(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tupl
         young = replace(asked, snapshot=step)
         yield "trace", request_of(young), explorer.trace(young)
         if run.kept.config.model.task == "translation":
-            led = replace(young, target=base["output"])
+            led = replace(young, target=question.output)
             yield "trace", request_of(led), explorer.trace(led)
     for switch in switches(run.kept.model).values():
         tell(f"“{shown}” without {switch.title}")
@@ -114,9 +143,20 @@ def whole_page(title: str, recorded: Mapping[str, Any]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)} · Cutaway</title>{styles()}{modules()}</head>\n<body>"
+        f"<title>{escape(title)} · Cutaway</title>{head()}</head>\n<body>{body(recorded)}</body></html>\n"
+    )
+
+
+def head() -> str:
+    """What the explorer needs in the head of a page."""
+    return styles() + modules()
+
+
+def body(recorded: Mapping[str, Any]) -> str:
+    """... and where it is to stand."""
+    return (
         '<a class="skip" href="#content" id="skip">Skip to the view</a><div id="page" class="shell"></div>'
-        f'{embedded(recorded)}<script type="module">import "cutaway/app.js";</script></body></html>\n'
+        f'{embedded(recorded)}<script type="module">import "cutaway/app.js";</script>'
     )
 
 

@@ -1,11 +1,15 @@
-"""One self-contained HTML page from pieces: headings, text, numbers, tables, figures. No script, no network."""
+"""One self-contained HTML page from pieces: headings, text, numbers, tables, figures, and a recorded explorer.
+
+No network, and no script but the explorer's own modules, if there is one.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from cutaway.runs import write_text
 
@@ -16,7 +20,7 @@ class Report:
     """A page that grows from top to bottom. All text that is given is shown as text, whatever it contains."""
 
     def __init__(self, title: str, lead: str):
-        self.title = title
+        self.title, self.has_explorer = title, False
         self.parts = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(lead)}</p>']
 
     def heading(self, text: str) -> None:
@@ -76,6 +80,13 @@ class Report:
     def code(self, text: str) -> None:
         self.parts.append(f"<pre>{escape(text)}</pre>")
 
+    def explorer(self, recorded: Mapping[str, Any]) -> None:
+        """The explorer's views of what was recorded (show/export.py). A page has room for one."""
+        from cutaway.show.export import body
+
+        self.has_explorer = True
+        self.parts.append(f'</main></div>{body(recorded)}<div class="report"><main>')
+
     def details(self, summary: str, text: str) -> None:
         """Something long that most readers skip: shown when asked for."""
         self.parts.append(f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>")
@@ -84,10 +95,19 @@ class Report:
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{escape(self.title)}</title><style>{STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>\n"
+            f'<title>{escape(self.title)}</title>{self.style()}</head>\n<body><div class="report"><main>\n'
             + "\n".join(self.parts)
-            + "\n</main></body></html>\n"
+            + "\n</main></div></body></html>\n"
         )
+
+    def style(self) -> str:
+        """With an explorer the page is drawn in the explorer's style, and the report's own rules keep to the report."""
+        own = STYLE.read_text(encoding="utf-8")
+        if not self.has_explorer:
+            return f"<style>{own}</style>"
+        from cutaway.show.export import head
+
+        return f"{head()}<style>.report {{ {own} }}</style>"
 
     def write(self, path: Path) -> Path:
         write_text(path, self.html())

@@ -7,21 +7,20 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from cutaway.config import Config
+from cutaway.errors import CutawayError
 from cutaway.evaluate.scores import perplexity
 from cutaway.runs import RunFolder
-from cutaway.show.charts import Line, attention_chart, line_chart
+from cutaway.show.charts import Line, line_chart
 from cutaway.show.report import Report
 from cutaway.summary import History, RunSummary, summarize
 
-if TYPE_CHECKING:
-    from cutaway.show.trace import Trace
-
 OF_LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something
 SHOWN = 8  # validations whose samples are shown
-LONGEST = 24  # tokens of a sentence whose attention is drawn
+LONGEST = 160  # characters of a text that is laid open
+LAID_OPEN = 2
 
 
 class Finding(Protocol):
@@ -52,11 +51,11 @@ def write_run_report(run: RunFolder, findings: Sequence[Finding], in_order: Sequ
     report.heading("How it learned")
     report.drawings(charts(history, config))
     add_samples(report, history)
-    add_attention(report, run, history)
+    add_explorer(report, run, history)
     add_scores(report, summary)
     add_settings(report, run, config)
     report.heading("Go on")
-    report.code(f"cutaway doctor {run}\ncutaway evaluate {run}\ncutaway runs {run.path.parent}")
+    report.code(f"cutaway explore {run}\ncutaway doctor {run}\ncutaway evaluate {run}\ncutaway runs {run.path.parent}")
     return report.write(run.report)
 
 
@@ -138,47 +137,22 @@ def evenly(rows: Sequence[Any], count: int) -> list[Any]:
     return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]
 
 
-def add_attention(report: Report, run: RunFolder, history: History) -> None:
-    trace = trace_of_a_sample(run, history)
-    if trace is None:
-        return
-    layer, head = sharpest(trace)
-    rows, columns = trace.axes("cross")
-    caption = (
-        f"Cross-attention, layer {layer}, head {head}, the sharpest of all: each row is a token while it is being "
-        "written, each column a token of the source; the fuller, the more it is attended to."
-    )
-    report.heading("Where it looks while it writes")
-    report.drawing(attention_chart(trace.weights("cross", layer)[head], rows, columns, "Cross-attention"), caption)
-
-
-def trace_of_a_sample(run: RunFolder, history: History) -> Trace | None:
-    """One of the samples on its way through the kept weights; None without a translator, samples or torch."""
-    texts = [s["given"] for row in history.validations[-1:] for s in row.get("samples", []) if s["right"]]
-    if not texts or not run.weights.is_file():
-        return None
+def add_explorer(report: Report, run: RunFolder, history: History) -> None:
+    """Some texts laid open: where the model looked, what it considered, how it learned them."""
     try:
-        from cutaway.pipeline import Translator
-        from cutaway.show.trace import trace_translation
+        from cutaway.show.explorer import Explorer
+        from cutaway.show.export import record_for_report
     except ImportError:  # a run of the NumPy twin, where there is no torch
-        return None
-    translator = Translator.load(run.path)
-    short = [text for text in texts if len(translator.tokenizer.encode(text)) <= LONGEST]
-    if not short:
-        return None
-    trace = trace_translation(translator, max(short, key=len))
-    is_drawable = trace.n_layers("cross") and len(trace.target_out) <= 2 * LONGEST  # a circle may go on and on
-    return trace if is_drawable else None
-
-
-def sharpest(trace: Trace) -> tuple[int, int]:
-    """The layer and head that look at few tokens at a time."""
-    sharpness = {
-        (layer, head): float(weights_QK.max(axis=-1).mean())
-        for layer in range(trace.n_layers("cross"))
-        for head, weights_QK in enumerate(trace.weights("cross", layer))
-    }
-    return max(sharpness, key=lambda place: sharpness[place])
+        return
+    if not run.weights.is_file():
+        return
+    report.heading("Look inside")
+    texts = [s["given"] for row in history.validations[-1:] for s in row.get("samples", []) if s["right"]]
+    short = [text for text in texts if len(text) <= LONGEST]
+    try:
+        report.explorer(record_for_report(Explorer([run.path], "cpu"), short[:LAID_OPEN]))
+    except (CutawayError, OSError) as error:  # of data that is gone, a report without pictures is still a report
+        report.text(f"Nothing could be recorded: {error}")
 
 
 def add_scores(report: Report, summary: RunSummary) -> None:

@@ -48,7 +48,8 @@ async function boot() {
     fill(document.getElementById("page"), alarm);
     return fail(error);
   }
-  document.title = `${info.title} · Cutaway`;
+  if (!info.views) document.title = `${info.title} · Cutaway`; // in a report, it is the report that has a title
+  document.getElementById("page").classList.toggle("in-report", Boolean(info.views));
   parts = {
     header: header(info, choose, announce),
     input: input({run: (text) => ask(text), refuse: (sentence) => fail(new Error(sentence)), limits: info.limits,
@@ -141,7 +142,7 @@ function frame() {
   parts.header.show({...state.read(), run: info.runs.indexOf(run())});
   parts.input.show(run(), text());
   if (tabsOf?.run === run()) return;
-  const options = VIEWS.filter((view) => view.applies(run())).map((view) => ({value: view.id, label: titleOf(view)}));
+  const options = fitting().map((view) => ({value: view.id, label: titleOf(view)}));
   tabsOf = {run: run(), control: tabs({label: "Views", options, value: view().id,
     onchange: (id) => state.set({view: id})})};
   fill(tabBar, tabsOf.control.element);
@@ -151,10 +152,14 @@ function titleOf(view) {
   return typeof view.title === "function" ? view.title(run()) : view.title;
 }
 
+// The views that have something to show of this run; a report holds the answers for some of them alone.
+function fitting() {
+  return VIEWS.filter((each) => each.applies(run(), info) && (info.views ?? [each.id]).includes(each.id));
+}
+
 function view() {
-  const fitting = VIEWS.filter((each) => each.applies(run()));
   const wanted = state.read().view ?? FIRST;
-  return fitting.find((each) => each.id === wanted) ?? fitting.find((each) => each.id === FIRST) ?? fitting[0];
+  return fitting().find((each) => each.id === wanted) ?? fitting().find((each) => each.id === FIRST) ?? fitting()[0];
 }
 
 function draw() {

@@ -15,7 +15,8 @@ const EDGE = 10;
 const LONGEST = 14; // signs of a label
 const RANK = {alive: 1, root: 1, found: 1, cut: 1, pruned: 0};
 const SIGNS = {found: "●", cut: "■", pruned: "✕"};
-const WORDS = {root: "the beginning", alive: "lived on", pruned: "pruned", found: "found: ended here", cut: "cut off at the greatest length"};
+const WORDS = {root: "the beginning", alive: "lived on", pruned: "pruned", found: "found: ended here",
+  cut: "cut off at the greatest length"};
 
 /** ((5 + length) / 6)^α, which a log-probability is divided by. */
 export function lengthPenalty(length, alpha) {
@@ -72,7 +73,7 @@ export function layOut(tree) {
   return {width: x - GAP + EDGE, height: Math.max(...free) + EDGE};
 }
 
-// Where the branches of each node of a column turn: the lower it stands the earlier, so that they do not run into another.
+// Where the branches of each node of a column turn: the lower it stands the earlier, so that they keep apart.
 function spread(column) {
   const parents = column.filter((node) => node.children.length > 0).sort((a, b) => a.y - b.y);
   const apart = Math.min(6, 24 / Math.max(1, parents.length - 1));
@@ -87,10 +88,11 @@ function faceOf(node) {
   return readable(node.token, LONGEST);
 }
 
-/** {element, show(search), highlight(id)}; onpick(node) when a node is chosen, onlook(node) when it is hovered or focused. */
+/** {element, show(search), highlight(id), path(id)}; onpick(node): it was chosen, onlook(node): hovered or focused. */
 export function beamTree({onpick, onlook}) {
   const branches = s("svg", {class: "branches", aria: {hidden: true}});
-  const leaves = h("div", {class: "leaves", role: "tree", aria: {label: "Beam search. Left: parent, right: best child, up and down: siblings."}});
+  const leaves = h("div", {class: "leaves", role: "tree",
+    aria: {label: "Beam search. Left: parent, right: best child, up and down: siblings."}});
   const canvas = h("div", {class: "canvas"}, branches, leaves);
   const element = h("div", {class: "box tree"}, canvas);
   let tree = null;
@@ -114,7 +116,8 @@ export function beamTree({onpick, onlook}) {
   function draw(node, winner) {
     const marks = [node.state, winner.has(node) && "winner"].filter(Boolean).join(" ");
     for (const child of [...node.children].reverse()) branches.append(branch(node, child, winner));
-    const button = h("button", {type: "button", class: `leaf ${marks}`, role: "treeitem", tabindex: -1, data: {node: node.id},
+    const button = h("button", {type: "button", class: `leaf ${marks}`, role: "treeitem", tabindex: -1,
+      data: {node: node.id},
       style: {left: `${node.x}px`, top: `${node.y}px`, width: `${node.width}px`},
       aria: {level: node.depth + 1, selected: false, label: told(node, winner)},
       onclick: () => onpick(node), onfocus: () => { rove(node); onlook(node); }, onmouseenter: () => onlook(node),
@@ -164,13 +167,16 @@ function branch(node, child, winner) {
   const [y0, y1] = [node.y + ROW / 2 - 2, child.y + ROW / 2 - 2];
   const middle = x0 + node.turn;
   const bend = Math.min(5, Math.abs(y1 - y0) / 2);
-  const d = y1 === y0 ? `M${x0} ${y0}H${x1}` : `M${x0} ${y0}H${middle - 5}q5 0 5 ${bend}V${y1 - bend}q0 ${bend} 5 ${bend}H${x1}`;
+  const d = y1 === y0 ? `M${x0} ${y0}H${x1}`
+    : `M${x0} ${y0}H${middle - 5}q5 0 5 ${bend}V${y1 - bend}q0 ${bend} 5 ${bend}H${x1}`;
   const marks = [child.state, winner.has(child) && "winner"].filter(Boolean).join(" ");
   return s("path", {class: `branch ${marks}`, d, data: {to: child.id}});
 }
 
 function told(node, winner) {
-  const state = winner.has(node) && (node.state === "found" || node.state === "cut") ? `${WORDS[node.state]}, the winner` : WORDS[node.state];
+  const state = winner.has(node) && (node.state === "found" || node.state === "cut")
+    ? `${WORDS[node.state]}, the winner` : WORDS[node.state];
   if (node.state === "root") return `${readable(node.token)}, ${state}`;
-  return `${readable(node.token)}, ${state}, probability ${percent(node.p)}, log p ${number(node.log_p)}, score ${number(node.score)}`;
+  const figures = `probability ${percent(node.p)}, log p ${number(node.log_p)}, score ${number(node.score)}`;
+  return `${readable(node.token)}, ${state}, ${figures}`;
 }

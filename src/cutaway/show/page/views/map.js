@@ -8,6 +8,7 @@ import {latest, trouble, waiting} from "./asking.js";
 
 const SLOW = 150; // milliseconds before the panel says that it waits
 const KEPT = 30; // answers
+const MARGIN = 6; // around the drawing
 const FINE = 10; // cells along a side of an attention's small picture
 
 export const view = {id: "map", title: "Map", applies: (run) => Boolean(run.parts), create};
@@ -36,7 +37,8 @@ function create(context) {
     const focused = drawing.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     const {scrollLeft, scrollTop} = drawing;
     const first = !drawing.firstChild;
-    fill(drawing, picture(run, trace, state, {go, unfold: (all) => context.state.set({layers: all ? "all" : null}, {replace: true})}));
+    fill(drawing, picture(run, trace, state, {go, unfold: (all) => context.state.set({layers: all ? "all" : null},
+      {replace: true})}));
     if (first) requestAnimationFrame(settle);
     else drawing.scrollTo(scrollLeft, scrollTop);
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
@@ -52,7 +54,8 @@ function create(context) {
 
   function mark(name) {
     for (const each of drawing.querySelectorAll("[data-name]")) {
-      const here = name !== null && (each.dataset.name === name || (name.startsWith(`${each.dataset.name}.`) && !deeper(name, each.dataset.name)));
+      const here = name !== null && (each.dataset.name === name || (name.startsWith(`${each.dataset.name}.`)
+        && !deeper(name, each.dataset.name)));
       each.classList.toggle("here", here);
       if (here) each.setAttribute("aria-current", "true");
       else each.removeAttribute("aria-current");
@@ -61,7 +64,8 @@ function create(context) {
 
   // A box is marked for a part inside it too, unless a smaller box shows that part.
   function deeper(name, box) {
-    return [...drawing.querySelectorAll("[data-name]")].some((each) => each.dataset.name.length > box.length && (name === each.dataset.name || name.startsWith(`${each.dataset.name}.`)));
+    return [...drawing.querySelectorAll("[data-name]")].some((each) => each.dataset.name.length > box.length
+      && (name === each.dataset.name || name.startsWith(`${each.dataset.name}.`)));
   }
 
   function go(name, byKey = false) {
@@ -83,14 +87,16 @@ function create(context) {
       if (moved) arrive();
       return;
     }
-    const slow = setTimeout(() => fill(panel, waiting("Running the model to look inside …")), answers.has(key) ? 1e6 : SLOW);
+    const slow = setTimeout(() => fill(panel, waiting("Running the model to look inside …")), answers.has(key) ? 1e6
+      : SLOW);
     panel.setAttribute("aria-busy", "true");
     try {
       const answer = answers.get(key) ?? await ask((signal) => context.source.part(request, signal));
       if (!answer || key !== wanted) return;
       remember(key, answer);
       clearTimeout(slow);
-      fill(panel, partPanel(answer, {part: partsByName(run.parts).get(name), go, crumbs: crumbsOf(run, name), off: switchesOf(run, name, state, context)}));
+      fill(panel, partPanel(answer, {part: partsByName(run.parts).get(name), go, crumbs: crumbsOf(run, name),
+        off: switchesOf(run, name, state, context)}));
       if (moved) arrive();
     } catch (error) {
       if (key === wanted) fill(panel, breadcrumb(crumbsOf(run, name), go), trouble(error));
@@ -139,8 +145,9 @@ function crumbsOf(run, name) {
 
 function crumbTitle(part) {
   const last = part.name.split(".").at(-1);
-  if (/^\d+$/.test(last)) return /\.layers\.\d+$/.test(part.name) ? `layer ${last}` : `${part.title?.toLowerCase() ?? ""} ${/\d$/.test(part.title ?? "") ? "" : last}`.trim();
-  return part.kind === "Probe" ? last : (part.title || last.replaceAll("_", " ")).replace(/^./, (sign) => sign.toLowerCase());
+  if (part.kind === "Probe") return last;
+  const title = part.title || last.replaceAll("_", " ");
+  return title.slice(0, 1).toLowerCase() + title.slice(1);
 }
 
 // ---------------------------------------------------------------- what is switched off
@@ -164,44 +171,67 @@ function offAt(run, name, off) {
 
 function switchesOf(run, name, state, context) {
   const whole = switchesFor(run, name).find((each) => each.kind === "sublayer");
-  if (!whole) return null;
+  if (!whole || context.info.recorded) return null;
   const isOff = state.off.includes(whole.id);
   const {heads} = offAt(run, name, state.off);
-  const flip = () => context.state.set({off: isOff ? state.off.filter((id) => id !== whole.id) : [...state.off, whole.id]});
-  return h("p", {class: "row"}, h("button", {type: "button", class: "button quiet", aria: {pressed: isOff}, onclick: flip}, isOff ? "Switch it on again" : "Switch it off"),
-    h("span", {class: "small dim"}, isOff ? "It is switched off: what it would add to the stream is left out." : heads.length ? `Head${heads.length > 1 ? "s" : ""} ${heads.join(", ")} switched off.` : "and see what the model says without it."));
+  const others = state.off.filter((id) => id !== whole.id);
+  const told = isOff ? "It is switched off: what it would add to the stream is left out."
+    : heads.length ? `Head ${heads.join(", ")} switched off.` : "and see what the model says without it.";
+  return h("p", {class: "row"},
+    h("button", {type: "button", class: "button quiet", aria: {pressed: isOff},
+      onclick: () => context.state.set({off: isOff ? others : [...others, whole.id]})},
+      isOff ? "Switch it on again" : "Switch it off"),
+    h("span", {class: "small dim"}, told));
 }
 
 // ---------------------------------------------------------------- the picture
 
+const ABOVE = {frame: 0, path: 1, text: 2, label: 3, more: 3, box: 3, plus: 3}; // what is drawn over what
+
 function picture(run, trace, state, {go, unfold}) {
   const plan = blueprint(run, trace, {open: state.layers === "all"});
-  const [margin, buttons] = [6, []];
-  const svg = s("svg", {class: "plan", width: plan.width + 2 * margin, height: plan.height + 2 * margin, viewBox: `${-margin} ${-margin} ${plan.width + 2 * margin} ${plan.height + 2 * margin}`,
-    role: "group", aria: {label: `The architecture of ${run.name}. Data flows upwards; each box opens its details.`}}, markers());
-  const order = {frame: 0, path: 1, text: 2, label: 3, more: 3, box: 3, plus: 3};
-  for (const item of [...plan.items].sort((a, b) => order[a.type] - order[b.type])) svg.append(...drawn(item));
+  const [wide, high] = [plan.width + 2 * MARGIN, plan.height + 2 * MARGIN];
+  const label = `The architecture of ${run.name}. Data flows upwards; each box opens its details.`;
+  const svg = s("svg", {class: "plan", width: wide, height: high, viewBox: `${-MARGIN} ${-MARGIN} ${wide} ${high}`,
+    role: "group", aria: {label}}, markers());
+  const buttons = [];
+  const faces = {label: labelFace, plus: plusFace, box: boxFace};
+  for (const item of [...plan.items].sort((a, b) => ABOVE[a.type] - ABOVE[b.type])) {
+    if (item.type in LINES) svg.append(LINES[item.type](item));
+    else if (item.type === "more") button(item, () => unfold(!item.folds), moreTold(item), moreFace(item));
+    else {
+      const face = faces[item.type](item, run, trace, state);
+      button(item, (byKey) => go(item.name, byKey), labelOf(item, run, state.off), face);
+    }
+  }
   svg.addEventListener("keydown", (event) => walk(event, buttons));
   return svg;
 
-  function drawn(item) {
-    if (item.type === "frame") return [s("rect", {class: "frame", x: item.x, y: item.y, width: item.width, height: item.height, rx: 10})];
-    if (item.type === "path") return [s("path", {class: `flow ${item.className ?? ""}`, d: rounded(item.points), "marker-end": item.arrow ? `url(#tip${item.className === "memory" ? "-memory" : ""})` : null})];
-    if (item.type === "text") return [s("text", {class: `told ${item.className ?? ""}`, x: item.x, y: item.y, "text-anchor": item.end ? "end" : "middle"}, item.text)];
-    if (item.type === "more") return [button(item, () => unfold(!item.folds), `${item.title || "Layers"}: ${item.sub}`, moreFace(item))];
-    return [button(item, (byKey) => go(item.name, byKey), labelOf(item, run, state.off), {label: labelFace, plus: plusFace, box: boxFace}[item.type](item, run, trace, state))];
-  }
-
-  function button(item, act, label, face) {
-    const group = s("g", {class: `part ${item.type} ${item.className ?? ""}`, role: "button", tabindex: 0, aria: {label}, data: {name: item.name ?? `more ${item.column}`},
-      onclick: () => act(false), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(true); } }}, s("title", {}, label), face);
+  function button(item, act, told, face) {
+    const press = (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      act(true);
+    };
+    const group = s("g", {class: `part ${item.type} ${item.className ?? ""}`, role: "button", tabindex: 0,
+      aria: {label: told}, data: {name: item.name ?? `more ${item.column}`}, onclick: () => act(false), onkeydown: press},
+      s("title", {}, told), face);
     buttons.push({group, x: item.x + item.width / 2, y: item.y + item.height / 2});
-    return group;
+    svg.append(group);
   }
 }
 
+const LINES = {
+  frame: ({x, y, width, height}) => s("rect", {class: "frame", x, y, width, height, rx: 10}),
+  path: ({points, arrow, className = ""}) => s("path", {class: `flow ${className}`, d: rounded(points),
+    "marker-end": arrow ? `url(#tip${className === "memory" ? "-memory" : ""})` : null}),
+  text: ({x, y, text, end, className = ""}) => s("text", {class: `told ${className}`, x, y,
+    "text-anchor": end ? "end" : "middle"}, text),
+};
+
 function markers() {
-  const tip = (id, name) => s("marker", {id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6.5, markerHeight: 6.5, orient: "auto-start-reverse"}, s("path", {class: name, d: "M0 .8 7 4 0 7.2z"}));
+  const tip = (id, name) => s("marker", {id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6.5, markerHeight: 6.5,
+    orient: "auto-start-reverse"}, s("path", {class: name, d: "M0 .8 7 4 0 7.2z"}));
   return s("defs", {}, tip("tip", "tip"), tip("tip-memory", "tip memory"));
 }
 
@@ -213,7 +243,10 @@ function rounded(points) {
     const share = Math.min(by, length / 2) / length;
     return [x0 + (x1 - x0) * share, y0 + (y1 - y0) * share];
   };
-  const inner = points.slice(1, -1).map((corner, i) => `L${towards(corner, points[i], radius)}Q${corner} ${towards(corner, points[i + 2], radius)}`);
+  const inner = points.slice(1, -1).map((corner, i) => {
+    const [before, after] = [towards(corner, points[i], radius), towards(corner, points[i + 2], radius)];
+    return `L${before}Q${corner} ${after}`;
+  });
   return `M${points[0]}${inner.join("")}L${points.at(-1)}`;
 }
 
@@ -228,35 +261,43 @@ function labelOf(item, run, off) {
   return `${item.title}${place}${item.sub ? `, ${item.sub}` : ""}. Fed by ${fed}${memory}.${state}`;
 }
 
+function moreTold({title, sub}) {
+  return title ? `${title}: ${sub}` : sub;
+}
+
 function labelFace(item) {
-  const x = item.side === "left" ? item.x + item.width - 8 : item.x + 8;
-  return [s("rect", {class: "hit", x: item.side === "left" ? x - 52 : x - 4, y: item.y - 2, width: 56, height: 18, rx: 4}),
-    s("text", {class: "layer", x, y: item.y + 11, "text-anchor": item.side === "left" ? "end" : "start"}, item.title)];
+  const left = item.side === "left";
+  const x = left ? item.x + item.width - 8 : item.x + 8;
+  return [s("rect", {class: "hit", x: left ? x - 52 : x - 4, y: item.y - 2, width: 56, height: 18, rx: 4}),
+    s("text", {class: "layer", x, y: item.y + 11, "text-anchor": left ? "end" : "start"}, item.title)];
 }
 
 function plusFace(item) {
   const [x, y, r] = [item.x + item.width / 2, item.y + item.height / 2, item.width / 2];
-  return [s("circle", {class: "shape", cx: x, cy: y, r}), s("path", {class: "sign", d: `M${x - 4} ${y}h8M${x} ${y - 4}v8`})];
+  return [s("circle", {class: "shape", cx: x, cy: y, r}),
+    s("path", {class: "sign", d: `M${x - 4} ${y}h8M${x} ${y - 4}v8`})];
 }
 
 function moreFace(item) {
   const middle = item.x + item.width / 2;
-  const pile = item.folds ? [] : [6, 3].map((by) => s("rect", {class: "pile", x: item.x + by, y: item.y - by, width: item.width - 2 * by, height: item.height, rx: 10}));
+  const pile = item.folds ? [] : [6, 3].map((by) => s("rect", {class: "pile", x: item.x + by, y: item.y - by,
+    width: item.width - 2 * by, height: item.height, rx: 10}));
   return [...pile, s("rect", {class: "shape", x: item.x, y: item.y, width: item.width, height: item.height, rx: 10}),
     item.title && s("text", {class: "title", x: middle, y: item.y + 19, "text-anchor": "middle"}, item.title),
     s("text", {class: "sub", x: middle, y: item.y + (item.title ? 35 : 17), "text-anchor": "middle"}, item.sub)];
 }
 
 function boxFace(item, run, trace, state) {
-  const {x, y, width, height} = item;
+  const {x, y, width, height, thin} = item;
   const {whole, heads} = offAt(run, item.name, state.off);
   const live = item.live && !item.narrow ? glimpse(trace, item.live, x + width - height + 4, y + 4, height - 8) : null;
   const middle = x + (live ? (width - height + 8) / 2 : width / 2);
   const sub = heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
-  return [s("rect", {class: "shape", x, y, width, height, rx: item.thin ? height / 2 : 6}),
-    s("text", {class: item.thin ? "small-title" : `title${item.narrow ? " narrow" : ""}`, x: middle, y: item.thin ? y + height / 2 + 4 : y + 17, "text-anchor": "middle"}, item.title),
-    !item.thin && sub && s("text", {class: `sub${heads.length ? " off" : ""}`, x: middle, y: y + 32, "text-anchor": "middle"}, sub), live,
-    whole && s("path", {class: "crossed", d: `M${x} ${y}L${x + width} ${y + height}M${x + width} ${y}L${x} ${y + height}`})];
+  const text = (name, up, told) => s("text", {class: name, x: middle, y: y + up, "text-anchor": "middle"}, told);
+  return [s("rect", {class: "shape", x, y, width, height, rx: thin ? height / 2 : 6}),
+    thin ? text("small-title", height / 2 + 4, item.title) : text(`title${item.narrow ? " narrow" : ""}`, 17, item.title),
+    !thin && sub && text(`sub${heads.length ? " off" : ""}`, 32, sub), live,
+    whole && s("path", {class: "crossed", d: `M${x} ${y}l${width} ${height}M${x + width} ${y}l${-width} ${height}`})];
 }
 
 /** The attention of all heads together on this very text, ten by ten cells at the most. */
@@ -274,9 +315,11 @@ function glimpse(trace, name, x, y, side) {
     });
   }
   const [wide, tall] = [side / columns, side / rows];
+  const square = (weight, q, k) => weight > 0.03 && s("rect", {class: "ink", x: (x + k * wide).toFixed(2),
+    y: (y + q * tall).toFixed(2), width: wide.toFixed(2), height: tall.toFixed(2),
+    "fill-opacity": Math.min(1, weight ** 0.75).toFixed(2)});
   return s("g", {class: "glimpse", aria: {hidden: true}}, s("rect", {class: "paper", x, y, width: side, height: side}),
-    cells.flatMap((line, q) => [...line].map((weight, k) => weight > 0.03 && s("rect", {class: "ink", x: (x + k * wide).toFixed(2), y: (y + q * tall).toFixed(2),
-      width: wide.toFixed(2), height: tall.toFixed(2), "fill-opacity": Math.min(1, weight ** 0.75).toFixed(2)}))));
+    cells.map((line, q) => Array.from(line, (weight, k) => square(weight, q, k))));
 }
 
 /** Arrow keys: to the nearest box that way. */
@@ -299,9 +342,20 @@ function walk(event, buttons) {
 
 // ---------------------------------------------------------------- before a box is chosen
 
-const FAMILIES = {EncoderDecoder: "An encoder that reads and a decoder that writes: the Transformer of the paper.", DecoderOnly: "A decoder alone: it reads what is written so far and says what comes next.",
-  EncoderOnly: "An encoder alone: it reads the whole text at once.", VisionTransformer: "An encoder that reads an image as if its patches were words."};
-const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)", sandwich: "before and after each sub-layer (sandwich)"};
+const FAMILIES = {EncoderDecoder: "An encoder that reads and a decoder that writes: the Transformer of the paper.",
+  DecoderOnly: "A decoder alone: it reads what is written so far and says what comes next.",
+  EncoderOnly: "An encoder alone: it reads the whole text at once.",
+    VisionTransformer: "An encoder that reads an image as if its patches were words."};
+const HOW_TO = "Data flows upwards. Choose a box to see its equation, the numbers that go through it for the text "
+  + "above, and the code that computes them. The small squares in the attention boxes show who looks at whom.";
+const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)",
+  sandwich: "before and after each sub-layer (sandwich)"};
+
+function attentionTold(config) {
+  const fewer = config.n_kv_heads && config.n_kv_heads !== config.n_heads;
+  const shared = fewer ? `, ${config.n_kv_heads} of keys and values` : "";
+  return `${config.n_heads} heads of ${config.d_head || config.d_model / config.n_heads}${shared}, ${config.attention}`;
+}
 
 function overview(run, go) {
   const {config} = run;
@@ -309,17 +363,22 @@ function overview(run, go) {
   const facts = [
     ["layers", stacks.map((stack) => `${config[`${stack}_layers`]} in the ${stack}`).join(", ")],
     ["width", `${config.d_model}, feed-forward ${config.d_ff}`],
-    ["attention", `${config.n_heads} heads of ${config.d_head || config.d_model / config.n_heads}${config.n_kv_heads && config.n_kv_heads !== config.n_heads ? `, ${config.n_kv_heads} of keys and values` : ""}, ${config.attention}`],
+    ["attention", attentionTold(config)],
     ["positions", config.position.replaceAll("_", " ")],
     ["norm", `${config.norm === "rms" ? "RMS" : "layer"} norm, ${PLACEMENTS[config.norm_placement]}`],
     ["block", config.block === "parallel" ? "all sub-layers at once (parallel)" : "one sub-layer after the other"],
     config.experts ? ["experts", `${config.experts}, of which each token asks ${config.experts_per_token}`] : null,
-    run.parts.kind === "VisionTransformer" ? ["image", `${config.image_size} × ${config.image_size}, patches of ${config.patch_size}`] : ["vocabulary", run.vocab_size?.toLocaleString("en") ?? "–"],
+    run.parts.kind === "VisionTransformer"
+      ? ["image", `${config.image_size} × ${config.image_size}, patches of ${config.patch_size}`]
+      : ["vocabulary", run.vocab_size?.toLocaleString("en") ?? "–"],
     ["parameters", run.parameters.toLocaleString("en")],
   ].filter(Boolean);
-  const link = (part) => h("li", {}, h("button", {type: "button", class: "inside", onclick: () => go(part.name)}, h("span", {class: "what"}, part.title || part.name), h("span", {class: "small dim"}, parametersTold(part.parameters))));
+  const link = (part) => h("li", {}, h("button", {type: "button", class: "inside", onclick: () => go(part.name)},
+    h("span", {class: "what"}, part.title || part.name),
+    h("span", {class: "small dim"}, parametersTold(part.parameters))));
+  const rows = facts.map(([name, told]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, told)));
   return [h("h2", {tabindex: -1, class: "part-title"}, run.name), h("p", {}, FAMILIES[run.parts.kind] ?? ""),
-    h("p", {}, "Data flows upwards. Choose a box to see its equation, the numbers that go through it for the text above, and the code that computes them. The small squares in the attention boxes show who looks at whom."),
-    h("table", {class: "facts-table"}, h("tbody", {}, facts.map(([name, told]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, told))))),
+    h("p", {}, HOW_TO),
+    h("table", {class: "facts-table"}, h("tbody", {}, rows)),
     h("h3", {}, "Its parts"), h("ul", {class: "children"}, (run.parts.parts ?? []).map(link))];
 }

@@ -2,8 +2,8 @@
 
 import {h} from "../dom.js";
 
-const KEYWORDS = new Set(("False None True and as assert async await break class continue def del elif else except finally for from global if "
-  + "import in is lambda match nonlocal not or pass raise return try while with yield").split(" "));
+const KEYWORDS = new Set(("False None True and as assert async await break class continue def del elif else except "
+  + "finally for from global if import in is lambda match nonlocal not or pass raise return try while with yield").split(" "));
 const KINDS = [
   ["comment", /#[^\n]*/y],
   ["string", /[rbfuRBFU]{0,2}(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$))/y],
@@ -21,12 +21,17 @@ export function tokenized(code) {
   let before = "";
   while (at < code.length) {
     const [kind, text] = next(code, at);
-    const told = kind !== "word" ? kind : KEYWORDS.has(text) ? "keyword" : before === "def" || before === "class" ? "name" : text === "self" ? "self" : "plain";
-    found.push([told, text]);
+    found.push([kind === "word" ? wordKind(text, before) : kind, text]);
     if (kind !== "space") before = text;
     at += text.length;
   }
   return found;
+}
+
+function wordKind(text, before) {
+  if (KEYWORDS.has(text)) return "keyword";
+  if (before === "def" || before === "class") return "name";
+  return text === "self" ? "self" : "plain";
 }
 
 function next(code, at) {
@@ -44,9 +49,11 @@ export function listing({file, line, code}) {
   for (const [kind, text] of tokenized(code.replace(/\s+$/, ""))) {
     text.split("\n").forEach((piece, i) => {
       if (i) lines.push([]);
-      if (piece) lines.at(-1).push(kind === "plain" || kind === "space" ? piece : h("span", {class: `py-${kind}`}, piece));
+      if (piece) lines.at(-1).push(kind === "plain" || kind === "space" ? piece : h("span", {class: `py-${kind}`},
+        piece));
     });
   }
   const spelled = lines.map((pieces, i) => h("span", {class: "line", data: {line: line + i}}, pieces, "\n"));
-  return h("pre", {class: "box listing", tabindex: 0, aria: {label: `Source code, ${file}, from line ${line}`}}, h("code", {}, spelled));
+  return h("pre", {class: "box listing", tabindex: 0, aria: {label: `Source code, ${file}, from line ${line}`}},
+    h("code", {}, spelled));
 }

@@ -6,7 +6,8 @@
 /** STEP -> the bins of its distribution, the likeliest first: [{logit, count, index}], index null for the tail. */
 export function binsOf(step) {
   const named = step.logits.map((logit, index) => ({logit, count: 1, index}));
-  const tail = (step.tail ?? []).filter(([, count]) => count > 0).map(([logit, count]) => ({logit, count, index: null}));
+  const tail = (step.tail ?? []).filter(([, count]) => count > 0).map(([logit, count]) => ({logit, count,
+    index: null}));
   return [...named, ...tail.sort((a, b) => b.logit - a.logit)];
 }
 
@@ -66,7 +67,8 @@ export function filtered(step, {temperature = 1, topK: k = 0, topP: nucleus = 1}
   const warmed = softmax(warm, counts);
   const kept = topP(warm, topK(warm, counts, k), nucleus);
   const q = softmax(warm, kept);
-  const sum = (values, numbers, chosen) => values.reduce((total, v, i) => (chosen(i) ? total + v * numbers[i] : total), 0);
+  const sum = (values, numbers, chosen) => values.reduce((total, v, i) => (chosen(i) ? total + v * numbers[i] : total),
+    0);
   const inTail = (i) => bins[i].index === null;
   const every = () => true;
   return {

@@ -12,11 +12,13 @@ const FEW = 12;
 const MANY = 40;
 const PACE = 900; // milliseconds a step while playing
 const PATIENCE = 200; // before a moved slider starts a search
-const TEMPERATURES = [0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2];
+const TEMPERATURES = [0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5,
+                      1.6, 1.8, 2];
 
 const writes = (task) => task === "translation" || task === "language_model";
 
-export const view = {id: "writing", title: (run) => (writes(run.task) ? "Writing" : "Answer"), applies: () => true, create};
+export const view = {id: "writing", title: (run) => (writes(run.task) ? "Writing" : "Answer"), applies: () => true,
+  create};
 
 function create(context) {
   const text = textCard(context);
@@ -55,11 +57,13 @@ function textCard(context) {
   const strip = h("div", {class: "box strip"});
   const note = h("p", {class: "small dim"});
   const counter = h("span", {class: "counter"});
-  const play = h("button", {type: "button", class: "button quiet", onclick: () => (timer ? stop() : start())}, "▶ play");
+  const play = h("button", {type: "button", class: "button quiet", onclick: () => (timer ? stop() : start())},
+    "▶ play");
   const move = (by) => () => { stop(); go(by); };
   const buttons = h("div", {class: "row walk"},
     h("button", {type: "button", class: "button quiet", onclick: move(-1), aria: {label: "Previous step"}}, "◀"),
-    play, h("button", {type: "button", class: "button quiet", onclick: move(1), aria: {label: "Next step"}}, "▶"), counter);
+    play, h("button", {type: "button", class: "button quiet", onclick: move(1), aria: {label: "Next step"}}, "▶"),
+      counter);
   const element = h("section", {class: "card"}, title, row, strip, buttons, note);
   element.addEventListener("keydown", key);
   let timer = null;
@@ -85,7 +89,8 @@ function textCard(context) {
 
   function key(event) {
     const by = {ArrowLeft: -1, ArrowRight: 1}[event.key];
-    if (!by || !now?.trace.steps.length || event.target.closest?.("input, select, textarea, [role=tree], [role=tablist]")) return;
+    if (!by || !now?.trace.steps.length
+      || event.target.closest?.("input, select, textarea, [role=tree], [role=tablist]")) return;
     event.preventDefault();
     move(by)();
   }
@@ -103,7 +108,8 @@ function textCard(context) {
     for (const chip of row.querySelectorAll("button.token")) {
       if (Number(chip.dataset.index) < (trace.prompt ?? 0)) chip.classList.add("given");
     }
-    fill(strip, trace.steps.length > 1 && stripChart(trace, at, (i) => context.state.set({position: i}, {replace: true})));
+    fill(strip, trace.steps.length > 1 && stripChart(trace, at, (i) => context.state.set({position: i},
+      {replace: true})));
     strip.hidden = trace.steps.length < 2;
     buttons.hidden = trace.steps.length < 2;
     counter.textContent = `step ${at + 1} of ${trace.steps.length}`;
@@ -128,10 +134,15 @@ function faces(trace) {
 function noteOf(trace, state, context) {
   const told = [];
   const forced = writes(trace.task) ? state.prefix?.length ?? 0 : 0;
-  if (trace.prompt) told.push(`The first ${trace.prompt} tokens were given (dashed); their probabilities say how well the model would have guessed them. `);
+  if (trace.prompt) {
+    told.push(`The first ${trace.prompt} tokens were given (dashed); `,
+      "their probabilities say how well the model would have guessed them. ");
+  }
   if (forced) {
-    told.push(`${forced === 1 ? "The first token was" : `The first ${forced} tokens were`} set by you; the model went on from there. `,
-      h("button", {type: "button", class: "button quiet", onclick: () => context.state.set({prefix: null, position: null})}, "let it write by itself"));
+    const free = () => context.state.set({prefix: null, position: null});
+    told.push(forced === 1 ? "The first token was" : `The first ${forced} tokens were`,
+      " set by you; the model went on from there. ",
+      h("button", {type: "button", class: "button quiet", onclick: free}, "let it write by itself"));
   }
   if (writes(trace.task) && trace.finished === false) told.push("It was cut off at the greatest length. ");
   return told;
@@ -139,20 +150,30 @@ function noteOf(trace, state, context) {
 
 /** How sure the model was at each step, as columns. */
 function stripChart(trace, at, onpick) {
-  const [width, height, edge] = [Math.max(14, Math.min(34, Math.floor(640 / trace.steps.length))), 56, 4];
-  const least = trace.steps.reduce((best, step, i) => (i >= (trace.prompt ?? 0) && (best < 0 || step.p < trace.steps[best].p) ? i : best), -1);
-  const svg = s("svg", {class: "columns", width: width * trace.steps.length + 2 * edge, height: height + 18, role: "img",
-    aria: {label: `How sure it was at each of ${trace.steps.length} steps; least sure at step ${least + 1}, ${readable(trace.steps[Math.max(0, least)].token)}, ${percent(trace.steps[Math.max(0, least)].p)}.`}});
-  svg.append(s("line", {class: "level", x1: 0, x2: width * trace.steps.length + 2 * edge, y1: 2, y2: 2}));
+  const [wide, tall, edge] = [Math.max(14, Math.min(34, Math.floor(640 / trace.steps.length))), 56, 4];
+  const whole = wide * trace.steps.length + 2 * edge;
+  const svg = s("svg", {class: "columns", width: whole, height: tall + 18, role: "img",
+    aria: {label: stripTold(trace)}},
+    s("line", {class: "level", x1: 0, x2: whole, y1: 2, y2: 2}));
   trace.steps.forEach((step, i) => {
-    const tall = Math.max(1.5, step.p * (height - 2));
-    const x = edge + i * width;
-    svg.append(s("g", {class: `column${i === at ? " here" : ""}${i < (trace.prompt ?? 0) ? " given" : ""}`, onclick: () => onpick(i)},
-      s("rect", {class: "hit", x, y: 0, width, height: height + 18}), s("rect", {class: "fill", x: x + 2, y: height - tall, width: width - 4, height: tall}),
-      (trace.steps.length <= 40 || i === at || i % 5 === 4) && s("text", {x: x + width / 2, y: height + 14, "text-anchor": "middle"}, i + 1),
+    const [x, high] = [edge + i * wide, Math.max(1.5, step.p * (tall - 2))];
+    const marks = `${i === at ? " here" : ""}${i < (trace.prompt ?? 0) ? " given" : ""}`;
+    const numbered = trace.steps.length <= 40 || i === at || i % 5 === 4;
+    svg.append(s("g", {class: `column${marks}`, onclick: () => onpick(i)},
+      s("rect", {class: "hit", x, y: 0, width: wide, height: tall + 18}),
+      s("rect", {class: "fill", x: x + 2, y: tall - high, width: wide - 4, height: high}),
+      numbered && s("text", {x: x + wide / 2, y: tall + 14, "text-anchor": "middle"}, i + 1),
       s("title", {}, `step ${i + 1}: ${readable(step.token)}, ${percent(step.p)}`)));
   });
   return svg;
+}
+
+function stripTold(trace) {
+  const own = trace.steps.map((step, i) => ({...step, number: i + 1})).slice(trace.prompt ?? 0);
+  if (!own.length) return "All tokens were given.";
+  const least = own.reduce((best, step) => (step.p < best.p ? step : best));
+  return `How sure it was at each of ${trace.steps.length} steps; least at step ${least.number}, `
+    + `${readable(least.token)}, ${percent(least.p)}.`;
 }
 
 // ---------------------------------------------------------------- one step: its candidates, and sampling
@@ -166,11 +187,13 @@ function stepCard(context) {
   const facts = h("p", {class: "facts", aria: {live: "polite"}});
   const lot = h("p", {class: "lot", aria: {live: "polite"}});
   const draw = h("button", {type: "button", class: "button", onclick: drawOne}, "Draw one");
-  const seed = h("input", {type: "number", min: 0, max: 4294967295, step: 1, class: "seed", aria: {label: "Seed of the draw"},
+  const seed = h("input", {type: "number", min: 0, max: 4294967295, step: 1, class: "seed",
+    aria: {label: "Seed of the draw"},
     onchange: () => context.state.set({seed: Math.abs(Math.trunc(Number(seed.value))) >>> 0}, {replace: true})});
   const sampling = h("div", {class: "sampling"}, h("h3", {}, "Sampling"), knobs.element, facts,
     h("div", {class: "row"}, draw, h("label", {class: "small dim"}, "seed ", seed)), lot);
-  const element = h("section", {class: "card step"}, title, before, h("div", {class: "halves"}, h("div", {}, list, more), sampling));
+  const element = h("section", {class: "card step"}, title, before, h("div", {class: "halves"},
+    h("div", {}, list, more), sampling));
   let all = false;
   let now = null;
   let lucky = null; // what was drawn last, {trace, at, candidate}
@@ -189,17 +212,21 @@ function stepCard(context) {
     fill(lot, lucky && lotOf(lucky, trace, at, take));
     if (!step) {
       title.textContent = "Nothing to answer yet";
-      fill(before, trace.task === "masked_language_model" ? "Hide a token of the text above, and see what the model thinks it was." : "The model said nothing here.");
+      fill(before, trace.task === "masked_language_model"
+        ? "Hide a token of the text above, and see what the model thinks it was." : "The model said nothing here.");
       fill(list);
       more.hidden = true;
       return;
     }
     const settings = knobs.show(state, context.run());
     const distribution = filtered(step, generating ? settings : {});
-    title.textContent = generating ? `Step ${at + 1}: what could come here` : trace.steps.length > 1 ? `${at + 1} of ${trace.steps.length}: what it could be` : "What it could be";
+    title.textContent = generating ? `Step ${at + 1}: what could come here`
+      : trace.steps.length > 1 ? `${at + 1} of ${trace.steps.length}: what it could be` : "What it could be";
     fill(before, beforeOf(trace, at));
     const given = at < (trace.prompt ?? 0);
-    fill(list, candidateTable({step, distribution, all, generating, lucky: lucky?.candidate, take: generating && !given ? take : null}));
+    const mayTake = generating && !given && !context.info.recorded;
+    const drawing = {step, distribution, generating, lucky: lucky?.candidate, take: mayTake ? take : null};
+    fill(list, candidateTable(drawing, all ? MANY : FEW));
     const beyond = Math.min(MANY, distribution.candidates.length) - FEW;
     more.hidden = beyond <= 0;
     more.textContent = all ? "fewer" : `${beyond} more`;
@@ -224,6 +251,12 @@ function stepCard(context) {
   return {element, show};
 }
 
+// The slider's steps are even in its logarithm, about.
+function nearest(temperature) {
+  const away = (i) => Math.abs(Math.log(TEMPERATURES[i] / temperature));
+  return TEMPERATURES.reduce((best, _, i) => (away(i) < away(best) ? i : best), 0);
+}
+
 function seedOf(state) {
   return Number.isInteger(state.seed) ? state.seed >>> 0 : 1;
 }
@@ -233,40 +266,45 @@ function lotOf({candidate}, trace, at, take) {
   const word = h("bdi", {class: "word"}, readable(candidate.token));
   if (at < (trace.prompt ?? 0)) return ["Drawn: ", word, ". (It was given here, so there is no going on from it.)"];
   if (candidate.id === trace.steps[at].id) return ["Drawn: ", word, ", which is what was said."];
-  return ["Drawn: ", word, ". ", h("button", {type: "button", class: "button quiet", onclick: () => take(candidate.id)}, "go on from it")];
+  return ["Drawn: ", word, ". ", h("button", {type: "button", class: "button quiet", onclick: () => take(candidate.id)},
+    "go on from it")];
 }
 
 function beforeOf(trace, at) {
-  if (trace.task === "tagging") return trace.tags ? ["For the word ", h("bdi", {class: "word"}, readable(trace.tags[at].word)), ":"] : null;
+  const word = (told) => h("bdi", {class: "word"}, told);
+  const joined = (tokens) => tokens.map((token) => readable(token)).join(" ");
+  if (trace.task === "tagging" && trace.tags) return ["For the word ", word(readable(trace.tags[at].word)), ":"];
   if (trace.task === "masked_language_model") {
     const place = trace.hidden[at];
-    const side = (from, to) => h("bdi", {class: "word"}, trace.source.slice(Math.max(0, from), Math.max(0, to)).map((token) => readable(token)).join(" "));
-    return ["Between ", side(place - 4, place), " and ", side(place + 1, place + 5), ":"];
+    const [left, right] = [trace.source.slice(Math.max(0, place - 4), place), trace.source.slice(place + 1, place + 5)];
+    return ["Between ", word(joined(left)), " and ", word(joined(right)), ":"];
   }
   if (!writes(trace.task)) return null;
   if (at === 0) return trace.prompt ? "At the very beginning:" : "At the beginning of the output:";
-  const told = trace.target_out.slice(Math.max(0, at - 12), at).map((token) => readable(token)).join(" ");
-  return ["After ", h("bdi", {class: "word"}, at > 12 ? `… ${told}` : told), ":"];
+  const told = joined(trace.target_out.slice(Math.max(0, at - 12), at));
+  return ["After ", word(at > 12 ? `… ${told}` : told), ":"];
 }
 
 function samplingKnobs(context) {
   const set = (patch) => context.state.set(patch, {replace: true});
-  const nearest = (t) => TEMPERATURES.reduce((best, each, i) => (Math.abs(Math.log(each / t)) < Math.abs(Math.log(TEMPERATURES[best] / t)) ? i : best), 0);
-  const temperature = slider({label: "temperature", min: 0, max: TEMPERATURES.length - 1, step: 1, value: nearest(1), format: (i) => String(TEMPERATURES[i]),
-    oninput: (i) => set({temperature: TEMPERATURES[i]})});
-  const k = slider({label: "top-k", min: 0, max: 100, step: 1, value: 0, format: (v) => (v ? String(v) : "off"), oninput: (v) => set({top_k: v})});
-  const p = slider({label: "top-p", min: 0.05, max: 1, step: 0.01, value: 1, format: (v) => (v < 1 ? v.toFixed(2) : "off"), oninput: (v) => set({top_p: v})});
-  const reset = h("button", {type: "button", class: "button quiet", onclick: () => set({temperature: null, top_k: null, top_p: null})}, "reset");
-  const within = (value, least, most, otherwise) => (Number.isFinite(value) ? Math.max(least, Math.min(most, value)) : otherwise);
+  const temperature = slider({label: "temperature", min: 0, max: TEMPERATURES.length - 1, value: nearest(1),
+    format: (i) => String(TEMPERATURES[i]), oninput: (i) => set({temperature: TEMPERATURES[i]})});
+  const k = slider({label: "top-k", min: 0, max: 100, value: 0, format: (v) => (v ? String(v) : "off"),
+    oninput: (v) => set({top_k: v})});
+  const p = slider({label: "top-p", min: 0.05, max: 1, step: 0.01, value: 1,
+    format: (v) => (v < 1 ? v.toFixed(2) : "off"), oninput: (v) => set({top_p: v})});
+  const back = () => set({temperature: null, top_k: null, top_p: null});
+  const reset = h("button", {type: "button", class: "button quiet", onclick: back}, "reset");
 
   function show(state, run) {
     const usual = run?.decode ?? {};
-    const settings = {temperature: within(state.temperature ?? usual.temperature, 0.1, 2, 1), topK: Math.round(within(state.top_k ?? usual.top_k, 0, 100, 0)),
-      topP: within(state.top_p ?? usual.top_p, 0.05, 1, 1)};
+    const settings = {temperature: inside(state.temperature ?? usual.temperature, 0.1, 2, 1),
+      topK: Math.round(inside(state.top_k ?? usual.top_k, 0, 100, 0)),
+      topP: inside(state.top_p ?? usual.top_p, 0.05, 1, 1)};
     temperature.set(nearest(settings.temperature));
     k.set(settings.topK);
     p.set(settings.topP);
-    reset.hidden = [state.temperature, state.top_k, state.top_p].every((value) => value === null || value === undefined);
+    reset.hidden = [state.temperature, state.top_k, state.top_p].every((value) => (value ?? null) === null);
     return settings;
   }
 
@@ -275,55 +313,72 @@ function samplingKnobs(context) {
 
 /** How much is left, and how open the choice still is. */
 function factsOf({kept, of, mass, before, after}) {
-  const among = (bits) => number(2 ** bits);
-  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; at this temperature they hold ${percent(mass > 1 - 1e-9 ? 1 : mass)} of the probability. `,
-    `Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: as open as a choice among ${among(before)} → ${among(after)} equally likely tokens.`];
+  const share = percent(mass > 1 - 1e-9 ? 1 : mass);
+  return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; at this temperature they `,
+    `hold ${share} of the probability. Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: as open as a choice among `,
+    `${number(2 ** before)} → ${number(2 ** after)} equally likely tokens.`];
 }
 
-function candidateTable({step, distribution, all, generating, lucky, take}) {
-  const {candidates, tail} = distribution;
-  const shown = candidates.slice(0, all ? MANY : FEW);
-  const extra = [...new Set([candidates.find((each) => each.id === step.id), candidates.find((each) => each.id === lucky?.id)])]
-    .filter((each) => each && each.index >= shown.length).sort((a, b) => a.index - b.index);
+// What is shown one by one: the likeliest, what was said and what was drawn; all the rest is one row.
+function candidateTable(drawing, most) {
+  const {step, distribution: {candidates, tail}, generating, lucky, take} = drawing;
+  const wanted = (each) => each.index < most || each.id === step.id || each.id === lucky?.id;
+  const [shown, rest] = [candidates.filter(wanted), candidates.filter((each) => !wanted(each))];
   const unlisted = !candidates.some((each) => each.id === step.id);
-  const rest = candidates.filter((each) => each.index >= shown.length && !extra.includes(each));
   const sum = (key) => rest.reduce((total, each) => total + each[key], 0) + tail[key];
-  const count = rest.length + tail.count - (unlisted && tail.count ? 1 : 0);
-  const most = Math.max(...candidates.map((each) => Math.max(each.p, generating ? each.q : 0)), 1e-9);
+  const others = {p: sum("p"), q: sum("q"), count: rest.length + tail.count - (unlisted && tail.count ? 1 : 0)};
   const faces = candidates.map((each) => readable(each.token));
-  const twins = new Set(faces.filter((face, i) => faces.indexOf(face) !== i));
-  const row = (each) => candidateRow(each, {step, generating, lucky, take, most, twins});
+  const look = {...drawing, twins: new Set(faces.filter((face, i) => faces.indexOf(face) !== i)),
+    top: Math.max(1e-9, ...candidates.map((each) => Math.max(each.p, generating ? each.q : 0)))};
+  const column = (name, told) => h("th", {scope: "col", class: name}, told);
+  const unseen = (told) => h("span", {class: "visually-hidden"}, told);
   return h("table", {aria: {label: "Candidates, likeliest first"}},
-    h("thead", {}, h("tr", {}, h("th", {scope: "col"}, writesTitle(generating)), h("th", {scope: "col", class: "bars"}, h("span", {class: "visually-hidden"}, "as bars")),
-      h("th", {scope: "col", class: "figure"}, generating ? "model" : "p"), generating && h("th", {scope: "col", class: "figure"}, "drawn"), take && h("th", {}, h("span", {class: "visually-hidden"}, "choose")))),
-    h("tbody", {}, shown.map(row), extra.map(row),
-      unlisted && h("tr", {class: "chosen"}, h("th", {scope: "row"}, h("bdi", {class: "word"}, readable(step.token)), h("span", {class: "pill"}, `said, rank ${step.rank + 1}`)),
-        h("td", {class: "bars"}, bar(step.p / most)), h("td", {class: "figure"}, percent(step.p)), generating && h("td", {class: "figure"}, "–"), take && h("td", {})),
-      count > 0 && h("tr", {class: "others"}, h("th", {scope: "row"}, `${count.toLocaleString("en")} others`), h("td", {class: "bars"}, pairOfBars(sum("p") / most, generating ? sum("q") / most : null)),
-        h("td", {class: "figure"}, percent(sum("p"))), generating && h("td", {class: "figure"}, sum("q") > 0 ? percent(sum("q")) : "–"), take && h("td", {}))));
+    h("thead", {}, h("tr", {}, column(null, generating ? "token" : "answer"), column("bars", unseen("as bars")),
+      column("figure", generating ? "model" : "p"), generating && column("figure", "drawn"),
+      take && column(null, unseen("choose")))),
+    h("tbody", {}, shown.map((each) => candidateRow(each, look)), unlisted && unlistedRow(look),
+      others.count > 0 && othersRow(others, look)));
 }
 
-function writesTitle(generating) {
-  return generating ? "token" : "answer";
-}
-
-function candidateRow(each, {step, generating, lucky, take, most, twins}) {
-  const said = each.id === step.id;
-  const out = generating && !each.kept;
-  const marks = [said && "chosen", out && "out", lucky?.id === each.id && "lucky"].filter(Boolean).join(" ");
-  const word = h(out ? "s" : "span", {}, h("bdi", {class: "word"}, readable(each.token)));
+function candidateRow(each, {step, generating, lucky, take, top, twins}) {
+  const [said, chance, out] = [each.id === step.id, each.id === lucky?.id, generating && !each.kept];
+  const marks = [said && "chosen", out && "out", chance && "lucky"].filter(Boolean).join(" ");
+  const face = readable(each.token);
+  const number = twins.has(face) && h("span", {class: "twin", title: "other tokens read alike: its number"},
+    `#${each.id}`);
   return h("tr", {class: marks},
-    h("th", {scope: "row", title: `logit ${number(each.logit)}, id ${each.id}`}, word,
-      twins.has(readable(each.token)) && h("span", {class: "twin", title: "other tokens read alike: this is its number"}, `#${each.id}`), said && h("span", {class: "pill"}, "said"), lucky?.id === each.id && h("span", {class: "pill"}, "drawn"),
+    h("th", {scope: "row", title: `logit ${each.logit}, id ${each.id}`},
+      h(out ? "s" : "span", {}, h("bdi", {class: "word"}, face)), number,
+      said && h("span", {class: "pill"}, "said"), chance && h("span", {class: "pill"}, "drawn"),
       out && h("span", {class: "visually-hidden"}, "may not be drawn")),
-    h("td", {class: "bars"}, pairOfBars(each.p / most, generating ? each.q / most : null)),
-    h("td", {class: "figure"}, percent(each.p)), generating && h("td", {class: "figure"}, each.kept ? percent(each.q) : "–"),
-    take && h("td", {class: "act"}, !said && h("button", {type: "button", class: "button quiet", aria: {label: `Take ${readable(each.token)} instead`}, title: "take this instead, and let the model go on",
+    figures(each.p, generating ? each.q : null, top, each.kept),
+    take && h("td", {class: "act"}, !said && h("button", {type: "button", class: "button quiet",
+      aria: {label: `Take ${face} instead`}, title: "take this instead, and let the model go on",
       onclick: () => take(each.id)}, "take")));
 }
 
+// What was said is so unlikely that the server does not name it among the candidates.
+function unlistedRow({step, generating, take, top}) {
+  return h("tr", {class: "chosen"},
+    h("th", {scope: "row"}, h("bdi", {class: "word"}, readable(step.token)),
+      h("span", {class: "pill"}, `said, rank ${step.rank + 1}`)),
+    figures(step.p, generating ? 0 : null, top, false), take && h("td", {}));
+}
+
+function othersRow({p, q, count}, {generating, take, top}) {
+  return h("tr", {class: "others"}, h("th", {scope: "row"}, `${count.toLocaleString("en")} others`),
+    figures(p, generating ? q : null, top, q > 0), take && h("td", {}));
+}
+
+/** The cells of a probability by the model and, where there is sampling, of the one that is drawn with. */
+function figures(p, q, top, kept) {
+  return [h("td", {class: "bars"}, pairOfBars(p / top, q === null ? null : q / top)),
+    h("td", {class: "figure"}, percent(p)), q !== null && h("td", {class: "figure"}, kept ? percent(q) : "–")];
+}
+
 function pairOfBars(p, q) {
-  return h("span", {class: `pair${q === null ? " single" : ""}`}, h("span", {class: "original"}, bar(p)), q !== null && h("span", {class: "renewed"}, bar(q)));
+  return h("span", {class: `pair${q === null ? " single" : ""}`}, h("span", {class: "original"}, bar(p)),
+    q !== null && h("span", {class: "renewed"}, bar(q)));
 }
 
 // ---------------------------------------------------------------- beam search
@@ -331,17 +386,21 @@ function pairOfBars(p, q) {
 function beamCard(context) {
   const ask = latest();
   const set = (patch) => context.state.set({...patch, found: null}, {replace: true});
-  const size = slider({label: "beam size", min: 1, max: 8, step: 1, value: 4, format: String, oninput: (v) => set({beam_size: v})});
-  const alpha = slider({label: "length penalty α", min: 0, max: 2, step: 0.1, value: 0.6, format: (v) => v.toFixed(1), oninput: (v) => set({length_penalty: +v.toFixed(1)})});
+  const size = slider({label: "beam size", min: 1, max: 8, step: 1, value: 4, format: String,
+    oninput: (v) => set({beam_size: v})});
+  const alpha = slider({label: "length penalty α", min: 0, max: 2, step: 0.1, value: 0.6, format: (v) => v.toFixed(1),
+    oninput: (v) => set({length_penalty: +v.toFixed(1)})});
   const why = h("p", {class: "finding", aria: {live: "polite"}});
   const readout = h("p", {class: "readout"});
   const texts = h("div", {class: "box"});
   const status = h("div", {});
-  const tree = beamTree({onpick: (node) => { picked = node; read(node); tree.highlight(node.id); }, onlook: (node) => read(node ?? picked)});
+  const tree = beamTree({onpick: (node) => { picked = node; read(node); tree.highlight(node.id); },
+    onlook: (node) => read(node ?? picked)});
   const body = h("div", {}, why, tree.element, readout, treeLegend(), texts);
   const element = h("section", {class: "card beam"}, h("h2", {}, "Beam search, as a tree"),
-    h("p", {class: "intro"}, "Greedy search takes the likeliest token and has no way back. Beam search follows the k likeliest beginnings side by side; ",
-      "whole texts are then compared by log p divided by the length penalty ((5 + length) / 6)", h("sup", {}, "α"), "."),
+    h("p", {class: "intro"}, "Greedy search takes the likeliest token and has no way back. Beam search follows the k ",
+      "likeliest beginnings side by side; whole texts are then compared by log p divided by the length penalty ",
+      "((5 + length) / 6)", h("sup", {}, "α"), "."),
     h("div", {class: "knobs"}, size.element, alpha.element), status, body);
   let asked = null;
   let search = null;
@@ -350,8 +409,8 @@ function beamCard(context) {
 
   function show(trace, state) {
     const usual = context.run()?.decode ?? {};
-    const beamSize = Math.round(inside(state.beam_size ?? usual.beam_size ?? 4, 1, 8));
-    const penalty = inside(state.length_penalty ?? usual.length_penalty ?? 0.6, 0, 2);
+    const beamSize = Math.round(inside(state.beam_size ?? usual.beam_size, 1, 8, 4));
+    const penalty = inside(state.length_penalty ?? usual.length_penalty, 0, 2, 0.6);
     size.set(beamSize);
     alpha.set(penalty);
     const request = context.request({target: null, beam_size: beamSize, length_penalty: penalty});
@@ -405,22 +464,24 @@ function beamCard(context) {
   }
 
   function read(node) {
-    fill(readout, node ? nodeTold(node, tree.path(node.id), search.length_penalty) : h("span", {class: "dim"}, "Point at a node, or walk with the arrow keys, to read its numbers."));
+    fill(readout, node ? nodeTold(node, tree.path(node.id), search.length_penalty) : h("span", {class: "dim"},
+      "Point at a node, or walk with the arrow keys, to read its numbers."));
   }
 
   return {element, show};
 }
 
-function inside(value, least, most) {
-  return Math.max(least, Math.min(most, Number.isFinite(value) ? value : least));
+function inside(value, least, most, otherwise) {
+  return Number.isFinite(value) ? Math.max(least, Math.min(most, value)) : otherwise;
 }
 
 function nodeTold(node, path, alpha) {
   const words = path.slice(1).map((each) => readable(each.token)).join(" ");
   if (node.state === "root") return h("span", {}, "The beginning: nothing is written yet.");
   const penalty = lengthPenalty(node.depth, alpha);
-  return [h("bdi", {class: "word"}, words), h("span", {class: "figures"},
-    ` p ${percent(node.p)} · log p ${fixed(node.log_p)} · length ${node.depth} · penalty ${fixed(penalty)} · score ${fixed(node.score)}`)];
+  const figures = [`p ${percent(node.p)}`, `log p ${fixed(node.log_p)}`, `length ${node.depth}`,
+    `penalty ${fixed(penalty)}`, `score ${fixed(node.score)}`];
+  return [h("bdi", {class: "word"}, words), h("span", {class: "figures"}, ` ${figures.join(" · ")}`)];
 }
 
 function fixed(value) {
@@ -430,25 +491,31 @@ function fixed(value) {
 /** Why the winner won, as far as that can be computed from the search: a list of sentences, each true. */
 export function reasons(search, tree) {
   if (!search.found.length) return ["No whole text was found."];
-  const [winner, ...others] = search.found;
-  const quoted = (text) => h("bdi", {class: "word"}, `“${shortened(readable(text))}”`);
-  const told = [];
-  const likeliest = search.found.reduce((best, text) => (text.log_p > best.log_p ? text : best));
-  if (!others.length) told.push([quoted(winner.text), " is the only text that was found."]);
-  else if (likeliest !== winner && winner.score > likeliest.score) {
-    told.push([quoted(winner.text), ` has a lower log-probability (${fixed(winner.log_p)}) than `, quoted(likeliest.text), ` (${fixed(likeliest.log_p)}), but it is longer, `,
-      `and wins after dividing by the length penalty: ${fixed(winner.log_p)} / ${fixed(winner.penalty)} = ${fixed(winner.score)} against ${fixed(likeliest.log_p)} / ${fixed(likeliest.penalty)} = ${fixed(likeliest.score)}.`]);
-  } else if (likeliest === winner) {
-    const second = others[0];
-    told.push([quoted(winner.text), " wins: it is the likeliest of the texts found, and its score ", `${fixed(winner.score)} is the best too; next comes `,
-      quoted(second.text), ` with ${fixed(second.score)}.`]);
+  return [whyBest(search.found), whyNotGreedy(tree.path(search.found[0].node))].filter(Boolean);
+}
+
+function whyBest([winner, ...others]) {
+  if (!others.length) return [quoted(winner.text), " is the only text that was found."];
+  const likeliest = others.reduce((best, text) => (text.log_p > best.log_p ? text : best), winner);
+  if (likeliest === winner) {
+    return [quoted(winner.text), ` wins: it is the likeliest of the texts found, and its score ${fixed(winner.score)} `,
+      "is the best too; next comes ", quoted(others[0].text), ` with ${fixed(others[0].score)}.`];
   }
-  const detour = detourOf(tree.path(winner.node));
-  if (detour && readable(detour.node.token) !== readable(detour.rival.token)) {
-    told.push(["Greedy search would have missed it: at step ", String(detour.node.depth), " it takes ", quoted(detour.node.token), ` (${percent(detour.node.p)}), although `,
-      quoted(detour.rival.token), ` (${percent(detour.rival.p)}) is likelier there.`]);
-  }
-  return told;
+  const division = (text) => `${fixed(text.log_p)} / ${fixed(text.penalty)} = ${fixed(text.score)}`;
+  return [quoted(winner.text), ` has a lower log-probability (${fixed(winner.log_p)}) than `, quoted(likeliest.text),
+    ` (${fixed(likeliest.log_p)}), but it is longer, and wins after dividing by the length penalty: `,
+    `${division(winner)} against ${division(likeliest)}.`];
+}
+
+function whyNotGreedy(path) {
+  const {node, rival} = detourOf(path) ?? {};
+  if (!node || readable(node.token) === readable(rival.token)) return null;
+  return [`Greedy search would have missed it: at step ${node.depth} it takes `, quoted(node.token),
+    ` (${percent(node.p)}), although `, quoted(rival.token), ` (${percent(rival.p)}) is likelier there.`];
+}
+
+function quoted(text) {
+  return h("bdi", {class: "word"}, `“${shortened(readable(text))}”`);
 }
 
 // Long texts often differ at their ends only, so both ends are kept.
@@ -460,7 +527,8 @@ function shortened(text) {
 /** The first place where a path does not take the likeliest token. */
 function detourOf(path) {
   for (const node of path) {
-    const rival = (node.up?.children ?? []).reduce((best, other) => (other.p > (best?.p ?? node.p) ? other : best), null);
+    const rival = (node.up?.children ?? []).reduce((best, other) => (other.p > (best?.p ?? node.p) ? other : best),
+      null);
     if (rival) return {node, rival};
   }
   return null;
@@ -468,14 +536,25 @@ function detourOf(path) {
 
 function foundTable(search, trace, onpick) {
   if (!search.found.length) return null;
-  return h("table", {class: "found", aria: {label: "Texts found, best first"}},
-    h("thead", {}, h("tr", {}, ["text found", "log p", "length", "penalty", "score"].map((name, i) => h("th", {scope: "col", class: i ? "figure" : null}, name)))),
-    h("tbody", {}, search.found.map((text, i) => h("tr", {data: {node: text.node}},
-      h("th", {scope: "row"}, h("button", {type: "button", class: "pick", aria: {pressed: false}, title: `${text.text}\n(shows its path in the tree)`, onclick: () => onpick(text.node)},
-        h("bdi", {}, text.text ? readable(text.text) : "(nothing)")), i === 0 && h("span", {class: "pill"}, "winner"), text.text === trace.output && h("span", {class: "pill"}, "as above")),
-      [fixed(text.log_p), String(text.length), fixed(text.penalty), fixed(text.score)].map((figure) => h("td", {class: "figure"}, figure))))));
+  const names = ["text found", "log p", "length", "penalty", "score"];
+  const head = names.map((name, i) => h("th", {scope: "col", class: i ? "figure" : null}, name));
+  return h("table", {class: "found", aria: {label: "Texts found, best first"}}, h("thead", {}, h("tr", {}, head)),
+    h("tbody", {}, search.found.map((text, i) => foundRow(text, {wins: i === 0, same: text.text === trace.output,
+      onpick}))));
+}
+
+function foundRow(text, {wins, same, onpick}) {
+  const figures = [fixed(text.log_p), String(text.length), fixed(text.penalty), fixed(text.score)];
+  return h("tr", {data: {node: text.node}},
+    h("th", {scope: "row"},
+      h("button", {type: "button", class: "pick", aria: {pressed: false},
+        title: `${text.text}\n(shows its path in the tree)`,
+        onclick: () => onpick(text.node)}, h("bdi", {}, text.text ? readable(text.text) : "(nothing)")),
+      wins && h("span", {class: "pill"}, "winner"), same && h("span", {class: "pill"}, "as above")),
+    figures.map((figure) => h("td", {class: "figure"}, figure)));
 }
 
 function treeLegend() {
-  return h("p", {class: "small dim"}, "Solid: lived on to the next step. Dashed, ✕: likely, but not likely enough for the beam. ●: found, ended by </s>. ■: cut off. Bold: the winner.");
+  return h("p", {class: "small dim"}, "Solid: lived on to the next step. Dashed, ✕: likely, but not likely enough for ",
+    "the beam. ●: found, ended by </s>. ■: cut off. Bold: the winner.");
 }
