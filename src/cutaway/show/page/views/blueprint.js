@@ -47,20 +47,19 @@ export function blueprint(run, trace, {open = false} = {}) {
   const sheet = {parts, config, trace, open, items: [], wide: wideOf(config, parts)};
   const column = 2 * PAD + LANE + sheet.wide;
   if (kind === "EncoderDecoder") {
-    const encoder = drawColumn(sheet, {stack: "encoder", x: 0, lane: "left", embedding: "source_embedding",
-      tokens: trace.source.length, input: "source", of: "source"});
-    const decoder = drawColumn(sheet, {stack: "decoder", x: column + BUS, lane: "right", embedding: "target_embedding",
-      tokens: trace.target_in.length,
-      input: "target so far", of: "target", memory: encoder, bus: column + BUS / 2, head: true});
+    const encoder = drawColumn(sheet, {stack: "encoder", embedding: "source_embedding", input: "source",
+      x: 0, lane: "left", tokens: trace.source.length});
+    const decoder = drawColumn(sheet, {stack: "decoder", embedding: "target_embedding", input: "target so far",
+      x: column + BUS, lane: "right", tokens: trace.target_in.length, head: true,
+      memory: encoder, bus: column + BUS / 2});
     return finished(sheet, 2 * column + BUS, Math.max(encoder.top, decoder.top));
   }
   const decoding = kind === "DecoderOnly";
-  const outside = decoding && config.cross_attention;
-  const only = drawColumn(sheet, {stack: decoding ? "decoder" : "encoder", x: outside ? BUS : 0, lane: "right",
-    embedding: "embedding", head: true,
-    tokens: decoding ? trace.target_in.length : trace.source.length, input: kind === "VisionTransformer" ? "image"
-      : "text", of: "text", bus: outside ? BUS / 2 : null});
-  return finished(sheet, column + (outside ? BUS : 0), only.top);
+  const aside = decoding && config.cross_attention ? BUS : 0; // room for a memory that comes from elsewhere
+  const only = drawColumn(sheet, {stack: decoding ? "decoder" : "encoder", embedding: "embedding", head: true,
+    input: kind === "VisionTransformer" ? "image" : "text", x: aside, lane: "right", bus: aside / 2,
+    tokens: decoding ? trace.target_in.length : trace.source.length});
+  return finished(sheet, column + aside, only.top);
 }
 
 // Boxes that stand side by side need more room.
@@ -79,37 +78,30 @@ function finished(sheet, width, top) {
   return {width, height, items: sheet.items};
 }
 
+// From the input at the bottom to the last norm or the head. `place` is where we are, and what came last.
 function drawColumn(sheet, column) {
-  const {config, parts, trace} = sheet;
-  const left = column.x + PAD + (column.lane === "left" ? LANE : 0);
-  const place = {...column, left, centre: left + sheet.wide / 2, laneX: column.lane === "left" ? column.x + PAD + 4
-    : left + sheet.wide + LANE - 4, up: 4, from: ""};
-  const size = `[${column.tokens} × ${config.d_model}]`;
-  place.size = size;
-  text(sheet, place, inputTold(sheet, column));
-  place.from = `the ${column.input}`;
+  const {config, parts} = sheet;
+  const isLeft = column.lane === "left";
+  const left = column.x + PAD + (isLeft ? LANE : 0);
+  const place = {...column, left, centre: left + sheet.wide / 2, up: 4, from: `the ${column.input}`,
+    laneX: isLeft ? column.x + PAD + 4 : left + sheet.wide + LANE - 4, size: `[${column.tokens} × ${config.d_model}]`};
+  text(sheet, place, `${column.input}, ${column.tokens} ${column.input === "image" ? "patches" : "tokens"}`);
   drawEmbedding(sheet, place);
-  const layers = [...parts.keys()].filter((name) => new RegExp(`^${column.stack}\\.layers\\.\\d+$`).test(name)).length;
+  const isLayer = new RegExp(`^${column.stack}\\.layers\\.\\d+$`);
+  const layers = [...parts.keys()].filter((name) => isLayer.test(name)).length;
   for (const [from, to] of groups(layers, sheet.open)) {
     if (from === to) drawLayer(sheet, place, from);
-    else drawCollapsed(sheet, place, from, to, layers);
+    else drawCollapsed(sheet, place, from, to);
   }
   if (layers > FEW && sheet.open) fold(sheet, place);
   const norm = parts.get(`${column.stack}.norm`);
   if (norm && norm.kind !== "Identity") {
-    thin(sheet, place, {name: norm.name, title: `Final ${NORMS[config.norm]?.toLowerCase() ?? "norm"}`,
-      says: `the last norm of the ${column.stack}`});
+    const title = config.norm === "rms" ? "Final RMS norm" : "Final layer norm";
+    thin(sheet, place, {name: norm.name, title, says: `the last norm of the ${column.stack}`});
   }
+  const output = place.up;
   if (column.head) drawHead(sheet, place);
-  else place.output = place.up;
-  return {top: place.up, centre: place.centre, output: place.output ?? place.up, size, title: place.from,
-    tokens: trace.source.length};
-}
-
-function inputTold(sheet, column) {
-  if (sheet.parts.get("")?.kind === "VisionTransformer") return `image, ${column.tokens} patches`;
-  return column.of === "source" ? `source, ${column.tokens} tokens` : column.of === "target"
-    ? `target so far, ${column.tokens} tokens` : `text, ${column.tokens} tokens`;
+  return {top: place.up, centre: place.centre, output, size: place.size};
 }
 
 /** Which layers to draw: [from, to] with from = to for one, else a collapsed run of them. */
@@ -158,131 +150,122 @@ function plus(sheet, place, given) {
 
 function drawEmbedding(sheet, place) {
   const {config, parts} = sheet;
-  const vision = parts.get("")?.kind === "VisionTransformer";
   const name = place.embedding;
-  const title = vision ? "Patch embedding" : place.of === "target" ? "Output embedding" : "Input embedding";
-  const inside = AT_INPUT.has(config.position) ? ""
-    : `, ${config.position === "none" ? "no positions" : `${POSITIONS[config.position]} in attention`}`;
-  box(sheet, place, {name, title, sub: AT_INPUT.has(config.position) ? place.size : `${place.size}${inside}`,
-    className: "embedding", says: title.toLowerCase()});
-  if (AT_INPUT.has(config.position)) addPositions(sheet, place, name);
+  const title = place.input === "image" ? "Patch embedding" : place.memory ? "Output embedding" : "Input embedding";
+  const isAdded = AT_INPUT.has(config.position);
+  const scheme = config.position === "none" ? "no positions" : `${POSITIONS[config.position]} in attention`;
+  box(sheet, place, {name, title, className: "embedding", says: `the ${title.toLowerCase()}`,
+    sub: isAdded ? place.size : `${place.size}, ${scheme}`});
+  if (isAdded) addPositions(sheet, place, name);
   const norm = parts.get(`${name}.norm`);
-  if (norm && norm.kind !== "Identity") thin(sheet, place, {name: norm.name, title: NORMS[config.norm],
-    says: "the embedding's norm"});
+  if (norm) thin(sheet, place, {name: norm.name, title: NORMS[config.norm], says: "the embedding's norm"});
 }
 
 // As in the paper's figure: the positions come from the side and are added.
 function addPositions(sheet, place, name) {
-  const short = sheet.config.position === "sinusoidal" ? "∿ sinusoids" : "learned";
-  const left = place.lane === "left";
+  const isLeft = place.lane === "left";
   const width = 82;
-  const x = left ? place.left : place.left + sheet.wide - width;
+  const x = isLeft ? place.left : place.left + sheet.wide - width;
   const level = place.up + GAP + PLUS;
+  const [from, to] = isLeft ? [x + width, place.centre - PLUS] : [x, place.centre + PLUS];
   sheet.items.push({type: "box", thin: true, x, width, up: level - NORM / 2, height: NORM, className: "position",
-    name: `${name}.position`, title: short,
-    column: place.stack, from: "the places of the tokens", says: "positions"});
-  sheet.items.push({type: "path", arrow: true, points: left ? [[x + width, level], [place.centre - PLUS, level]]
-    : [[x, level], [place.centre + PLUS, level]]});
-  plus(sheet, place, {name, title: "Add positions", says: "embedding plus positions"});
+    name: `${name}.position`, title: sheet.config.position === "sinusoidal" ? "∿ sinusoids" : "learned",
+    column: place.stack, from: "the places of the tokens"});
+  sheet.items.push({type: "path", arrow: true, points: [[from, level], [to, level]]});
+  plus(sheet, place, {name, title: "Add positions", adds: "the positions", says: "the embedding plus positions"});
 }
 
 function drawLayer(sheet, place, i) {
   const name = `${place.stack}.layers.${i}`;
   const begin = place.up + 6;
-  rise(sheet, place, 6 + PAD, false);
   const frame = {type: "frame", x: place.x, width: 2 * PAD + LANE + sheet.wide, up: begin, name, title: `layer ${i}`,
     column: place.stack, side: place.lane};
-  sheet.items.unshift(frame);
-  sheet.items.push({...frame, type: "label", up: 0, height: 14, frame});
+  const label = {...frame, type: "label", height: 14};
+  sheet.items.push(frame, label);
+  rise(sheet, place, 6 + PAD, false);
   if (sheet.parts.has(`${name}.residual`)) parallel(sheet, place, name);
-  else sublayers(sheet, place, name).forEach((sub) => sequential(sheet, place, sub));
+  else for (const sub of sublayers(sheet, name)) sequential(sheet, place, sub);
   rise(sheet, place, sheet.config.norm_placement === "post" ? PAD + 7 : PAD, false);
   frame.height = place.up - begin;
-  const label = sheet.items.find((item) => item.type === "label" && item.frame === frame);
   label.up = place.up - 16;
 }
 
-function sublayers(sheet, place, name) {
-  const {parts} = sheet;
-  const found = [{name: `${name}.self_attention`, what: "self"}];
-  if (parts.has(`${name}.cross_attention`)) found.push({name: `${name}.cross_attention`, what: "cross"});
-  return [...found, {name: `${name}.feed_forward`, what: "feed"}];
+function sublayers(sheet, name) {
+  const found = ["self_attention", "cross_attention", "feed_forward"].map((what) => ({name: `${name}.${what}`, what}));
+  return found.filter((sub) => sheet.parts.has(sub.name));
 }
 
+/** What stands in the box of a sub-layer. */
 function describe(sheet, place, {name, what}) {
   const {config} = sheet;
-  const heads = `${config.n_heads} heads`;
-  const rotary = what === "self" && !AT_INPUT.has(config.position) && config.position !== "none"
-    ? `, ${POSITIONS[config.position]}` : "";
-  if (what === "self") {
-    const masked = place.stack === "decoder";
-    return {name, title: masked ? "Masked self-attention" : "Self-attention",
-      sub: `${ATTENTIONS[config.attention] ?? ""}${heads}${rotary}`, className: "attention", live: `${name}.weights`,
-      says: "self-attention"};
+  if (what === "feed_forward") return describeFeedForward(sheet, place, name);
+  const look = {name, className: "attention", live: `${name}.weights`, says: what.replace("_", "-")};
+  if (what === "cross_attention") {
+    return {...look, title: "Cross-attention", sub: `${config.n_heads} heads, ${place.size}`, memory: true};
   }
-  if (what === "cross") return {name, title: "Cross-attention", sub: heads, className: "attention",
-    live: `${name}.weights`, says: "cross-attention", memory: true};
-  const experts = sheet.parts.get(name)?.kind === "Experts";
-  return {name, title: experts ? `${config.experts} experts` : "Feed-forward", sub: experts
-    ? `${config.experts_per_token} a token, ${ACTIVATIONS[config.feed_forward]}`
-    : `${config.d_ff} wide, ${ACTIVATIONS[config.feed_forward]}`,
-    className: experts ? "feed experts" : "feed", says: experts ? "the experts" : "feed-forward"};
+  const acts = AT_INPUT.has(config.position) || config.position === "none" ? "" : `${POSITIONS[config.position]}, `;
+  return {...look, title: place.stack === "decoder" ? "Masked self-attention" : "Self-attention",
+    sub: `${ATTENTIONS[config.attention]}${config.n_heads} heads, ${acts}${place.size}`};
 }
 
-// One sub-layer with its residual path, the norm where this model has it.
+function describeFeedForward({config, parts}, place, name) {
+  const activation = ACTIVATIONS[config.feed_forward];
+  if (parts.get(name).kind !== "Experts") {
+    return {name, title: "Feed-forward", className: "feed", says: "feed-forward",
+      sub: `${config.d_ff} wide, ${activation}, ${place.size}`};
+  }
+  return {name, title: `${config.experts} experts`, className: "feed experts", says: "the experts",
+    sub: `${config.experts_per_token} a token, ${activation}, ${place.size}`};
+}
+
+// One sub-layer with its residual path.
 function sequential(sheet, place, sub) {
-  const placement = sheet.config.norm_placement;
-  const around = `${sub.name}_residual`;
-  rise(sheet, place, 5, false);
-  const split = place.up;
-  const stream = place.from;
-  const short = NORMS[sheet.config.norm];
-  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: `the norm of ${stream}`});
   const about = describe(sheet, place, sub);
-  box(sheet, place, about);
-  if (about.memory) fromMemory(sheet, place, place.up - BOX / 2);
-  if (placement === "sandwich") thin(sheet, place, {name: `${around}.norm_after`, title: short, says: "a second norm"});
-  const centre = place.up + GAP + PLUS;
-  plus(sheet, place, {name: around, title: "Add", adds: stream, says: `the stream after ${about.says}`});
-  skip(sheet, place, split, centre);
-  if (placement === "post") thin(sheet, place, {name: `${around}.norm`, title: short,
-    says: `the normed stream after ${about.says}`});
+  residual(sheet, place, {name: `${sub.name}_residual`, says: about.says}, () => {
+    box(sheet, place, about);
+    if (about.memory) fromMemory(sheet, place, place.up - BOX / 2);
+  });
 }
 
-// All sub-layers side by side, between one norm and one sum.
+// All sub-layers side by side, cross-attention next to where the memory comes from.
 function parallel(sheet, place, name) {
+  const subs = sublayers(sheet, name).sort((a, b) => (b.what === "cross_attention") - (a.what === "cross_attention"));
+  residual(sheet, place, {name: `${name}.residual`, says: "the layer"}, () => sideBySide(sheet, place, subs));
+}
+
+// x + f(x), with the norm where this model has it.
+function residual(sheet, place, {name, says}, drawInside) {
   const placement = sheet.config.norm_placement;
-  const around = `${name}.residual`;
+  const title = NORMS[sheet.config.norm];
   rise(sheet, place, 5, false);
-  const split = place.up;
-  const stream = place.from;
-  const short = NORMS[sheet.config.norm];
-  if (placement !== "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: `the norm of ${stream}`});
-  const subs = sublayers(sheet, place,
-    name).sort((a, b) => (b.what === "cross") - (a.what === "cross")); // beside the memory
+  const [split, stream] = [place.up, place.from];
+  if (placement !== "post") thin(sheet, place, {name: `${name}.norm`, title, says: `the norm of ${stream}`});
+  drawInside();
+  if (placement === "sandwich") thin(sheet, place, {name: `${name}.norm_after`, title, says: `the norm of ${says}`});
+  skip(sheet, place, split, place.up + GAP + PLUS);
+  plus(sheet, place, {name, title: "Add", adds: stream, says: `the stream after ${says}`});
+  if (placement === "post") thin(sheet, place, {name: `${name}.norm`, title, says: `the norm of ${place.from}`});
+}
+
+function sideBySide(sheet, place, subs) {
   const width = (sheet.wide - 8 * (subs.length - 1)) / subs.length;
-  const [below, from] = [place.up, place.from];
-  const low = below + 8;
+  const low = place.up + 8; // where the ways part ...
   const foot = low + GAP;
-  const head = foot + BOX + 8;
-  sheet.items.push({type: "path", points: [[place.centre, below], [place.centre, low]]});
+  const top = foot + BOX + 8; // ... and meet again
+  sheet.items.push({type: "path", points: [[place.centre, place.up], [place.centre, low]]});
   subs.forEach((sub, i) => {
     const about = describe(sheet, place, sub);
     const x = place.left + i * (width + 8);
     const middle = x + width / 2;
-    sheet.items.push({type: "path", arrow: true, points: [[place.centre, low], [middle, low], [middle, foot]]});
-    sheet.items.push({type: "box", narrow: true, x, width, up: foot, height: BOX, from, column: place.stack, ...about,
-      ...squeezed(about)});
-    sheet.items.push({type: "path", points: [[middle, foot + BOX], [middle, head], [place.centre, head]]});
+    sheet.items.push(
+      {type: "path", arrow: true, points: [[place.centre, low], [middle, low], [middle, foot]]},
+      {type: "box", narrow: true, x, width, up: foot, height: BOX, from: place.from, column: place.stack,
+        ...about, ...squeezed(about)},
+      {type: "path", points: [[middle, foot + BOX], [middle, top], [place.centre, top]]});
     if (about.memory) fromMemory(sheet, place, foot + BOX / 2, x);
   });
-  place.up = head;
+  place.up = top;
   place.from = "all of them together";
-  if (placement === "sandwich") thin(sheet, place, {name: `${around}.norm_after`, title: short, says: "a second norm"});
-  const centre = place.up + GAP + PLUS;
-  plus(sheet, place, {name: around, title: "Add", adds: stream, says: "the stream after the layer"});
-  skip(sheet, place, split, centre);
-  if (placement === "post") thin(sheet, place, {name: `${around}.norm`, title: short, says: "the normed stream"});
 }
 
 function squeezed({title, sub}) {
@@ -292,19 +275,20 @@ function squeezed({title, sub}) {
 
 function skip(sheet, place, split, centre) {
   const end = place.lane === "left" ? place.centre - PLUS : place.centre + PLUS;
-  sheet.items.push({type: "path", className: "skip", arrow: true, points: [[place.centre, split], [place.laneX, split],
-    [place.laneX, centre], [end, centre]]});
+  const points = [[place.centre, split], [place.laneX, split], [place.laneX, centre], [end, centre]];
+  sheet.items.push({type: "path", className: "skip", arrow: true, points});
 }
 
 // The memory comes up from the encoder, over to the path between the columns, and into each cross-attention.
 function fromMemory(sheet, place, level, x = place.left) {
-  const start = place.memory ? [[place.memory.centre, place.memory.output], [place.memory.centre, place.memory.output
-    + GAP + 4], [place.bus, place.memory.output + GAP + 4]] : [[place.bus, 4]];
-  sheet.items.push({type: "path", className: "memory", arrow: true, points: [...start, [place.bus, level],
-    [x, level]]});
-  if (!place.told) sheet.items.push({type: "text", className: "memory", x: place.bus - 6, up: place.memory
-    ? place.memory.output + GAP + 8 : 0, text: place.memory ? `memory ${place.memory.size}` : "memory", end: true});
-  place.told = true;
+  const {memory, bus} = place;
+  const over = memory ? memory.output + GAP + 4 : 4;
+  const start = memory ? [[memory.centre, memory.output], [memory.centre, over], [bus, over]] : [[bus, over]];
+  sheet.items.push({type: "path", className: "memory", arrow: true, points: [...start, [bus, level], [x, level]]});
+  if (place.isTold) return;
+  place.isTold = true;
+  sheet.items.push({type: "text", className: "memory", x: memory ? bus - 6 : bus + 24, up: memory ? over + 4 : 0,
+    text: memory ? `memory ${memory.size}` : "memory", end: true});
 }
 
 function drawCollapsed(sheet, place, from, to) {
@@ -323,24 +307,24 @@ function fold(sheet, place) {
   place.up += 26;
 }
 
+const POOLS = {cls: "the first", mean: "the mean", max: "the greatest", attention: "by attention"};
+const HEADS = {LanguageHead: "Output projection", MaskedLanguageHead: "Masked-language head", TagHead: "Tag projection",
+  ClassHead: "Class projection"};
+
 function drawHead(sheet, place) {
   const {config, parts, trace} = sheet;
-  const pool = parts.get("head.pool");
-  if (pool) {
-    const names = {cls: "take the first", mean: "mean over all", max: "greatest of all", attention: "attention pool"};
-    box(sheet, place, {name: "head.pool", title: "Pool",
-      sub: `${names[config.pooling] ?? config.pooling}, [${config.d_model}]`, className: "head",
-      says: "the pooled vector"});
+  const {kind} = parts.get("head");
+  const pooled = parts.has("head.pool");
+  if (pooled) {
+    box(sheet, place, {name: "head.pool", title: "Pool", sub: `${POOLS[config.pooling]}, [${config.d_model}]`,
+      className: "head", says: "the pooled vector"});
   }
+  const rows = pooled ? "" : `${trace.target_in.length || trace.source.length} × `;
   const answers = config.head === "language" ? config.vocab_size : config.n_classes;
-  const rows = pool ? "" : `${trace.target_in.length || trace.source.length} × `;
-  const kind = parts.get("head")?.kind;
-  const title = {LanguageHead: "Output projection", MaskedLanguageHead: "Masked-language head",
-    TagHead: "Tag projection", ClassHead: "Class projection"}[kind] ?? "Head";
   const shared = kind === "LanguageHead" && config.embeddings !== "separate" ? ", shared" : "";
-  box(sheet, place, {name: "head", title, sub: `[${rows}${answers}]${shared}`, className: "head", says: "the logits"});
+  box(sheet, place, {name: "head", title: HEADS[kind] ?? "Head", sub: `[${rows}${answers}]${shared}`,
+    className: "head", says: "the logits"});
   rise(sheet, place, GAP + 3);
-  text(sheet, {...place}, {ClassHead: "softmax: a probability a class",
-    TagHead: "softmax: a probability a tag"}[kind] ?? "softmax: a probability a token");
-  place.up += 18;
+  const what = {ClassHead: "class", TagHead: "tag"}[kind] ?? "token";
+  text(sheet, place, `softmax: a probability for each ${what}`);
 }

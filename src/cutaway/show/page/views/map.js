@@ -214,7 +214,8 @@ function picture(run, trace, state, {go, unfold}) {
       act(true);
     };
     const group = s("g", {class: `part ${item.type} ${item.className ?? ""}`, role: "button", tabindex: 0,
-      aria: {label: told}, data: {name: item.name ?? `more ${item.column}`}, onclick: () => act(false), onkeydown: press},
+      aria: {label: told}, data: {name: item.name ?? `more ${item.column}`},
+      onclick: () => act(false), onkeydown: press},
       s("title", {}, told), face);
     buttons.push({group, x: item.x + item.width / 2, y: item.y + item.height / 2});
     svg.append(group);
@@ -295,7 +296,7 @@ function boxFace(item, run, trace, state) {
   const sub = heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
   const text = (name, up, told) => s("text", {class: name, x: middle, y: y + up, "text-anchor": "middle"}, told);
   return [s("rect", {class: "shape", x, y, width, height, rx: thin ? height / 2 : 6}),
-    thin ? text("small-title", height / 2 + 4, item.title) : text(`title${item.narrow ? " narrow" : ""}`, 17, item.title),
+    text(thin ? "small-title" : item.narrow ? "title narrow" : "title", thin ? height / 2 + 4 : 17, item.title),
     !thin && sub && text(`sub${heads.length ? " off" : ""}`, 32, sub), live,
     whole && s("path", {class: "crossed", d: `M${x} ${y}l${width} ${height}M${x + width} ${y}l${-width} ${height}`})];
 }

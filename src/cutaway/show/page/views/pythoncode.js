@@ -3,7 +3,8 @@
 import {h} from "../dom.js";
 
 const KEYWORDS = new Set(("False None True and as assert async await break class continue def del elif else except "
-  + "finally for from global if import in is lambda match nonlocal not or pass raise return try while with yield").split(" "));
+  + "finally for from global if import in is lambda match nonlocal not or pass raise return try while with yield")
+  .split(" "));
 const KINDS = [
   ["comment", /#[^\n]*/y],
   ["string", /[rbfuRBFU]{0,2}(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$))/y],

@@ -314,9 +314,9 @@ function samplingKnobs(context) {
 /** How much is left, and how open the choice still is. */
 function factsOf({kept, of, mass, before, after}) {
   const share = percent(mass > 1 - 1e-9 ? 1 : mass);
+  const open = `as open as a choice among ${number(2 ** before)} → ${number(2 ** after)} equally likely tokens`;
   return [`${kept.toLocaleString("en")} of ${of.toLocaleString("en")} tokens may be drawn; at this temperature they `,
-    `hold ${share} of the probability. Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: as open as a choice among `,
-    `${number(2 ** before)} → ${number(2 ** after)} equally likely tokens.`];
+    `hold ${share} of the probability. Entropy ${before.toFixed(2)} → ${after.toFixed(2)} bits: ${open}.`];
 }
 
 // What is shown one by one: the likeliest, what was said and what was drawn; all the rest is one row.
