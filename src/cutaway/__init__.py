@@ -41,7 +41,10 @@ _HOMES = {
     "Classifier": "cutaway.pipeline",
     "Tagger": "cutaway.pipeline",
     "evaluate_run": "cutaway.measure",
+    "trace": "cutaway.show.trace",
     "trace_translation": "cutaway.show.trace",
+    "walking": "cutaway.show.walk",
+    "head_statistics": "cutaway.show.heads",
 }
 __all__ = sorted(_HOMES)
 

@@ -149,3 +149,10 @@ def test_the_drawing_of_the_blocks_is_right():
     reached = [line.split("┘")[1].split() for line in lines if "┘" in line]
     for i, letters in enumerate(reached):
         assert letters == ["abcdefgh"[j] for j in mask.block(2 * i, 2 * i + 2).reach(CPU)]
+
+
+def test_a_mask_shows_itself():
+    mask = Mask(range(3), range(3), (Causal(),), torch.tensor([[True, True, False]]))
+    assert str(mask) == "■ · ·\n■ ■ ·\n■ ■ ·"
+    assert mask._repr_html_() == f"<pre>{mask}</pre>"
+    assert str(Mask(range(2), range(3))) == "■ ■ ■\n■ ■ ■"

@@ -36,6 +36,18 @@ def test_recording_changes_nothing():
     assert torch.equal(fused(SOURCE, TARGET), before)
 
 
+def test_recording_with_the_fused_kernel_in_single_precision_changes_little():
+    model = tiny_model(attention_kernel="fused")
+    before = model(SOURCE, TARGET)
+    with recording(model) as seen:
+        assert max_difference(model(SOURCE, TARGET), before) < 1e-5
+    assert "<td>head.logits</td><td>(2, 4, 11)</td>" in seen._repr_html_()
+    exact = tiny_model(attention_kernel="exact")
+    before = exact(SOURCE, TARGET)
+    with recording(exact):
+        assert torch.equal(exact(SOURCE, TARGET), before)
+
+
 def test_recorded_weights_are_distributions_that_respect_the_masks():
     model = tiny_model()
     is_token = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])

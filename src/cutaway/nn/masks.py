@@ -112,6 +112,18 @@ class Mask:
     def __and__(self, rule: Rule) -> Mask:
         return replace(self, rules=(*self.rules, rule))
 
+    def __str__(self) -> str:
+        """A row a query, ■ where it may attend; of a batch, the first text."""
+        allowed = self.dense(torch.device("cpu"))
+        matrix = torch.ones(len(self.queries), len(self.keys), dtype=torch.bool)
+        if allowed is not None:
+            matrix = matrix & (allowed[0, 0] if allowed.dim() == 4 else allowed)
+        return "\n".join(" ".join("■" if may else "·" for may in row) for row in matrix.tolist())
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return f"<pre>{self}</pre>"
+
     @property
     def binding(self) -> tuple[Rule, ...]:
         """The rules that make a difference."""

@@ -49,6 +49,11 @@ class Recording(dict[str, Tensor]):
         self.pop(name, None)  # so that a probe passed twice takes its latest place in the order
         self[name] = value.detach()
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: names and shapes."""
+        rows = "".join(f"<tr><td>{name}</td><td>{tuple(value.shape)}</td></tr>" for name, value in self.items())
+        return f"<table>{rows}</table>"
+
 
 def probes(model: nn.Module) -> dict[str, Probe]:
     """All probes of a model, by name."""

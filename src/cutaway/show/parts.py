@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import ConfigError, did_you_mean
+from cutaway.errors import ConfigError
 from cutaway.nn.probe import Probe, recording
 from cutaway.show.equations import kind_of, told_of
 from cutaway.show.question import Question
@@ -78,8 +79,9 @@ def part(model: nn.Module, question: Question, name: str) -> dict[str, Any]:
     try:
         module = model.get_submodule(name)
     except AttributeError:
-        names = [n for n, _ in model.named_modules() if n]
-        raise ConfigError(f"this model has no part {name!r}. {did_you_mean(name, names)}") from None
+        near = difflib.get_close_matches(name, [n for n, _ in model.named_modules()], n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"this model has no part {name!r}. {hint}cutaway trace lists them.") from None
     told = told_of(model, name)
     inputs, output = seen_at(model, module, question)
     return {
@@ -131,7 +133,7 @@ def source_of(module: nn.Module) -> dict[str, Any] | None:
 def value_of(key: str, value: Tensor, axes: str, question: Question, name: str) -> dict[str, Any]:
     axes = axes if len(axes.split()) == value.dim() else guessed_axes(value)
     is_softmax = name.endswith("_attention.weights") and key == "result"
-    rows, columns = labels_of(value, axes.split(), question, name)
+    rows, columns = labels_of(value, axes.split(), question, "encoder" if key == "memory" else name)
     return {
         "name": key,
         **summarize_value(value, axes, is_softmax).as_json(),
@@ -153,7 +155,7 @@ def labels_of(
     value: Tensor, axes: Sequence[str], question: Question, name: str
 ) -> tuple[list[str] | None, list[str] | None]:
     """The tokens along the rows and columns of what is drawn, where the lengths fit."""
-    reads_source = name.startswith(("encoder", "source_embedding", "embedding")) and bool(question.source)
+    reads_source = not question.target_in or (name.startswith(("encoder", "source_embedding")) and question.source)
     own = question.source if reads_source else question.target_in
     other = question.source if ".cross_attention" in name else own
 
