@@ -1,6 +1,8 @@
 """Lists, comparisons, doctor and reports of runs, mostly of run folders that nobody trained."""
 
+import base64
 import dataclasses
+import gzip
 import json
 import os
 import re
@@ -17,8 +19,10 @@ from cutaway.cli.evaluate import keep_scores
 from cutaway.cli.runs import sparkline
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.errors import ConfigError, RunError
+from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
 from cutaway.show.charts import Scale, line_chart, thinned
+from cutaway.show.export import key
 from cutaway.show.run_report import write_run_report
 from cutaway.summary import parameters_of, read_scores, summarize
 
@@ -195,14 +199,22 @@ def test_the_report_is_one_page_that_shows_text_as_text(home):
     assert "prefers-color-scheme: dark" in page
 
 
-def test_a_trained_translator_has_its_attention_in_the_report(tmp_path):
+def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
     from cutaway.train.begin import begin
 
     run = RunFolder(tmp_path / "run")
     begin(small_recipe(steps=4, samples=2), run).trainer.run()
     page = cutaway("runs", run.path, "--report")
     assert f"The report: {run.report}" in page.output
-    assert "Where it looks while it writes" in run.report.read_text("utf-8")
+    html = run.report.read_text("utf-8")
+    packed = re.search(r'<script type="application/gzip" id="recorded">([^<]+)</script>', html)[1]
+    recorded = json.loads(gzip.decompress(base64.b64decode(packed)))
+    [shown] = recorded["info"]["runs"]
+    assert len(shown["examples"]) == 2
+    for text in shown["examples"]:
+        told = recorded["answers"][key("trace", {"text": text})]
+        assert told["output"] == Translator.load(run.path, "cpu").translate([text])[0]
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", html)  # nothing is loaded from anywhere
     assert summarize(run).parameters == parameters_of(run) > 1000
 
 
