@@ -46,7 +46,7 @@ def test_commands_in_the_docs_exist_with_their_options(command, rest):
     if hasattr(known[command], "commands"):  # a group: the next word says which of it
         known, command = known[command].commands, rest.split()[0]
         assert command in known, f"there is no command {command!r}"
-    options = {name for parameter in known[command].params for name in parameter.opts}
+    options = {name for p in known[command].params for name in (*p.opts, *p.secondary_opts)}
     for option in re.findall(r"(?<!\S)(--[\w-]+)", rest):
         assert option in options, f"{command} has no option {option}"
 
