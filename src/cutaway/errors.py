@@ -67,6 +67,10 @@ class Interrupted(CutawayError):
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """The tail of a message about a misspelt name: the nearest allowed one, then all of them."""
     allowed = list(allowed)
-    near = difflib.get_close_matches(given, allowed, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    return f"{hint}Allowed: {', '.join(map(str, allowed))}."
+    return f"{nearest(given, allowed)}Allowed: {', '.join(map(str, allowed))}."
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """The same where there are too many to list: the nearest one, if any is near, and a space behind it."""
+    near = difflib.get_close_matches(given, list(allowed), n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""

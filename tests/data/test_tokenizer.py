@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from cutaway.data.tokenizer import SCHEMES, Tokenizer
+from cutaway.data.tokenizer import SCHEMES, Tokenizer, visible
 from cutaway.errors import ConfigError, DataError
 
 TEXTS = ["L'arbre est grand.", "Le chat, petit et noir, dort.", "Ça va ? 1 + 2 = 3 !", "Der Käse ist weiß."] * 5
@@ -118,3 +118,7 @@ def test_spaces_at_the_start_of_a_text_are_text():
     """Indentation, for instance: of a tokenizer that has <unk> as of one that has not."""
     tokenizer = Tokenizer.train(["    return x\n" * 5], "bpe", 300)
     assert tokenizer.decode(tokenizer.encode("    return x")) == "    return x"
+
+
+def test_white_space_can_be_told_apart():
+    assert [visible(text) for text in (" ", "\n", "\n    ", "\t\t", "\r")] == ["␣", "⏎", "⏎␣×4", "⇥×2", "\\xd"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from html import escape
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from cutaway.errors import ConfigError, DataError
 from cutaway.nn.probe import editing, probes, recording, without_head
 from cutaway.show.beam_tree import beam_tree
 from cutaway.show.candidates import candidates
+from cutaway.show.equations import told_of
 from cutaway.show.lens import heights
 from cutaway.show.parts import part, part_tree
 from cutaway.show.question import ask
@@ -71,14 +73,14 @@ def test_a_trace_holds_what_the_model_itself_computes(task):
             assert weights.shape[1:] == (len(rows), len(columns))
             np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-2)  # four digits each
     assert Trace.from_json(found.to_json()) == found
-    assert found.output in found._repr_html_() or "&" in found._repr_html_()
+    assert f"→ {escape(found.output)}</p>" in found._repr_html_()
 
 
 @every_task
 def test_the_last_height_of_the_lens_is_what_is_said(task):
     found = trace(pipelines(task), content(pipelines(task), task))
     assert found.lens["rows"][0] == "embedding"
-    assert len(found.lens["rows"]) == 1 + len(found.lens["tokens"]) - 1
+    assert len(found.lens["rows"]) == len(found.lens["tokens"]) == 3  # the embedding and two layers
     assert found.lens["tokens"][-1] == [step["tokens"][0] for step in found.steps]
     assert found.lens["final"][-1] == pytest.approx([step["p"] for step in found.steps], abs=1e-5)
     assert len(found.lens["axis"]) == len(found.steps)
@@ -159,6 +161,22 @@ def test_values_in_a_few_words():
     assert not summarize_value(torch.full((1, 1, 2, 2), 0.5), "B H Q K", is_softmax=True).flags
 
 
+def test_the_tree_stands_in_the_json_on_request():
+    pipeline = pipelines("translation")
+    decode = pipeline.config.decode
+    told = json.loads(trace(pipeline, TEXT, with_beam=True).to_json())
+    assert told["beam"] == beam_tree(pipeline, TEXT, decode.beam_size, decode.length_penalty)
+    assert trace(pipelines("tagging"), TEXT, with_beam=True).beam is None
+
+
+def test_a_diverged_model_is_refused():
+    pipeline = pipelines("translation")
+    with torch.no_grad():
+        pipeline.model.head.weight[0, 0] = math.nan
+    with pytest.raises(DataError, match="not finite numbers: its training has diverged"):
+        trace(pipeline, TEXT)
+
+
 def test_a_diverged_model_is_flagged_where_it_begins():
     pipeline = pipelines("translation")
     with torch.no_grad():
@@ -237,11 +255,12 @@ def test_an_answer_can_be_led():
     assert (ended.output, ended.finished) == ("c c", True)
     uncached = ids.copy()  # what greedy search without a cache would write after this beginning
     with torch.no_grad():
-        for _ in range(3):
+        for _ in led.answers[2:]:
             source, _ = led.inputs
             logits = pipeline.model(source, torch.tensor([[pipeline.tokenizer.bos, *uncached]]))
             uncached.append(logits[0, -1].argmax().item())
-    assert uncached[: len(led.answers)] == led.answers[: len(uncached)]
+    assert uncached == led.answers
+    assert len(uncached) > 2
     writer = pipelines("language_model")
     ids = writer.tokenizer.encode(" c d")
     assert ask(writer, "a b", prefix=ids).output.startswith(" c d")
@@ -254,6 +273,9 @@ def test_hidden_tokens():
     question = ask(pipeline, "a b c", hidden=[1, 2])
     assert question.source[1:3] == ["<mask>", "<mask>"]
     assert len(question.answers) == 2
+    written = ask(pipeline, "a <mask> c", hidden=[1])
+    assert written.source == ["<s>", "<mask>", "<mask>", "c", "</s>"]
+    assert written.hidden == [1, 2]
     with pytest.raises(DataError, match="token 99 cannot be hidden"):
         ask(pipeline, "a b c", hidden=[99])
     with pytest.raises(DataError, match="there is no token to hide"):
@@ -309,3 +331,57 @@ def test_a_part_shows_its_real_input_and_output():
     assert weights["rows"] == question.target_in
     assert weights["columns"] == question.source
     assert list(weights["slices"]) == ["head 0", "head 1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "axes"),
+    [
+        ({}, "decoder.layers.0.cross_attention.key", ["B", "S", "D"]),
+        ({}, "decoder.layers.0.cross_attention.weights", ["B", "H", "Q", "K"]),
+        ({}, "decoder.layers.0.feed_forward.contract", ["B", "T", "F"]),
+        ({}, "head.logits", ["B", "T", "V"]),
+        ({"experts": 2}, "encoder.layers.0.feed_forward.experts.0", ["N", "D"]),
+        ({"family": "encoder", "head": "classes"}, "head", ["B", "T", "D"]),
+        ({"family": "encoder", "head": "classes"}, "head.logits", ["B", "C"]),
+        ({"family": "vision"}, "embedding", ["B", "C", "height", "width"]),
+    ],
+)
+def test_what_goes_in_has_its_axes_named(changes, name, axes):
+    pipeline = untrained(**changes)
+    question = ask(pipeline, content(pipeline, "image_classification" if "vision" in changes.values() else ""))
+    [given, *_] = part(pipeline.model, question, name)["inputs"]
+    assert [axis for axis, _ in given["axes"]] == axes
+    if name.endswith("cross_attention.key"):
+        assert given["rows"] == question.source
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "equation"),
+    [
+        ({}, "encoder", "layer_2( ... layer_1(x))"),
+        ({"norm_placement": "pre"}, "encoder", "norm(layer_2( ... layer_1(x)))"),
+        ({"bias": False}, "encoder.layers.0.feed_forward", "FFN(x) = relu(x W₁) W₂"),
+        ({}, "encoder.layers.0.feed_forward", "FFN(x) = relu(x W₁ + b₁) W₂ + b₂"),
+        ({"feed_forward": "swiglu"}, "encoder.layers.0.feed_forward", "FFN(x) = (silu(x W + b) ⊙ (x V + c)) W₂ + b₂"),
+        ({"block": "parallel"}, "encoder.layers.0", "norm(x + attention(x) + feed_forward(x))"),
+        (
+            {"block": "parallel", "norm_placement": "pre"},
+            "decoder.layers.0",
+            "x + attention(norm(x)) + feed_forward(norm(x)) + cross_attention(norm(x))",
+        ),
+        (
+            {"block": "parallel"},
+            "decoder.layers.0.residual.update",
+            "update = self-attention + feed-forward + cross-attention",
+        ),
+        (
+            {"position": "rope", "qk_norm": True},
+            "encoder.layers.0.self_attention.q",
+            "q = rotate(norm(x W_Q + b_Q), t)",
+        ),
+        ({"position": "alibi"}, "decoder.layers.0.self_attention.scores", "scores = q kᵀ / √E - m_h · |i - j|"),
+        ({"attention": "linear"}, "decoder.layers.0.cross_attention.k", "k = elu(memory W_K + b_K) + 1"),
+    ],
+)
+def test_an_equation_is_that_of_the_part_as_it_was_built(changes, name, equation):
+    assert told_of(untrained(**changes).model, name).equation == equation

@@ -58,8 +58,9 @@ def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) 
         explorer = opened(runs, device)
         listening = listen(host, port)
     address = f"http://{HERE if host == '0.0.0.0' else host}:{listening.getsockname()[1]}/"
-    app = explorer_app(explorer, () if host != HERE else (HERE, "localhost"))
-    if host != HERE:
+    at_home = host == "localhost" or host.startswith("127.")
+    app = explorer_app(explorer, (host, HERE, "localhost") if at_home else ())
+    if not at_home:
         say(f"Note: with --host {host} others in your network can look inside too. There is no password.", "yellow")
     say(f"The explorer is at {address}", "bold")
     say("Ctrl-C ends it.")
@@ -89,6 +90,9 @@ def listen(host: str, port: int) -> Any:
     try:
         listening.bind((host, port))
         listening.listen(128)
+    except OverflowError:
+        listening.close()
+        raise ConfigError(f"--port {port} is no port: they go from 0 to 65535.") from None
     except OSError as error:
         listening.close()
         raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with --port.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,16 +18,21 @@ from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutaway.pipeline import Pipeline
+    from cutaway.show.question import Question
     from cutaway.show.trace import Trace
     from cutaway.show.walk import Step
 
+UNBOUNDED = 1_000  # columns of a pipe, which cuts nothing off
 RIVALS = 4  # candidates that are shown beside the one that was taken
 
 
 def trace(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
     text: Annotated[
-        str | None, typer.Argument(help="What the model is to read (of pictures: a number). None: an example.")
+        str | None,
+        typer.Argument(
+            help="What the model reads; <mask> hides a token; of pictures, a number. None: an example."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Lead the model through this answer, not its own.")] = None,
     only: Annotated[
@@ -49,7 +55,7 @@ def trace(
     from cutaway.pipeline import load_pipeline
     from cutaway.show.question import ask
     from cutaway.show.switches import switched_off
-    from cutaway.show.trace import trace_question
+    from cutaway.show.values import without_nan
     from cutaway.show.walk import walking
 
     pipeline = load_pipeline(run, device)
@@ -57,23 +63,38 @@ def trace(
         question = ask(pipeline, content(pipeline, text), target)
         with walking(pipeline.model) as steps:
             question.logits(pipeline.model)
-        found = trace_question(pipeline, question)
+        found, trouble = traced(pipeline, question)
     chosen = [step for step in steps if only is None or fnmatchcase(step.name, only)]
     if not chosen:
         raise ConfigError(f"no step fits --only {only!r}. There are: {', '.join(step.name for step in steps[:8])}, ...")
+    told = vars(found) if found else {"error": str(trouble)}
     if json:
-        print_json({**vars(found), "walk": [step.as_json() for step in chosen]})
-        return
-    say(f"{' '.join(found.source or found.target_in)}")
-    print_walk(chosen)
-    print_answers(found)
-    for word in found.unknown:
-        say(f"Note: not in this model's vocabulary: {word}")
+        print_json(without_nan({**told, "walk": [step.as_json() for step in chosen]}))
+    else:
+        say(" ".join(question.source or question.target_in))
+        for id in off or ():
+            say(f"Switched off: {id}")
+        print_walk(chosen)
+        if found:
+            print_answers(found)
+    if trouble:
+        raise trouble
+
+
+def traced(pipeline: Pipeline, question: Question) -> tuple[Trace | None, DataError | None]:
+    """What the model made of it; or, of a model that has diverged, why there is nothing. The walk is shown anyway."""
+    from cutaway.show.trace import trace_question, tree_of
+
+    try:
+        found = trace_question(pipeline, question)
+    except DataError as error:
+        return None, error
+    return dataclasses.replace(found, beam=tree_of(pipeline, question.text)), None
 
 
 def content(pipeline: Pipeline, text: str | None) -> Any:
     """The text, or an example of the run's own; of a classifier of images, the example of that number."""
-    from cutaway.show.examples import examples_of
+    from cutaway.show.examples import examples_of, picture
 
     is_of_images = pipeline.config.model.family == "vision"
     if text is not None and not is_of_images:
@@ -81,20 +102,16 @@ def content(pipeline: Pipeline, text: str | None) -> Any:
     examples = examples_of(pipeline)
     if not examples:
         raise DataError("the data of this run is not at hand, so there is no example to take. Give a text.")
-    if not is_of_images:
-        return examples[0]
-    if not (text or "0").isdecimal() or int(text or 0) >= len(examples):
-        raise DataError(f"there is no picture {text!r}. Choose one from 0 to {len(examples) - 1}.")
-    return examples[int(text or 0)].pixels
+    return picture(examples, text or "0").pixels if is_of_images else examples[0]
 
 
 def print_walk(steps: Sequence[Step]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
     for name in ("step", "equation", "axes"):
-        table.add_column(name, no_wrap=not out.is_terminal, overflow="fold")
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name in ("mean", "spread", "range"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("", no_wrap=not out.is_terminal)
     for indented, step in outlined(steps):
         if step is None:
             table.add_row(f"[bold]{escape(indented)}[/]")
@@ -105,7 +122,7 @@ def print_walk(steps: Sequence[Step]) -> None:
             escape(indented), escape(step.equation), s.shape, digits(s.mean), digits(s.std),
             f"{digits(s.min)} … {digits(s.max)}", f"[bold red]! {escape(flags)}[/]" if flags else "",
         )  # fmt: skip
-    out.print(table)
+    out.print(table, width=None if out.is_terminal else UNBOUNDED)
 
 
 def outlined(steps: Sequence[Step]) -> Iterator[tuple[str, Step | None]]:
@@ -142,6 +159,8 @@ def print_answers(found: Trace) -> None:
     out.print(table)
     out.print()
     out.print(escape(f"{found.output}    (log p = {found.log_p:.3f})"), markup=True)
+    for word in found.unknown:
+        say(f"Note: not in this model's vocabulary: {word}")
 
 
 def rivals(step: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ class Tokenizer:
         if id in self.special_ids:
             return str(name)
         text = str(self.backend.decode([id], skip_special_tokens=False))
-        return (text.strip() or "␣") if "\ufffd" not in text else str(name)
+        if "\ufffd" in text:
+            return str(name)
+        return text.strip() or visible(text)
 
     def unknown(self, text: str) -> list[str]:
         """The pieces of `text` that are not in the vocabulary."""
@@ -159,6 +162,13 @@ class Tokenizer:
         """Where in `text` each token of `encode(text)` stands, white space around it not counted."""
         offsets = self.backend.encode(text, add_special_tokens=False).offsets
         return [_strip(text, start, end) for start, end in offsets]
+
+
+def visible(white_space: str) -> str:
+    """White space that can be told apart: " " -> "␣", a line end and eight spaces -> "⏎␣×8"."""
+    signs = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+    runs = [(signs.get(sign, f"\\x{ord(sign):x}"), len(list(same))) for sign, same in groupby(white_space)]
+    return "".join(sign if count == 1 else f"{sign}×{count}" for sign, count in runs) or "␣"
 
 
 def make_tokenizer(config: DataConfig, texts: Iterable[str], has_mask: bool = False) -> Tokenizer:

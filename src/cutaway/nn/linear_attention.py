@@ -130,5 +130,6 @@ def understood(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:
     if mask is None:
         return False, None
     if not isinstance(mask, Mask) or not set(mask.rules) <= {Causal()}:
-        raise ConfigError(f"linear attention knows padding and causality, and no other mask; it was given {mask}.")
+        given = mask.rules if isinstance(mask, Mask) else "a matrix"
+        raise ConfigError(f"linear attention knows padding and causality, and no other mask; it was given {given}.")
     return Causal() in mask.rules, mask.is_token

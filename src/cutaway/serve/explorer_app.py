@@ -6,8 +6,6 @@ reach it through a name of its own), takes no large bodies, and lets the page lo
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,12 @@ from pydantic import BaseModel, Field
 from cutaway import __version__
 from cutaway.errors import CutawayError
 from cutaway.show.explorer import CHARACTERS, Asked, Explorer
+from cutaway.show.values import dumps
 
-PAGE = Path(__file__).parents[1] / "show" / "page"
+PAGE = (Path(__file__).parents[1] / "show" / "page").resolve()  # whatever links lead to the package
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+# all that is served: no path of a request ever reaches the disk
+FILES = {file.relative_to(PAGE).as_posix(): file for file in PAGE.rglob("*.*") if file.suffix in TYPES}
 LARGEST_BODY = 1 << 20
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -65,7 +66,7 @@ class ScoreAsked(TextAsked):
 
 def explorer_app(explorer: Explorer, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> FastAPI:
     """The application; `hosts` are the names that it answers to, none for any."""
-    app = FastAPI(title="Cutaway explorer", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Cutaway explorer", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     allowed = frozenset(hosts)
 
     @app.middleware("http")
@@ -119,9 +120,9 @@ def explorer_app(explorer: Explorer, hosts: Iterable[str] = ("127.0.0.1", "local
 
     @app.get("/{path:path}")
     def page(path: str) -> Response:
-        file = (PAGE / (path or "index.html")).resolve()
-        if not file.is_relative_to(PAGE) or not file.is_file() or file.suffix not in TYPES:
-            return JSONResponse({"error": f"there is nothing at /{path}."}, status_code=404)
+        file = FILES.get(path or "index.html")
+        if file is None:
+            return JSONResponse({"error": f"there is nothing at /{path[:100]}."}, status_code=404)
         return FileResponse(file, media_type=TYPES[file.suffix])
 
     return app
@@ -133,8 +134,10 @@ def refused(request: Request, allowed: frozenset[str]) -> Response | None:
     if allowed and host not in allowed:
         names = " or ".join(sorted(allowed))
         return JSONResponse({"error": f"the explorer answers to {names}, not to {host!r}."}, status_code=421)
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        return JSONResponse({"error": "the explorer does not answer to other pages."}, status_code=403)
     length = request.headers.get("content-length", "0" if request.method == "GET" else "")
-    if not length.isdecimal():
+    if not length.isdecimal() or "transfer-encoding" in request.headers:
         return JSONResponse({"error": "the request does not say how long it is."}, status_code=411)
     if int(length) > LARGEST_BODY:
         return JSONResponse({"error": f"the request is larger than {LARGEST_BODY:,} bytes."}, status_code=413)
@@ -158,19 +161,3 @@ def lines(values: Iterator[Any]) -> Response:
             yield dumps({"error": str(error)}) + "\n"
 
     return StreamingResponse(told(), media_type="application/x-ndjson")
-
-
-def dumps(value: Any) -> str:
-    """JSON, in which there are no NaN and no infinities: null stands for them."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        return json.dumps(without_nan(value), ensure_ascii=False)
-
-
-def without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}
-    return [without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -102,4 +102,4 @@ def beam_tree(
     searched(writer, row, prefix, decode, tree.watch)
     found = [{**one, "text": tokenizer.decode([*prefix, *tree.tokens_to(one["node"])])} for one in tree.found()]
     told = {"beam_size": beam_size, "length_penalty": length_penalty, "steps": tree.depth}
-    return {**told, "nodes": tree.nodes, "found": found, "left_out": 0}
+    return {**told, "nodes": tree.nodes, "found": found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from cutaway.show.question import Question
 
+ROWS = 64  # worked at a time
 NAMED = 128  # the likeliest answers are named; more than these nobody reads
 BINS, WIDTH = 48, 0.5  # the others are counted in bins so wide, in nats below the last that is named
 
@@ -19,6 +21,12 @@ def candidates(question: Question, logits_NV: Tensor) -> list[dict[str, Any]]:
     With the logits of the likeliest and the bins of the rest any temperature, top-k and top-p can be worked out later,
     without the model: a bin stands for `count` answers with one logit, chosen so that their probabilities add up.
     """
+    if len(logits_NV) > ROWS:  # double precision for a large vocabulary takes its room
+        blocks = range(0, len(logits_NV), ROWS)
+        parts = [replace(question, answers=question.answers[i : i + ROWS]) for i in blocks]
+        return [
+            told for i, part in zip(blocks, parts, strict=True) for told in candidates(part, logits_NV[i : i + ROWS])
+        ]
     logits_NV = logits_NV.double()
     answers_N = torch.tensor(question.answers, device=logits_NV.device)
     said_N1 = logits_NV.gather(1, answers_N[:, None])

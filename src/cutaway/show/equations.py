@@ -31,16 +31,21 @@ def told_of(model: nn.Module, name: str) -> Told:
     else:
         tell = MODULES.get(kind_of(module))
         told = tell(module, last) if tell else Told("", "")
-    return told._replace(axes=told.axes.replace("T", length_axis(model, name)))
+    axes = "N " + told.axes.split()[-1] if ".experts." in name and told.axes else told.axes
+    return told._replace(axes=axes.replace("T", length_axis(model, name)))
 
 
 def kind_of(module: nn.Module) -> str:
     return type(module).__name__
 
 
+OF_MEMORY = ("cross_attention.key", "cross_attention.value")  # projections of what the encoder left
+
+
 def length_axis(model: nn.Module, name: str) -> str:
     """S on the source's side of a translator, T elsewhere."""
-    return "S" if hasattr(model, "decoder") and name.startswith(("source_embedding", "encoder")) else "T"
+    of_source = name.startswith(("source_embedding", "encoder")) or name.endswith(OF_MEMORY)
+    return "S" if hasattr(model, "decoder") and of_source else "T"
 
 
 def embedded(model: nn.Module, owner: Any, name: str) -> Told:
@@ -101,7 +106,8 @@ def update(model: nn.Module, owner: Any, name: str) -> Told:
     layer, _, last = name.rpartition(".")
     part = last.removesuffix("_residual")
     if part == "residual":
-        text = "self-attention + feed-forward"
+        crossed: Any = model.get_submodule(layer)
+        text = "self-attention + feed-forward" + (" + cross-attention" if crossed.cross_attention is not None else "")
     elif part == "feed_forward":
         module: Any = model.get_submodule(f"{layer}.feed_forward")
         text = "Σ p_i · expert_i(x)" if kind_of(module) == "Experts" else with_bias("hidden W₂", module.contract, "b₂")
@@ -118,12 +124,38 @@ def stream(model: nn.Module, owner: Any, name: str) -> Told:
 
 
 def hidden(model: nn.Module, owner: Any, name: str) -> Told:
-    activation = getattr(owner.activation, "__name__", "f")
-    if kind_of(owner) == "GatedFeedForward":
-        text = f"{activation}(x W) ⊙ (x V)"
-    else:
-        text = f"{activation}({with_bias('x W₁', owner.expand, 'b₁')})"
-    return Told(f"hidden = {text}", "N F" if ".experts." in name else "B T F")
+    return Told(f"hidden = {activated(owner)}", "B T F")
+
+
+def activated(network: Any) -> str:
+    activation = getattr(network.activation, "__name__", "f")
+    if kind_of(network) == "GatedFeedForward":
+        gate, value = with_bias("x W", network.gate, "b"), with_bias("x V", network.expand, "c")
+        return f"{activation}({gate}) ⊙ ({value})"
+    return f"{activation}({with_bias('x W₁', network.expand, 'b₁')})"
+
+
+def inside(network: Any) -> str:
+    before = activated(network)
+    before = f"({before})" if kind_of(network) == "GatedFeedForward" else before
+    return with_bias(f"{before} W₂", network.contract, "b₂")
+
+
+def parallel(module: Any, last: str) -> Told:
+    both = "attention({x}) + feed_forward({x})" + (" + cross_attention({x})" if module.cross_attention else "")
+    is_post, is_sandwich = (kind_of(module.residual) == kind for kind in ("PostNorm", "SandwichNorm"))
+    text = both.replace("{x}", "x" if is_post else "norm(x)")
+    return Told(f"norm(x + {text})" if is_post else f"x + norm₂({text})" if is_sandwich else f"x + {text}", "B T D")
+
+
+def stack(module: Any, last: str) -> Told:
+    layers = f"layer_{len(module.layers)}( ... layer_1(x))"
+    return Told(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
+
+
+def encoder_only(module: Any, last: str) -> Told:
+    axes = {"MaskedLanguageHead": "B T V", "TagHead": "B T C"}.get(kind_of(module.head), "B C")
+    return Told("head(encode(text))", axes)
 
 
 def with_bias(product: str, linear: Any, bias: str) -> str:
@@ -186,12 +218,8 @@ MODULES: dict[str, Callable[[Any, str], Told]] = {
         "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i k_iᵀ / √E) v_i", "B T D"
     ),
     "LinearAttention": lambda module, last: Told("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
-    "FeedForward": lambda module, last: Told(
-        f"FFN(x) = {getattr(module.activation, '__name__', 'f')}(x W₁ + b₁) W₂ + b₂", "B T D"
-    ),
-    "GatedFeedForward": lambda module, last: Told(
-        f"FFN(x) = ({getattr(module.activation, '__name__', 'f')}(x W) ⊙ x V) W₂", "B T D"
-    ),
+    "FeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
+    "GatedFeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
     "Experts": lambda module, last: Told("y = Σ over the k likeliest experts of p_i · expert_i(x)", "B T D"),
     "PreNorm": lambda module, last: Told("x + f(norm(x))", "B T D"),
     "PostNorm": lambda module, last: Told("norm(x + f(x))", "B T D"),
@@ -199,8 +227,8 @@ MODULES: dict[str, Callable[[Any, str], Told]] = {
     "Layer": lambda module, last: Told(
         "look around, look at the memory, then think" if module.cross_attention else "look around, then think", "B T D"
     ),
-    "ParallelLayer": lambda module, last: Told("x + attention(norm(x)) + feed_forward(norm(x))", "B T D"),
-    "Stack": lambda module, last: Told(f"norm(layer_{len(module.layers)}( ... layer_1(x)))", "B T D"),
+    "ParallelLayer": parallel,
+    "Stack": stack,
     "InputEmbedding": lambda module, last: embedded(module, module, last),
     "PatchEmbedding": lambda module, last: embedded(module, module, last),
     "TokenEmbedding": lambda module, last: Told("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),
@@ -212,6 +240,6 @@ MODULES: dict[str, Callable[[Any, str], Told]] = {
         "p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"
     ),
     "DecoderOnly": lambda module, last: Told("p(next token | text) = softmax(head(decode(text)))", "B T V"),
-    "EncoderOnly": lambda module, last: Told("head(encode(text))", "B T C"),
+    "EncoderOnly": encoder_only,
     "VisionTransformer": lambda module, last: Told("head(encode(patches))", "B C"),
 }

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from cutaway.data.tasks import has_split, load_split, stream_split
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, DataError
 from cutaway.pipeline import Pipeline, Translator
 from cutaway.show.alignment import gold_cells, has_alignments, words_of
 
@@ -51,6 +51,15 @@ def spread(examples: Sequence[Any], shown: int) -> list[Any]:
         if is_picture or (example.strip() and len(example) <= LONGEST and example not in kept):
             kept.append(example)
     return kept[:shown]
+
+
+def picture(examples: Sequence[Any], number: str) -> Any:
+    """The example of that number."""
+    if not examples:
+        raise DataError("the pictures of this run are no longer at hand.")
+    if not number.isdecimal() or len(number) > 6 or int(number) >= len(examples):
+        raise DataError(f"there is no picture {number[:20]!r}. Choose one from 0 to {len(examples) - 1}.")
+    return examples[int(number)]
 
 
 class Gold:

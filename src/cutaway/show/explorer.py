@@ -13,10 +13,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from cutaway import __version__
 from cutaway.data.tasks import has_split, load_split
@@ -25,7 +28,7 @@ from cutaway.measure import evaluate_run
 from cutaway.pipeline import Pipeline, Writer, load_pipeline
 from cutaway.runs import RunFolder
 from cutaway.show.beam_tree import beam_tree
-from cutaway.show.examples import Gold, examples_of
+from cutaway.show.examples import Gold, examples_of, picture
 from cutaway.show.heads import head_statistics
 from cutaway.show.parts import part, part_tree
 from cutaway.show.question import Question, ask
@@ -33,7 +36,7 @@ from cutaway.show.switches import ablations, switched_off, switches
 from cutaway.show.trace import KINDS, attention_of, trace_question
 
 CHARACTERS = 20_000  # of a text: more than a page can show
-AT_HAND = 6  # models that are kept in memory
+AT_HAND = 12  # models that are kept in memory: more than a run usually keeps snapshots
 SENTENCES = 200  # that head statistics are counted over
 TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -110,9 +113,7 @@ class OpenRun:
             )
         if not self.is_of_images:
             return text
-        if not text.isdecimal() or int(text) >= len(self.examples):
-            raise DataError(f"there is no picture {text!r}. Choose one from 0 to {len(self.examples) - 1}.")
-        return self.examples[int(text)].pixels
+        return picture(self.examples, text).pixels
 
     def info(self) -> dict[str, Any]:
         config, model = self.kept.config, self.kept.model
@@ -175,17 +176,23 @@ class Explorer:
         limits = {"characters": CHARACTERS}
         return {"title": title, "version": __version__, "recorded": False, "limits": limits, "runs": runs}
 
-    def question(self, asked: Asked) -> tuple[Pipeline, Question]:
-        """The model that is asked for, and what it answers. Whoever calls has switched off what is to be off."""
-        run = self.run(asked)
-        pipeline = run.model(asked.snapshot)
-        return pipeline, ask(pipeline, run.content(asked.text), asked.target, asked.prefix, asked.hidden)
+    @contextmanager
+    def at_work(self, asked: Asked) -> Iterator[Pipeline]:
+        """The model that is asked for, with what is to be off switched off, for this one question."""
+        with self.lock:
+            pipeline = self.run(asked).model(asked.snapshot)
+            with torch.no_grad(), switched_off(pipeline.model, asked.off):
+                yield pipeline
+
+    def question(self, pipeline: Pipeline, asked: Asked) -> Question:
+        content = self.run(asked).content(asked.text)
+        return ask(pipeline, content, asked.target, asked.prefix, asked.hidden)
 
     def trace(self, asked: Asked) -> dict[str, Any]:
         """Everything that the views of one text draw."""
         started, run = time.perf_counter(), self.run(asked)
-        with self.lock, switched_off(run.model(asked.snapshot).model, asked.off):
-            pipeline, question = self.question(asked)
+        with self.at_work(asked) as pipeline:
+            question = self.question(pipeline, asked)
             told = dict(vars(trace_question(pipeline, question)))
         if run.is_of_images:
             told |= {"text": asked.text, "reference": run.examples[int(asked.text)].label}
@@ -195,23 +202,22 @@ class Explorer:
 
     def beam(self, asked: Asked, beam_size: int, length_penalty: float) -> dict[str, Any]:
         """The tree of a beam search."""
-        run = self.run(asked)
-        pipeline = run.model(asked.snapshot)
-        if not isinstance(pipeline, Writer):
-            raise DataError(f"a model for {pipeline.config.model.task.replace('_', ' ')} writes nothing to search for.")
-        with self.lock, switched_off(pipeline.model, asked.off):
-            return beam_tree(pipeline, run.content(asked.text), beam_size, length_penalty, asked.prefix)
+        with self.at_work(asked) as pipeline:
+            if not isinstance(pipeline, Writer):
+                task = pipeline.config.model.task.replace("_", " ")
+                raise DataError(f"a model for {task} writes nothing to search for.")
+            content = self.run(asked).content(asked.text)
+            return beam_tree(pipeline, content, beam_size, length_penalty, asked.prefix)
 
     def part(self, asked: Asked, name: str) -> dict[str, Any]:
         """One part of the model, while it works on this text."""
-        with self.lock, switched_off(self.run(asked).model(asked.snapshot).model, asked.off):
-            pipeline, question = self.question(asked)
-            return part(pipeline.model, question, name)
+        with self.at_work(asked) as pipeline:
+            return part(pipeline.model, self.question(pipeline, asked), name)
 
     def ablations(self, asked: Asked) -> dict[str, Any]:
         """How likely the same output stays when each switch alone is off."""
-        with self.lock, switched_off(self.run(asked).model(asked.snapshot).model, asked.off):
-            pipeline, question = self.question(asked)
+        with self.at_work(asked) as pipeline:
+            question = self.question(pipeline, asked)
             before = question.total_log_p(question.logits(pipeline.model))
             found = ablations(pipeline.model, question)
         rows = [{"id": id, "log_p": log_p} for id, log_p in found.items() if id not in asked.off]
@@ -221,31 +227,27 @@ class Explorer:
         """The same text at each step of the training that weights were kept of; first a line about all of them."""
         run = self.run(asked)
         steps: list[int | None] = [*run.snapshots, None]
-        with self.lock, switched_off(run.kept.model, asked.off):
-            final = self.question(dataclasses.replace(asked, snapshot=None))[1]
-        told = {"source": final.source, "target_in": final.target_in, "target_out": final.target_out}
-        yield {**told, "steps": steps}
+        last = dataclasses.replace(asked, snapshot=None)
+        with self.at_work(last) as pipeline:
+            final = self.question(pipeline, last)
+        axes = {"source": final.source, "target_in": final.target_in, "target_out": final.target_out}
+        yield {**axes, "steps": steps}
         for step in steps:
-            with self.lock, switched_off(run.model(step).model, asked.off):
-                pipeline, own = self.question(dataclasses.replace(asked, snapshot=step))
-                attention, log_p = attention_of(pipeline, final)
+            young = dataclasses.replace(asked, snapshot=step)
+            with self.at_work(young) as pipeline:
+                own = self.question(pipeline, young)
+                attention, kept, log_p = attention_of(pipeline, final)
             p = [round(math.exp(value), 6) for value in log_p]
-            yield {
-                "step": step,
-                "output": own.output,
-                "log_p": sum(log_p[final.prompt :]),
-                "p": p,
-                "attention": attention,
-            }
+            told = {"step": step, "output": own.output, "log_p": sum(log_p[final.prompt :]), "p": p}
+            yield {**told, "attention": attention, "kept": kept}
 
     def score(self, asked: Asked, sentences: int) -> Iterator[dict[str, Any]]:
         """The figures of the run on held-out data, before and after switching off."""
         run = self.run(asked)
-        pipeline, examples = run.model(asked.snapshot), run.held_out(sentences)
-        found = []
+        examples, found = run.held_out(sentences), []
         for number, off in enumerate(((), asked.off)):
             yield {"done": number * len(examples), "of": 2 * len(examples)}
-            with self.lock, switched_off(pipeline.model, off):
+            with self.at_work(dataclasses.replace(asked, off=off)) as pipeline:
                 found.append(evaluate_run(pipeline, examples))
         figures = [{k.replace("_", " "): v for k, v in one.items() if isinstance(v, int | float)} for one in found]
         note = next((value for one in found for key, value in one.items() if key == "bleu_signature"), "")

@@ -25,11 +25,13 @@ from cutaway.runs import write_text
 from cutaway.show.explorer import Asked, Explorer
 from cutaway.show.parts import part
 from cutaway.show.switches import switches
+from cutaway.show.values import dumps
 
 PAGE = Path(__file__).parent / "page"
 RECORDED = 3  # texts, if none are named
 IN_REPORTS = ["attention", "writing", "lens", "timelapse"]  # views that a report has the answers for
 IMPORT = re.compile(r'^((?:import|export) .*from )"(?:\./|\.\./)(?:views/)?([\w-]+\.js)";$', re.MULTILINE)
+WIDEST, STRONGEST = 8, 2.0  # what the page's sliders for beam search go up to
 FEW = 12  # candidates of each step that are kept in recorded experiments
 
 Tell = Callable[[str], None]
@@ -92,11 +94,10 @@ def answers_about(explorer: Explorer, asked: Asked) -> Iterator[tuple[str, dict[
     """(endpoint, request, answer) for one text, as it is."""
     run, request = explorer.run(asked), request_of(asked)
     yield "trace", request, explorer.trace(asked)
-    yield "ablations", request, explorer.ablations(asked)
     yield "snapshots", request, list(explorer.snapshots(asked))
     if isinstance(run.kept, Writer):
         decode = run.kept.config.decode
-        size, penalty = decode.beam_size, decode.length_penalty
+        size, penalty = min(decode.beam_size, WIDEST), min(decode.length_penalty, STRONGEST)
         of_beam = {"beam_size": size, "length_penalty": penalty}
         yield "beam", {**request, **of_beam}, explorer.beam(asked, size, penalty)
 
@@ -105,15 +106,18 @@ def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[
     """... and every part laid open, the model at each snapshot, and with each switch off."""
     run, request, shown = explorer.run(asked), request_of(asked), asked.text[:40]
     tell(f"the parts of the model at work on “{shown}”")
-    _, question = explorer.question(asked)
-    for name, _ in run.kept.model.named_modules():
-        yield "part", {**request, "name": name}, part(run.kept.model, question, name)
+    yield "ablations", request, explorer.ablations(asked)
+    with explorer.at_work(asked) as pipeline:
+        question = explorer.question(pipeline, asked)
+        parts = {name: part(pipeline.model, question, name) for name, _ in pipeline.model.named_modules()}
+    for name, laid_open in parts.items():
+        yield "part", {**request, "name": name}, laid_open
     for step in run.snapshots:
         tell(f"“{shown}” at step {step:,}")
         young = replace(asked, snapshot=step)
         yield "trace", request_of(young), explorer.trace(young)
-        if run.kept.config.model.task == "translation":
-            led = replace(young, target=question.output)
+        if isinstance(run.kept, Writer) and question.finished:  # as it is compared: with the final answer forced on it
+            led = replace(young, prefix=tuple(question.answers[question.prompt :]))
             yield "trace", request_of(led), explorer.trace(led)
     for switch in switches(run.kept.model).values():
         tell(f"“{shown}” without {switch.title}")
@@ -122,9 +126,14 @@ def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[
 
 
 def smaller(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace with fewer candidates: enough for experiments, of which there are many."""
-    steps = [{**step, **{name: step[name][:FEW] for name in ("ids", "tokens", "logits")}} for step in trace["steps"]]
-    return {**trace, "steps": steps}
+    """A trace with fewer candidates by name: enough for experiments, of which there are many."""
+    return {**trace, "steps": [with_fewer(step) for step in trace["steps"]]}
+
+
+def with_fewer(step: dict[str, Any]) -> dict[str, Any]:
+    """Those that lose their name are still counted, or the others would seem likelier than they are."""
+    few = {name: step[name][:FEW] for name in ("ids", "tokens", "logits")}
+    return {**step, **few, "tail": [[logit, 1] for logit in step["logits"][FEW:]] + step["tail"]}
 
 
 def request_of(asked: Asked) -> dict[str, Any]:
@@ -168,14 +177,18 @@ def styles() -> str:
 
 def modules() -> str:
     """An import map in which every module of the page stands whole."""
-    found = {file.name: named_imports(file.read_text(encoding="utf-8")) for file in sorted(PAGE.rglob("*.js"))}
+    files = sorted(PAGE.rglob("*.js"))
+    found = {file.name: named_imports(file.read_text(encoding="utf-8")) for file in files}
+    assert len(found) == len(files), "two modules of the page have one name"
     imports = {f"cutaway/{name}": f"data:text/javascript;base64,{encoded(code)}" for name, code in found.items()}
     return f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
 
 
 def named_imports(code: str) -> str:
-    """Imports by path become imports by name."""
-    return IMPORT.sub(r'\1"cutaway/\2";', code)
+    """Imports by path become imports by name; each must stand on a line of its own."""
+    named = IMPORT.sub(r'\1"cutaway/\2";', code)
+    assert not re.search(r"""from ["']\.""", named), "an import of the page does not stand on a line of its own"
+    return named
 
 
 def encoded(code: str) -> str:
@@ -184,5 +197,5 @@ def encoded(code: str) -> str:
 
 def embedded(recorded: Mapping[str, Any]) -> str:
     """The answers, packed: as base64 no text in them can be taken for HTML."""
-    packed = gzip.compress(json.dumps(recorded, ensure_ascii=False).encode(), mtime=0)
+    packed = gzip.compress(dumps(recorded).encode(), mtime=0)
     return f'<script type="application/gzip" id="recorded">{base64.b64encode(packed).decode()}</script>'

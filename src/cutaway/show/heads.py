@@ -97,8 +97,8 @@ class HeadStatistics:
     @property
     def evenness(self) -> float:
         """The entropy as a share of the greatest possible."""
-        entropy = self.statistics["entropy"]
-        return entropy.value / entropy.chance if entropy.chance else 0.0
+        entropy = self.statistics.get("entropy")  # none, if no query ever had a choice
+        return entropy.value / entropy.chance if entropy and entropy.chance else 0.0
 
     @property
     def role(self) -> str:
@@ -129,6 +129,7 @@ class HeadStatistics:
             "explanation": self.explanation,
             "statistics": values,
             "chance": {name: round(measure.chance, 5) for name, measure in self.statistics.items()},
+            "counted": {name: round(measure.counted, 5) for name, measure in self.statistics.items()},
         }
 
 

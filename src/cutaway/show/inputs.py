@@ -64,6 +64,8 @@ def translation_rows(pipeline: Any, examples: Sequence[Any]) -> list[Row]:
     pairs = [Pair(e, own[e]) if isinstance(e, str) else e for e in examples]
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     targets = tokenizer.encode_batch([pair.target for pair in pairs])
+    room = pipeline.config.model.max_length - 1  # a translation that was cut off there would be one token too long
+    targets = [ids[:room] if pair.source in own else ids for ids, pair in zip(targets, pairs, strict=True)]
     return [
         Row([*source, tokenizer.eos], [tokenizer.bos, *target], [*target, tokenizer.eos])
         for source, target in zip(sources, targets, strict=True)

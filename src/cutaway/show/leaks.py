@@ -24,10 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cutaway.errors import DataError
 from cutaway.nn.probe import editing
 from cutaway.pipeline import Pipeline
 from cutaway.show.inputs import SIDES, Inputs, Row, alone, in_company, labels_of
 from cutaway.show.masks import Call, watching_masks
+from cutaway.show.values import finite
 
 UNCHANGED = 1e-12  # a change below this is rounding: no more than other sums in another order
 SHOWN = 5  # leaks that are told in words
@@ -106,11 +108,6 @@ class LeakReport:
         return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
 
 
-def finite(change: float) -> float | None:
-    """JSON knows no infinity."""
-    return change if math.isfinite(change) else None
-
-
 def told(change: float) -> str:
     return "0: not one bit" if change == 0 else f"{change:.1e}"
 
@@ -166,6 +163,11 @@ class Setup:
         self.lengths = {side: int(is_token[0].sum()) for side, is_token in inputs.is_token.items()}
         with watching_masks(self.model) as calls:
             self.before = self.outputs()
+        if not all(value.isfinite().all() for value in self.before.values()):
+            raise DataError(
+                "the model's outputs are not finite numbers, so nothing can be said about what changes them. Its "
+                "training has diverged; cutaway trace shows where it begins."
+            )
         self.reach = closure(calls, {side: mask.size(1) for side, mask in inputs.is_token.items()})
 
     @property

@@ -39,7 +39,7 @@ def lens(model: Any, question: Question, seen: Mapping[str, Tensor], axis: list[
     norm, answers_N = getattr(model, stack_of(model)).norm, torch.tensor(question.answers)
     told: dict[str, Any] = {"rows": [], "axis": axis, "tokens": [], "p": [], "final": []}
     for height, name in heights(model).items():
-        p_NV = question.asked(model.head(norm(seen[name]))).double().softmax(-1).cpu()
+        p_NV = question.asked(model.head(norm(seen[name]))).softmax(-1).cpu()
         best = p_NV.max(-1)
         told["rows"].append(height)
         told["tokens"].append(question.names(best.indices.tolist()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import ConfigError
+from cutaway.errors import ConfigError, nearest
 from cutaway.nn.probe import Probe, recording
-from cutaway.show.equations import kind_of, told_of
+from cutaway.show.equations import kind_of, length_axis, told_of
 from cutaway.show.question import Question
 from cutaway.show.values import slices, summarize_value, what_is_shown
 
@@ -79,8 +78,7 @@ def part(model: nn.Module, question: Question, name: str) -> dict[str, Any]:
     try:
         module = model.get_submodule(name)
     except AttributeError:
-        near = difflib.get_close_matches(name, [n for n, _ in model.named_modules()], n=1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
+        hint = nearest(name, [n for n, _ in model.named_modules()])
         raise ConfigError(f"this model has no part {name!r}. {hint}cutaway trace lists them.") from None
     told = told_of(model, name)
     inputs, output = seen_at(model, module, question)
@@ -92,7 +90,7 @@ def part(model: nn.Module, question: Question, name: str) -> dict[str, Any]:
         "doc": inspect.getdoc(type(module)) or "",
         "parameters": {key: list(p.shape) for key, p in module.named_parameters()},
         "source": source_of(owner_of(model, name)),
-        "inputs": [value_of(key, value, "", question, name) for key, value in inputs],
+        "inputs": [value_of(k, v, input_axes(model, name, k, v), question, name) for k, v in inputs],
         "outputs": [] if output is None else [value_of("result", output, told.axes, question, name)],
     }
 
@@ -114,7 +112,7 @@ def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[li
         inputs[:] = [(key, value) for key, value in pairs if isinstance(value, Tensor) and value.dtype != torch.bool]
         outputs[:] = [output] if isinstance(output, Tensor) else []
 
-    with ExitStack() as hooks, recording(model):
+    with ExitStack() as hooks, recording(model, "*_attention.weights"):
         hooks.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
         question.logits(model)
     return inputs, outputs[0] if outputs else None
@@ -131,9 +129,9 @@ def source_of(module: nn.Module) -> dict[str, Any] | None:
 
 
 def value_of(key: str, value: Tensor, axes: str, question: Question, name: str) -> dict[str, Any]:
-    axes = axes if len(axes.split()) == value.dim() else guessed_axes(value)
+    axes = axes if len(axes.split()) == value.dim() else " ".join(["·"] * value.dim())
     is_softmax = name.endswith("_attention.weights") and key == "result"
-    rows, columns = labels_of(value, axes.split(), question, "encoder" if key == "memory" else name)
+    rows, columns = labels_of(value, axes.split(), question, name)
     return {
         "name": key,
         **summarize_value(value, axes, is_softmax).as_json(),
@@ -144,28 +142,37 @@ def value_of(key: str, value: Tensor, axes: str, question: Question, name: str) 
     }
 
 
-def guessed_axes(value: Tensor) -> str:
-    """The input of a part has no equation that would name its axes; those of text are nearly always these."""
+def input_axes(model: nn.Module, name: str, key: str, value: Tensor) -> str:
+    """What goes into a part: a probe changes nothing, a text has tokens, and nearly all else is D wide."""
+    module, length = model.get_submodule(name), length_axis(model, name)
+    if isinstance(module, Probe):
+        return told_of(model, name).axes
     if not value.is_floating_point():
-        return "B T" if value.dim() == 2 else ""
-    return {2: "B D", 3: "B T D", 4: "B H T E"}.get(value.dim(), "")
+        return f"B {'S' if key == 'source' else length}"
+    if value.dim() == 3:
+        length = "S" if key == "memory" else length
+        return f"B {length} {INPUT_WIDTHS.get(name.rpartition('.')[2], 'D')}"
+    if value.dim() == 2:
+        return "N F" if name.endswith("contract") else "N D" if ".experts." in name else "B D"
+    return {"query_norm": "B H Q E", "key_norm": "B G K E"}.get(name.rpartition(".")[2], "B C height width")
+
+
+INPUT_WIDTHS = {"contract": "F", "output": "H·E"}
 
 
 def labels_of(
     value: Tensor, axes: Sequence[str], question: Question, name: str
 ) -> tuple[list[str] | None, list[str] | None]:
     """The tokens along the rows and columns of what is drawn, where the lengths fit."""
-    reads_source = not question.target_in or (name.startswith(("encoder", "source_embedding")) and question.source)
+    reads_source = not question.target_in or name.startswith(("encoder", "source_embedding"))
     own = question.source if reads_source else question.target_in
     other = question.source if ".cross_attention" in name else own
 
     def named(axis: str, size: int) -> list[str] | None:
-        tokens = other if axis == "K" else own
+        tokens = {"S": question.source, "K": other}.get(axis, own)
         is_length = axis in ("T", "S", "Q", "K", "N")
         return tokens if is_length and len(tokens) == size else None
 
-    if len(axes) != value.dim() or value.dim() < 2:
+    if value.dim() < 2:
         return None, None
-    if value.dim() == 2 and axes == ["B", "T"]:
-        return None, named("T", value.shape[1])
     return named(axes[-2], value.shape[-2]), named(axes[-1], value.shape[-1])

@@ -100,6 +100,8 @@ def ask(
 def of_translation(
     translator: Translator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
 ) -> Question:
+    if not text.strip():
+        raise DataError("there is nothing to translate: the text is empty. Give a sentence.")
     tokenizer = translator.tokenizer
     source = [*tokenizer.encode(text), tokenizer.eos]
     check_room(translator, len(source))
@@ -160,8 +162,10 @@ def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: D
     eos = writer.tokenizer.eos
     if eos in prefix:  # the prefix itself says that the text ends
         return list(prefix[: list(prefix).index(eos)]), True
-    [best] = searched(writer, row, prefix, decode)
-    return [*prefix, *best.tokens], best.finished
+    found = searched(writer, row, prefix, decode)
+    if not found:  # of a model that has diverged no text is likelier than another
+        return list(prefix), True
+    return [*prefix, *found[0].tokens], found[0].finished
 
 
 def searched(
@@ -226,9 +230,15 @@ def of_whole(classifier: Classifier, content: Any) -> Question:
 
 
 def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
-    """Tokens are counted with <s> as 0. If none is hidden, the middle one is: there must be something to guess."""
+    """Tokens are counted with <s> as 0, and "<mask>" in the text hides one as well.
+
+    If none is hidden, the middle one is: there must be something to guess.
+    """
     tokenizer = pipeline.tokenizer
-    ids = [tokenizer.bos, *tokenizer.encode(text), tokenizer.eos]
+    assert tokenizer.mask is not None, "a masked language model is trained with a token to hide others with"
+    first, *others = tokenizer.encode_batch(text.split(tokenizer.roles["mask"]))
+    ids = [tokenizer.bos, *first, *(id for piece in others for id in (tokenizer.mask, *piece)), tokenizer.eos]
+    hidden = [*hidden, *(place for place, id in enumerate(ids) if id == tokenizer.mask)]
     check_room(pipeline, len(ids))
     if len(ids) == 2:
         raise DataError("there is no token to hide: the text is empty. Give a text.")
@@ -236,7 +246,6 @@ def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
     if wrong:
         raise DataError(f"token {wrong[0]} cannot be hidden: the text has the tokens 1 to {len(ids) - 2}.")
     places = sorted(set(hidden)) or [len(ids) // 2]
-    assert tokenizer.mask is not None, "a masked language model is trained with a token to hide others with"
     seen = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
     question = Question(
         task="masked_language_model",

@@ -7,7 +7,6 @@ decoder.layers.1.block                       both sub-layers of a parallel layer
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import ConfigError
+from cutaway.errors import ConfigError, nearest
 from cutaway.nn.probe import editing, probes, without_head
 from cutaway.show.question import Question
 
@@ -70,11 +69,10 @@ def switched_off(model: nn.Module, off: Iterable[str]) -> AbstractContextManager
     for id in off:
         if id not in known:
             sublayers = [name for name, switch in known.items() if switch.head is None]
-            near = difflib.get_close_matches(id, known, n=1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
+            head = next(name for name in known if name not in sublayers)
             raise ConfigError(
-                f"this model has nothing called {id!r} to switch off. {hint}There are {', '.join(sublayers)}; and "
-                "heads, such as " + next(name for name in known if name not in sublayers) + "."
+                f"this model has nothing called {id!r} to switch off. {nearest(id, known)}"
+                f"There are {', '.join(sublayers)}; and heads, such as {head}."
             )
         switch = known[id]
         if switch.head is None:
@@ -85,10 +83,10 @@ def switched_off(model: nn.Module, off: Iterable[str]) -> AbstractContextManager
 
 
 @torch.no_grad()
-def ablations(model: Any, question: Question, off: Iterable[str] = ()) -> dict[str, float]:
-    """For each switch, with it alone off (beside `off`): how likely the same answer is then, in nats."""
+def ablations(model: Any, question: Question) -> dict[str, float]:
+    """For each switch, with it alone off (beside what is off already): how likely the same answer is then, in nats."""
     found = {}
     for id in switches(model):
-        with switched_off(model, {*off, id}):
+        with switched_off(model, [id]):
             found[id] = question.total_log_p(question.logits(model))
     return found

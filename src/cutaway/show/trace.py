@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cutaway.config import DecodeConfig
+from cutaway.errors import DataError
 from cutaway.nn.probe import recording
-from cutaway.pipeline import Pipeline, Translator
+from cutaway.pipeline import Pipeline, Translator, Writer
+from cutaway.show.beam_tree import beam_tree
 from cutaway.show.candidates import candidates
 from cutaway.show.lens import heights, lens
 from cutaway.show.question import Question, ask
+from cutaway.show.values import dumps
 
 KINDS = {
     "encoder": "encoder.layers.{}.self_attention.weights",
@@ -30,6 +33,7 @@ KINDS = {
 }
 MANY = 300_000  # weights; of more than these the strongest are kept, a few in each row
 FEWEST = 4  # ... but no fewer than these
+Kept = dict[str, float] | None
 Weights = Any  # [H][Q][K], or of a long text {"shape": [H,Q,K], "columns": [H][Q][n], "values": [H][Q][n]}
 
 
@@ -64,9 +68,10 @@ class Trace:
     hidden: list[int] = field(default_factory=list)
     image: dict[str, Any] | None = None
     unknown: list[str] = field(default_factory=list)
+    beam: dict[str, Any] | None = None  # the tree of a beam search, on request (show/beam_tree.py)
 
     def to_json(self) -> str:
-        return json.dumps(vars(self), ensure_ascii=False)
+        return dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
@@ -120,9 +125,22 @@ def trace(
     prefix: Sequence[int] = (),
     hidden: Sequence[int] = (),
     decode: DecodeConfig | None = None,
+    with_beam: bool = False,
 ) -> Trace:
-    """Put a text (or an image) to a trained model of any task, and keep what happened. Arguments as in `ask`."""
-    return trace_question(pipeline, ask(pipeline, text, target, prefix, hidden, decode))
+    """Put a text (or an image) to a trained model of any task, and keep what happened. Arguments as in `ask`.
+
+    `with_beam`: with the whole tree of a beam search for it, by the settings of the run.
+    """
+    found = trace_question(pipeline, ask(pipeline, text, target, prefix, hidden, decode))
+    return replace(found, beam=tree_of(pipeline, text, prefix)) if with_beam else found
+
+
+def tree_of(pipeline: Pipeline, text: str, prefix: Sequence[int] = ()) -> dict[str, Any] | None:
+    """The beam search of a writer with the run's settings; None of models that write nothing."""
+    if not isinstance(pipeline, Writer):
+        return None
+    decode = pipeline.config.decode
+    return beam_tree(pipeline, text, decode.beam_size, decode.length_penalty, prefix)
 
 
 def trace_translation(translator: Translator, source: str, target: str | None = None) -> Trace:
@@ -137,6 +155,7 @@ def trace_question(pipeline: Pipeline, question: Question) -> Trace:
     with recording(model, "*_attention.weights", *heights(model).values()) as seen:
         logits = question.logits(model)
     attention, kept = packed({name: value[0] for name, value in seen.items() if name.endswith(".weights")})
+    check_numbers(logits)
     is_written = question.task in ("translation", "language_model")
     axis = question.target_out or question.words or [question.source[i] for i in question.places or []] or [""]
     steps = candidates(question, logits)
@@ -162,11 +181,21 @@ def trace_question(pipeline: Pipeline, question: Question) -> Trace:
     )
 
 
-def attention_of(pipeline: Pipeline, question: Question) -> tuple[dict[str, Weights], list[float]]:
+def attention_of(pipeline: Pipeline, question: Question) -> tuple[dict[str, Weights], Kept, list[float]]:
     """Only who attended to whom, and how likely each answer was: what is compared between snapshots."""
     with torch.no_grad(), recording(pipeline.model, "*_attention.weights") as seen:
         logits = question.logits(pipeline.model)
-    return packed({name: value[0] for name, value in seen.items()})[0], question.log_p(logits)
+    check_numbers(logits)
+    return *packed({name: value[0] for name, value in seen.items()}), question.log_p(logits)
+
+
+def check_numbers(logits: Tensor) -> None:
+    """What a diverged model says is not worth a picture."""
+    if not logits.isfinite().all():
+        raise DataError(
+            "the model's logits are not finite numbers: its training has diverged, or its weights are damaged. "
+            "cutaway trace shows where it begins; take the weights of an earlier checkpoint."
+        )
 
 
 def tags_of(question: Question, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
@@ -187,7 +216,7 @@ def image_of(pipeline: Pipeline, question: Question) -> dict[str, Any] | None:
     return {"pixels": pixels, "patch": config.patch_size, "class_token": config.pooling == "cls"}
 
 
-def packed(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], dict[str, float] | None]:
+def packed(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], Kept]:
     """Weights [H,Q,K] as lists. If they are too many, the strongest of each row alone, and what these amount to."""
     arrays = {name: weights.double().cpu().numpy() for name, weights in attention.items()}
     rows = sum(weights.shape[0] * weights.shape[1] for weights in arrays.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,23 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def summarize_value(value: Tensor, axes: str, is_softmax: bool = False, mask: Tensor | None = None) -> Summary:
+def dumps(value: Any) -> str:
+    """JSON that every program can read: there, too, null stands for what is no number."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(without_nan(value), ensure_ascii=False)
+
+
+def without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, dict):
+        return {key: without_nan(inner) for key, inner in value.items()}
+    return [without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def summarize_value(value: Tensor, axes: str, is_softmax: bool = False) -> Summary:
     """`axes` names the axes, apart by spaces; those that it does not name get a dot."""
     names = axes.split()
     names = names if len(names) == value.dim() else ["·"] * value.dim()

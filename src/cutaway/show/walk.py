@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.nn.probe import Probe, recording
+from cutaway.nn.probe import Probe, probes, watching
 from cutaway.show.equations import kind_of, told_of
 from cutaway.show.values import Summary, summarize_value
 
@@ -50,6 +50,10 @@ class Walk(list[Step]):
         return f"<table><tr>{head}</tr>{rows}</table>"
 
 
+def unchanged(value: Tensor) -> None:
+    """A watcher that keeps nothing: that it is there makes the model show itself."""
+
+
 @contextmanager
 def walking(model: nn.Module) -> Iterator[Walk]:
     """Note every step that the model takes while the block runs. Attention is spelled out meanwhile."""
@@ -64,7 +68,8 @@ def walking(model: nn.Module) -> Iterator[Walk]:
 
         return hook
 
-    with ExitStack() as hooks, recording(model), torch.no_grad():
+    watched = {name: (probe, unchanged) for name, probe in probes(model).items()}
+    with ExitStack() as hooks, watching(watched), torch.no_grad():
         for name, module in model.named_modules():
             if isinstance(module, Probe) or kind_of(module) in NORMS:
                 hooks.callback(module.register_forward_hook(note(name)).remove)

@@ -42,6 +42,7 @@ export function fill(element, ...children) {
 
 /** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": as many digits as tell something. */
 export function percent(p) {
+  if (p === null || p === undefined) return "–";
   const value = 100 * p;
   if (value === 0 || value === 100) return `${value} %`;
   if (value >= 99) return `${Math.min(99.99, value).toFixed(value >= 99.9 ? 2 : 1)} %`;

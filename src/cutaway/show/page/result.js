@@ -3,6 +3,7 @@
 import {fill, h, number, percent} from "./dom.js";
 import {bar} from "./controls.js";
 import {readable, tokenRow} from "./tokens.js";
+import {likeliest as chances} from "./views/sampling.js";
 
 const MANY = 60; // tokens; from here on they are drawn smaller
 
@@ -29,9 +30,8 @@ function written(trace) {
 }
 
 function continued(trace) {
-  const own = trace.output.startsWith(trace.text) ? trace.output.slice(trace.text.length) : trace.output;
   const row = sureTokens(trace.target_out, trace.steps, trace.prompt);
-  return [h("div", {class: "said code", dir: "auto"}, h("span", {class: "dim"}, trace.text), own), row];
+  return [h("div", {class: "said code", dir: "auto"}, h("span", {class: "dim"}, trace.text), trace.output), row];
 }
 
 function sureTokens(tokens, steps, given = 0) {
@@ -64,8 +64,7 @@ function filled(trace, change) {
 }
 
 function classes(trace) {
-  const likeliest = chances(trace.steps[0]).slice(0, 5);
-  const lines = likeliest.flatMap(({token, p}, i) => [h("bdi", {class: i ? null : "chosen"}, token), bar(p),
+  const lines = chances(trace.steps[0]).slice(0, 5).flatMap(({token, p}, i) => [h("bdi", {class: i ? null : "chosen"}, token), bar(p),
     h("span", {}, percent(p))]);
   return [h("p", {class: "said"}, h("bdi", {}, trace.output)), h("div", {class: "classes"}, lines)];
 }
@@ -74,15 +73,6 @@ function tagged(trace) {
   return h("p", {class: "tagged-words", dir: "auto"}, (trace.tags ?? []).map(({word, tag, p}) =>
     h("span", {class: p < 0.5 ? "unsure" : null, title: `${percent(p)} sure`}, h("bdi", {}, readable(word)),
       h("small", {}, h("bdi", {}, tag)))));
-}
-
-/** The likeliest tokens of a step with their probabilities: softmax over them and the binned rest. */
-export function chances(step) {
-  if (!step?.logits?.length) return step ? [{token: step.token, p: step.p}] : [];
-  const top = Math.max(...step.logits);
-  const rest = (step.tail ?? []).reduce((sum, [logit, count]) => sum + count * Math.exp(logit - top), 0);
-  const total = step.logits.reduce((sum, logit) => sum + Math.exp(logit - top), rest);
-  return step.logits.map((logit, i) => ({token: step.tokens[i], p: Math.exp(logit - top) / total}));
 }
 
 function measures(trace) {

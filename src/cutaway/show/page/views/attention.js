@@ -7,6 +7,7 @@ import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
 import {patches} from "./patches.js";
 import {thumbnails} from "./thumbnails.js";
+import {keptSentence} from "./kept.js";
 
 const MEANT = {cross: "gold", encoder: "syntax"}; // where the truth about a kind of attention stands in a trace
 
@@ -93,7 +94,8 @@ class Attention {
     const name = now.all ? "all heads" : head === "mean" ? "mean over its heads" : `head ${head}`;
     fill(this.title, `Layer ${layer}, ${name}`);
     const role = this.roles?.find((row) => row.kind === kind && row.layer === layer && row.head === head && !now.all);
-    fill(this.role, role ? `Its role: ${role.role}. ${role.explanation ?? ""}` : now.said);
+    fill(this.role, role ? `Its role, with the trained weights and nothing off: ${role.role}. ${role.explanation ?? ""}`
+      : now.said);
     if (now.look === "lines") this.drawLines(now, `${now.said}, layer ${layer}, ${name}`);
     else this.drawMatrix(now, `${now.said}, layer ${layer}, ${name}`);
     fill(this.truth, now.truth && now.marks.length ? truthSentence(now) : null);
@@ -255,13 +257,6 @@ function truthSentence({kind, marks, own, matrix, index, look, all, head}) {
   const verdict = `${hits} of ${marks.length} ${marks.length === 1 ? "is" : "are"} the strongest of their row.`;
   return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
     `${sign} show ${what}, in truth. ${where}`, h("b", {}, verdict));
-}
-
-function keptSentence(kept) {
-  if (!kept) return null;
-  const drawn = `A long input: only the strongest ${kept.per_row} entries of each row are drawn.`;
-  const share = `They hold ${percent(kept.mean)} of a row's weight on average, ${percent(kept.least)} at least.`;
-  return h("p", {class: "note"}, `${drawn} ${share}`);
 }
 
 function legendOf({own, kind, layer, off}, pick) {

@@ -5,6 +5,7 @@ import {heatmap} from "../heatmap.js";
 import {latest, traced, trouble, unlessRecorded, venture, waiting} from "./asking.js";
 import {cellOf, choiceOf, choiceTitle, headChoice, weightsOf} from "./headchoice.js";
 import {chances, forcing, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
+import {keptSentence} from "./kept.js";
 import {pairedChart} from "./paired.js";
 
 const KEPT = "kept"; // in the state: the trained weights, where null means that nothing was chosen yet
@@ -174,7 +175,7 @@ function drawMaps(place, {a, b, names, run}, context, state) {
   const choice = choiceOf(context.run(), state);
   const [first, second] = [weightsOf(a, choice), weightsOf(b, choiceOf(run, choice))];
   const same = first && second && alike([first.rows, first.columns], [second.rows, second.columns]);
-  fill(place, h("div", {class: "maps"}, mapOf("A", names[0], first, choice), mapOf("B", names[1], second, choice),
+  fill(place, keptSentence(a.kept ?? b.kept), h("div", {class: "maps"}, mapOf("A", names[0], first, choice), mapOf("B", names[1], second, choice),
     same ? differenceMap(first, second, choice)
       : h("p", {class: "dim small"}, "No difference is drawn: the tokens along the sides are not the same.")));
 }

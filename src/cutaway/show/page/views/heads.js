@@ -20,7 +20,7 @@ const MEANINGS = {
 
 function create(context) {
   const place = h("div", {class: "stack"});
-  const lead = "What each head seems to do. Pick one to see it at work on the input above.";
+  const lead = "What each head seems to do, with the trained weights and nothing off. Pick one to see it at work.";
   const element = h("div", {class: "view-heads stack"}, h("p", {class: "lead"}, lead), place);
   const asked = latest();
   let shown = null;
@@ -106,9 +106,18 @@ function order(value, down) {
   };
 }
 
+/** A share over few queries is dimmed: most had no such choice, so it says little about the head. */
+function figure(row, name) {
+  const counted = row.counted?.[name] ?? 1;
+  const chance = row.chance?.[name];
+  const told = [chance === undefined ? null : `by chance ${chance.toFixed(2)}`,
+    counted < 0.995 ? `over the ${percent(counted)} of the queries that have a choice` : null].filter(Boolean).join(", ");
+  return h("td", {class: counted < 0.5 ? "dim" : null, title: told || null}, row.statistics[name]?.toFixed(2) ?? "–");
+}
+
 function lineOf(row, names, open) {
   const name = `${row.kind} ${row.layer}.${row.head}`;
   const link = h("button", {type: "button", class: "link", onclick: () => open(row)}, name);
   return h("tr", {}, h("th", {scope: "row"}, link), h("td", {class: "role"}, row.role), h("td", {}, percent(row.share)),
-    names.map((each) => h("td", {}, row.statistics[each]?.toFixed(2) ?? "–")));
+    names.map((each) => figure(row, each)));
 }

@@ -78,7 +78,7 @@ function create(context) {
 
   async function open(name, run, state) {
     const request = name === null ? null : context.request({name});
-    const key = JSON.stringify([name, request, state.off]);
+    const key = JSON.stringify([run.path, name, request, state.off]);
     if (key === wanted) return;
     const moved = wanted !== null;
     wanted = key;

@@ -1,18 +1,15 @@
 // What a model said, told so that two answers can be compared, whatever the task.
 import {h, percent} from "../dom.js";
 import {diffed} from "./difference.js";
+import {likeliest} from "./sampling.js";
 
 /** Does the model write its answer token by token, so that an answer can be forced on it? */
 export const writes = (trace) => trace.task === "translation" || trace.task === "language_model";
 
 /** p of one token of the vocabulary at a step; null if it is not among those listed. */
 export function probabilityOf(step, id) {
-  const index = step.ids.indexOf(id);
-  if (index < 0) return id === step.id ? step.p : null;
-  const top = Math.max(...step.logits);
-  const listed = step.logits.reduce((sum, logit) => sum + Math.exp(logit - top), 0);
-  const others = step.tail.reduce((sum, [logit, count]) => sum + count * Math.exp(logit - top), 0);
-  return Math.exp(step.logits[index] - top) / (listed + others);
+  if (id === step.id) return step.p;
+  return likeliest(step).find((each) => each.id === id)?.p ?? null;
 }
 
 /** What a model said itself (a prompt was given), and how likely each token of it was: {tokens, p}. */
@@ -24,7 +21,7 @@ export function chances(trace) {
 
 /** What a request must say so that the answer is this one again: exactly its tokens, or (for other models) its text. */
 export function forcing(trace, byText = false) {
-  const exact = trace.task === "language_model" && trace.finished && !byText;
+  const exact = trace.finished && !byText; // </s> is among the tokens, so that nothing comes after them
   return exact ? {target: null, prefix: trace.target_ids.slice(trace.prompt)} : {target: trace.output, prefix: null};
 }
 
@@ -41,9 +38,16 @@ export function sumOfLogs(p) {
 /** 2.3 -> "10 times": what a difference of log probabilities is as a factor. */
 export function times(difference) {
   const exponent = Math.abs(difference);
-  if (exponent > Math.log(1e6)) return `10${superscript(Math.round(exponent / Math.LN10))} times`;
+  if (exponent > Math.log(1e6)) return `${inTens(exponent / Math.LN10)} times`;
   const factor = Math.exp(exponent);
   return `${factor < 9.95 ? factor.toFixed(factor < 1.995 ? 2 : 1) : Math.round(factor).toLocaleString("en")} times`;
+}
+
+/** 14.5 -> "3·10¹⁴" */
+function inTens(digits) {
+  const first = Math.round(10 ** (digits % 1));
+  const [lead, power] = first === 10 ? [1, Math.floor(digits) + 1] : [first, Math.floor(digits)];
+  return `${lead === 1 ? "" : `${lead}·`}10${superscript(power)}`;
 }
 
 const superscript = (whole) => [...String(whole)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");

@@ -26,7 +26,7 @@ export function patches(pick) {
     const place = token - now.first;
     const strongest = weights.indexOf(Math.max(...weights));
     const who = place < 0 ? "The class token"
-      : `The patch in row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
+      : `The patch in row ${Math.floor(place / now.columns)}, column ${place % now.columns}`;
     caption.textContent = `${who} looks most at ${named(strongest, now)} (${percent(weights[strongest])}).`;
     stage.setAttribute("aria-label", `${caption.textContent} Arrow keys choose another patch.`);
     fill(extra, image.class_token ? h("button",
@@ -46,7 +46,7 @@ function named(token, now) {
   const place = token - now.first;
   if (place < 0) return "the class token";
   return place === now.token - now.first ? "itself"
-    : `row ${Math.floor(place / now.columns) + 1}, column ${(place % now.columns) + 1}`;
+    : `row ${Math.floor(place / now.columns)}, column ${place % now.columns}`;
 }
 
 // The strongest patch is fully tinted, so that a head that spreads its weight can still be seen.

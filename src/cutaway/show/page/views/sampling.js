@@ -20,6 +20,13 @@ export function softmax(logits, counts) {
   return raised.map((value) => value / total);
 }
 
+/** The named tokens of a step with their probabilities, by the model itself: [{token, id, p}]. */
+export function likeliest(step) {
+  const bins = binsOf(step);
+  const p = softmax(bins.map((bin) => bin.logit), bins.map((bin) => bin.count));
+  return step.ids.map((id, i) => ({token: step.tokens[i], id, p: p[i]}));
+}
+
 /** How many of each bin top-k keeps: the k likeliest tokens, and those exactly as likely as the k-th. */
 export function topK(logits, counts, k) {
   if (!k) return counts;

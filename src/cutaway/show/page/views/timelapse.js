@@ -7,6 +7,7 @@ import {latest, trouble, waiting} from "./asking.js";
 import {diffed} from "./difference.js";
 import {cellOf, choiceOf, choiceTitle, headChoice, weightsOf} from "./headchoice.js";
 import {nats, signedNats, writes} from "./outcome.js";
+import {keptSentence} from "./kept.js";
 import {scrubBar} from "./scrub.js";
 
 const KEPT = "kept"; // in the state: the weights that were kept in the end
@@ -54,13 +55,14 @@ function create(context) {
   };
   const draw = () => {
     if (!film?.lines.length) return;
-    const at = momentAt(film, context.state.read().step), line = film.lines[at];
+    const {step, snapshot} = context.state.read();
+    const at = momentAt(film, step ?? snapshot), line = film.lines[at];
     scrub.show(film.lines, at, film.steps.length - film.lines.length);
     fill(wrote, writtenThen(film, line));
     fill(sure, sureThen(film, at));
     fill(curved, curve(film, line));
     learnt.show(film, at);
-    attention({...film, attention: line.attention}, choiceOf(context.run(), context.state.read()), line.step);
+    attention({...film, attention: line.attention, kept: line.kept}, choiceOf(context.run(), context.state.read()), line.step);
   };
   const clear = (message) => {
     scrub.clear();
@@ -167,6 +169,6 @@ function standingMap(place) {
     }
     const options = {...weights, label: `${choiceTitle(choice)}, ${momentOf(step)}`, describe: cellOf(weights)};
     if (map) map.update(options);
-    else fill(place, (map = heatmap(options)).element);
+    else fill(place, keptSentence(trace.kept), (map = heatmap(options)).element);
   };
 }

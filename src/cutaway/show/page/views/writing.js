@@ -236,10 +236,10 @@ function stepCard(context) {
 
   function drawOne() {
     const {trace, at, state} = now;
-    const next = nextSeed(seedOf(state));
+    const seed = seedOf(state); // the one that is shown; the next draw has the next
     const settings = knobs.show(state, context.run());
-    lucky = {trace, at, candidate: drawn(filtered(trace.steps[at], settings), chance(next))};
-    context.state.set({seed: next}, {replace: true});
+    lucky = {trace, at, seed, candidate: drawn(filtered(trace.steps[at], settings), chance(nextSeed(nextSeed(seed))))};
+    context.state.set({seed: (seed + 1) >>> 0}, {replace: true});
     redraw();
   }
 
