@@ -12,7 +12,7 @@ import typer
 
 from cutaway.cli.console import err, out, say
 from cutaway.cli.texts import Device
-from cutaway.errors import ConfigError, did_you_mean
+from cutaway.errors import ConfigError, DataError, did_you_mean
 from cutaway.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ def figures(
     if text is not None and subject.is_vision:
         raise ConfigError("this run reads images: leave the text out, and one of its own images is taken.")
     for name in only or FIGURES:
-        drawn = draw(subject, name)
+        try:
+            drawn = draw(subject, name)
+        except DataError as error:  # of examples that are no longer there: the other figures need none
+            if only:
+                raise
+            say(f"Note: no {name}: {error}")
+            continue
         if drawn is not None:
             print_saved(drawn, (to or folder.figures) / f"{name}.{format}", FIGURES[name].shows)
         elif only:
