@@ -30,9 +30,7 @@ def trace(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
     text: Annotated[
         str | None,
-        typer.Argument(
-            help="What the model reads; <mask> hides a token; of pictures, a number. None: an example."
-        ),
+        typer.Argument(help="What the model reads; <mask> hides a token; of pictures, a number. None: an example."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Lead the model through this answer, not its own.")] = None,
     only: Annotated[
