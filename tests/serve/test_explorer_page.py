@@ -370,6 +370,17 @@ def test_every_view_to_be_looked_at(browser, address, scheme, width):
     seen.page.close()
 
 
+def test_another_run_changes_the_whole_map(browser, others):
+    seen = Seen(browser)
+    seen.open(f"{others}#view=map")
+    for name in ("python-bert", "digits-vit", "python-gpt"):
+        seen.page.get_by_role("combobox", name="run").select_option(label=name)
+        seen.settle()
+        assert seen.page.get_by_role("tabpanel").get_by_role("heading", name=name).is_visible()
+    seen.check(others)
+    seen.page.close()
+
+
 @pytest.mark.parametrize("number", range(len(OTHERS)), ids=list(OTHERS))
 def test_other_tasks_have_the_views_that_make_sense(browser, others, number):
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
