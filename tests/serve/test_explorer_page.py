@@ -370,13 +370,26 @@ def test_every_view_to_be_looked_at(browser, address, scheme, width):
     seen.page.close()
 
 
+def test_an_address_names_the_run(browser, others):
+    seen = Seen(browser)
+    seen.open(f"{others}#view=map&run=digits-vit")
+    seen.page.get_by_role("tabpanel").get_by_role("heading", name="digits-vit").wait_for()
+    seen.page.get_by_role("combobox", name="run").select_option(label="python-gpt")
+    seen.until(lambda: "run=python-gpt" in seen.page.url)
+    seen.page.get_by_text("drawn by chance", exact=False).first.wait_for()
+    seen.check(others)
+    seen.open(f"{others}#run=gone")
+    seen.page.get_by_text("There is no run gone here. There are: python-gpt", exact=False).wait_for()
+    seen.page.close()
+
+
 def test_another_run_changes_the_whole_map(browser, others):
     seen = Seen(browser)
     seen.open(f"{others}#view=map")
     for name in ("python-bert", "digits-vit", "python-gpt"):
         seen.page.get_by_role("combobox", name="run").select_option(label=name)
         seen.settle()
-        assert seen.page.get_by_role("tabpanel").get_by_role("heading", name=name).is_visible()
+        seen.page.get_by_role("tabpanel").get_by_role("heading", name=name).wait_for()
     seen.check(others)
     seen.page.close()
 

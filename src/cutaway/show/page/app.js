@@ -6,7 +6,7 @@ import {header, restoreTheme} from "./header.js";
 import {input} from "./input.js";
 import {result} from "./result.js";
 import {key, sourceOf} from "./source.js";
-import {read, set, subscribe} from "./state.js";
+import {nameRuns, read, set, subscribe} from "./state.js";
 import {view as map} from "./views/map.js";
 import {view as attention} from "./views/attention.js";
 import {view as writing} from "./views/writing.js";
@@ -61,9 +61,14 @@ async function boot() {
     spoken);
   document.getElementById("skip").addEventListener("click", skip);
   document.addEventListener("keydown", pressed);
+  nameRuns(info.runs.map((each) => each.name));
   document.addEventListener("themechange", draw);
   state.subscribe((_, changed) => (changed.some((name) => ASKED.includes(name)) ? load() : draw()));
-  return load();
+  await load();
+  const wanted = state.read().run;
+  if (!info.runs[wanted]) {
+    fail(new Error(`There is no run ${wanted} here. There are: ${info.runs.map((each) => each.name).join(", ")}.`));
+  }
 }
 
 // The text that is meant: the one in the address, or the first example.

@@ -13,7 +13,7 @@ export function result(change) {
   const changes = h("div", {});
   const element = h("section", {class: "result", aria: {label: "Result"}}, said, changes);
   const show = (trace, run, state) => {
-    fill(said, (SHOWN[trace.task] ?? written)(trace, change), measures(trace));
+    fill(said, (SHOWN[trace.task] ?? written)(trace, change), measures(trace, run));
     fill(changes, changed(trace, run, state, change));
   };
   return {element, show, clear: () => { fill(said); fill(changes); }};
@@ -75,10 +75,20 @@ function tagged(trace) {
       h("small", {}, h("bdi", {}, tag)))));
 }
 
-function measures(trace) {
+// How the text was found: of a sampled one, another could have come out.
+function manner({task}, {decode}) {
+  if (!decode || !["translation", "language_model"].includes(task)) return null;
+  if (decode.strategy !== "sample") return decode.strategy === "beam" ? `beam of ${decode.beam_size}` : null;
+  const settings = [["temperature", decode.temperature, 1], ["top-k", decode.top_k, 0], ["top-p", decode.top_p, 1]];
+  const told = settings.filter(([, value, off]) => value !== off).map(([name, value]) => `${name} ${value}`);
+  return ["drawn by chance", ...told].join(", ");
+}
+
+function measures(trace, run) {
   const right = trace.reference !== null && trace.reference !== undefined && trace.reference === trace.output;
   const told = [
     trace.log_p === null || trace.log_p === undefined ? null : `log p ${number(trace.log_p)} nats`,
+    manner(trace, run),
     trace.finished === false ? "cut off at the greatest length" : null,
     trace.milliseconds ? `${Math.round(trace.milliseconds)} ms` : null,
   ].filter(Boolean).join(" · ");

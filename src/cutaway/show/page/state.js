@@ -6,8 +6,10 @@ const DEFAULTS = {view: null, run: 0, snapshot: null, text: null, target: null, 
 /** The one state of the page. Read it freely; change it only through set(). */
 export const state = {};
 
+const RUNS = ["run", "bRun"]; // the keys whose value is the number of a run
 const subscribers = new Set();
 let written = null;
+let names = []; // of the runs, by their number
 
 /** The state as the address has it. */
 export function read() {
@@ -29,10 +31,26 @@ export function subscribe(f) {
   return () => subscribers.delete(f);
 }
 
+/** An address tells a run by its name: the next server may have others, in another order. Read the address anew. */
+export function nameRuns(given) {
+  names = given;
+  Object.assign(state, parsed(location.hash));
+}
+
 /** The state as an address: "#view=attention&text=The+cat". */
 export function address(given = state) {
-  const told = Object.entries(given).filter(([key, value]) => !same(value, fallback(key)));
-  return "#" + told.map(([key, value]) => `${quoted(key)}=${quoted(spelled(value))}`).join("&");
+  const told = Object.entries(given).filter(([key, value]) => !same(value, fallback(key)) || tells(key));
+  return "#" + told.map(([key, value]) => `${quoted(key)}=${quoted(spelled(named(key, value)))}`).join("&");
+}
+
+// Of several runs even the first is named.
+function tells(key) {
+  return key === "run" && names.length > 1;
+}
+
+function named(key, value) {
+  const name = RUNS.includes(key) ? names[value] : undefined;
+  return name !== undefined && names.indexOf(name) === names.lastIndexOf(name) ? name : value;
 }
 
 /** The other direction; what cannot be read is taken as text. */
@@ -42,6 +60,7 @@ export function parsed(hash) {
     const cut = part.indexOf("=");
     if (cut > 0) found[unquoted(part.slice(0, cut))] = meant(unquoted(part.slice(cut + 1)));
   }
+  for (const key of RUNS) if (names.includes(found[key])) found[key] = names.indexOf(found[key]);
   for (const key of ["off", "hidden"]) if (!Array.isArray(found[key])) found[key] = [];
   if (found.prefix !== null && !Array.isArray(found.prefix)) found.prefix = null;
   for (const key of ["text", "target"]) if (found[key] !== null) found[key] = String(found[key]);
