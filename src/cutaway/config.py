@@ -1,6 +1,6 @@
 """Configuration is data: frozen dataclasses that import nothing, TOML in, JSON out.
 
-A recipe is four tables, `[model] [data] [train] [decode]`, and nothing else:
+A recipe is four tables, `[model] [data] [train] [decode]`, and a fifth, `[finetune]`, if it begins with a trained run:
 
     recipe.toml ──read_recipe──▶ Config ──apply_overrides("train.steps=100")──▶ Config ──to_json──▶ config.json
 
@@ -30,11 +30,12 @@ class ModelConfig:
     """The shape of a model. The defaults are the paper's base model (table 3)."""
 
     family: Literal["encoder_decoder", "encoder", "decoder", "vision"] = "encoder_decoder"
-    # What it answers: the next or the hidden token, one class for the whole, or one for each token.
-    head: Literal["language", "classes", "tags"] = "language"
+    # What it answers: the next or the hidden token, one class for the whole, one for each token; or a vector.
+    head: Literal["language", "classes", "tags", "vectors"] = "language"
     vocab_size: int = 0  # 0: taken from the tokenizer when training starts
     n_classes: int = 0  # 0: taken from the labels in the training data
-    pooling: Literal["cls", "mean", "max", "attention"] = "cls"  # head = "classes": what stands for the whole
+    # head = "classes" or "vectors": what stands for the whole
+    pooling: Literal["cls", "cls_tanh", "mean", "max", "attention"] = "cls"
 
     d_model: int = 512
     d_ff: int = 2048
@@ -65,14 +66,15 @@ class ModelConfig:
     norm_placement: Literal["post", "pre", "sandwich"] = "post"
     norm_epsilon: float = 1e-5
     block: Literal["sequential", "parallel"] = "sequential"  # attention, then feed-forward; or both at once
-    feed_forward: Literal["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"] = "relu"
+    feed_forward: Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu", "geglu_tanh"] = "relu"
     experts: int = 0  # above 0: a mixture of so many feed-forward networks
     experts_per_token: int = 2
     expert_capacity: float = 0.0  # above 0, in training: an expert takes at most so many times its even share
 
     # Which of source embedding, target embedding and output projection are one matrix:
-    # "shared" all three (the paper, section 3.4), "tied" the last two, "separate" none.
-    embeddings: Literal["shared", "tied", "separate"] = "shared"
+    # "shared" all three (the paper, section 3.4), "tied" the last two, "inputs" the first two, "separate" none.
+    embeddings: Literal["shared", "tied", "inputs", "separate"] = "shared"
+    output_bias: bool = False  # a number for each token on top of its logit, as in Marian
     embedding_scale: Literal["sqrt_d", "one"] = "sqrt_d"  # what embeddings are multiplied by
     embedding_norm: bool = False  # a norm after the embeddings, as in BERT
     init: Literal["xavier", "gpt2"] = "xavier"  # how weights begin
@@ -117,6 +119,7 @@ TASKS = {
     ("encoder", "language"): "masked_language_model",
     ("encoder", "classes"): "classification",
     ("encoder", "tags"): "tagging",
+    ("encoder", "vectors"): "embedding",
     ("vision", "classes"): "image_classification",
 }
 
@@ -150,10 +153,12 @@ REFUSALS = (
             "Leave attention_kernel out"),
     Refusal(("position", ("relative",)), ("attention_kernel", ("fused",)), "relative values need the attention weights",
             'Use attention_kernel = "exact", or position = "relative_bias"'),
-    Refusal(("family", ("encoder_decoder", "decoder")), ("head", ("classes", "tags")), "it writes text",
+    Refusal(("family", ("encoder_decoder", "decoder")), ("head", ("classes", "tags", "vectors")), "it writes text",
             'Use family = "encoder", or head = "language"'),
-    Refusal(("family", ("vision",)), ("head", ("language", "tags")), "an image is given a class",
+    Refusal(("family", ("vision",)), ("head", ("language", "tags", "vectors")), "an image is given a class",
             'Use head = "classes"'),
+    Refusal(("family", ("encoder", "decoder")), ("embeddings", ("inputs",)), "it has one input, not two to share",
+            'Use embeddings = "separate" for an output matrix of its own'),
 )  # fmt: skip
 
 
@@ -228,6 +233,11 @@ def refuse_unread_in_model(c: ModelConfig) -> None:
         refuse_unread(c, ("embeddings",), f"model.head = {c.head!r} has no output matrix to share")
     if c.head == "tags":
         refuse_unread(c, ("pooling",), "model.head = 'tags' gives a class to every token")
+    if c.head == "vectors":
+        refuse_unread(c, ("n_classes",), "model.head = 'vectors' has no classes")
+    if c.head != "language" or c.family == "encoder":
+        why = f"model.family = {c.family!r} with model.head = {c.head!r} has its own"
+        refuse_unread(c, ("output_bias",), why)
     if c.attention not in ("window", "sparse"):
         refuse_unread(c, ("attention_window",), f"model.attention = {c.attention!r} has no window")
     if c.attention == "linear":
@@ -434,6 +444,7 @@ class DecodeConfig:
     top_k: int = 0  # 0: all tokens
     top_p: float = 1.0  # 1: all tokens
     seed: int = 0
+    suppress: tuple[int, ...] = ()  # ids of tokens that are never written
     max_length: int = 0  # tokens a translation may have; 0: 50 more than its source, as in the paper
     batch_size: int = 64  # sentences decoded together
 
@@ -443,8 +454,44 @@ class DecodeConfig:
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
         for name in ("length_penalty", "top_k", "max_length", "seed"):
             require(getattr(self, name) >= 0, self, name, "must not be negative")
+        require(all(id >= 0 for id in self.suppress), self, "suppress", "must be ids of tokens, counted from 0")
         require(self.temperature > 0, self, "temperature", "must be positive; for no randomness use greedy")
         require(0 < self.top_p <= 1, self, "top_p", "must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """What a training begins with, and which part of it is trained. No base: everything, from nothing."""
+
+    base: str = ""  # a run folder, or the name of a recipe, whose run is then in runs/
+    # "full": the weights themselves. The others leave them as they are and train a little beside them (finetune/).
+    method: Literal["full", "lora", "prefix", "prompt"] = "full"
+    parts: tuple[str, ...] = ()  # patterns of names: what gets an adapter; none: what is usual for the method
+    rank: int = 8  # lora: of the matrices that are added
+    alpha: float = 16.0  # lora: what is added counts alpha / rank times
+    dropout: float = 0.0  # lora: on what the added matrices read
+    length: int = 16  # prefix, prompt: how many vectors stand before the text
+    freeze: tuple[str, ...] = ()  # full: patterns of names of weights that stay as they are
+    train: tuple[str, ...] = ()  # the others: patterns of names of weights that are trained beside the adapter
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("rank", "length"):
+            require(getattr(self, name) >= 1, self, name, "must be at least 1")
+        require(self.alpha > 0, self, "alpha", "must be positive")
+        require(0 <= self.dropout < 1, self, "dropout", "must be at least 0 and below 1")
+        if not self.base:
+            others = [f.name for f in dataclasses.fields(self) if f.name != "base"]
+            refuse_unread(self, others, "finetune.base names no run to begin with")
+        unread = {"full": ("parts", "rank", "alpha", "dropout", "length", "train"), "lora": ("freeze", "length")}
+        of_vectors = ("freeze", "rank", "alpha", "dropout")
+        why = f"finetune.method = {self.method!r} does not look at it"
+        refuse_unread(self, unread.get(self.method, of_vectors), why)
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the base stays as it is, and what is trained is kept alone."""
+        return self.method != "full"
 
 
 @dataclass(frozen=True)
@@ -455,6 +502,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
 
     def __post_init__(self) -> None:
         """What one table asks of another."""

@@ -75,7 +75,9 @@ class Pipeline:
 
 def load_tokenizer(folder: RunFolder, config: Config) -> Tokenizer:
     tokenizer = Tokenizer.open(folder.tokenizer)
-    if tokenizer.vocab_size != config.model.vocab_size:
+    unused = config.model.vocab_size - tokenizer.vocab_size
+    # a model from elsewhere may have rows that no token uses: T5's vocabulary was rounded up to a multiple of 128
+    if unused < 0 or (unused and config.data.tokenizer != "file"):
         raise RunError(
             f"{folder.tokenizer} has {tokenizer.vocab_size} tokens, the model {config.model.vocab_size}: it is not "
             "the tokenizer that this model was trained with. Restore it."
@@ -180,7 +182,7 @@ class TextGenerator(Writer):
     ) -> list[list[Hypothesis]]:
         """What the search found for each prompt, best first; `tokens` are the new ones alone."""
         decode = decode or self.config.decode
-        rows = [[self.tokenizer.bos, *ids] for ids in self.tokenizer.encode_batch(prompts)]
+        rows = [self.tokenizer.begun(ids) for ids in self.tokenizer.encode_batch(prompts)]
         results: list[list[Hypothesis]] = [[] for _ in prompts]
         for indices in by_length(rows, decode.batch_size, alike=True):
             prompts_alike = [rows[i] for i in indices]

@@ -17,7 +17,7 @@ from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import Filter, temperature, top_k, top_p
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.decode.search import greedy, sample
-from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
+from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper, Without
 from cutaway.models.build import build_model
 from cutaway.models.device import choose_device
 from cutaway.models.weights import load_weights
@@ -88,6 +88,8 @@ def led(stepper: Stepper, first: Tensor, search: Search) -> tuple[Stepper, Tenso
 def found(stepper: Stepper, first: Tensor, search: Search) -> list[list[Hypothesis]]:
     """What the strategy that was asked for finds, after the prefix if there is one."""
     decode, limits, eos = search.decode, search.limits, search.eos
+    if decode.suppress:
+        stepper = Without(stepper, decode.suppress)
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty
         return beam_search(stepper, first, limits, eos, size, alpha, search.n_best, search.watch)

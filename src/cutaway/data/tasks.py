@@ -93,10 +93,11 @@ def encode_pairs(pairs: Sequence[SentencePair], encoding: Encoding) -> list[Enco
 def encode_pieces(texts: Sequence[str], encoding: Encoding) -> Pieces:
     """<s> text </s> <s> text </s> ... in pieces of max_tokens, each with the token that comes after it.
 
-    Every token but the very first is asked for once; the last piece may be shorter.
+    Every token but the very first is asked for once; the last piece may be shorter. (A tokenizer from elsewhere may
+    put no <s> before a text.)
     """
     tokenizer = encoding.words
-    rows = [[tokenizer.bos, *ids, tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
+    rows = [[*tokenizer.begun(ids), tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
     return Pieces(end_to_end(rows, tokenizer), encoding.max_tokens)
 
 

@@ -57,6 +57,10 @@ class Tokenizer:
         self.roles = {role: name for role in ROLES if (name := self._find_role(role, roles or {})) is not None}
         for role in ROLES:
             setattr(self, role, backend.token_to_id(self.roles[role]) if role in self.roles else None)
+        # Whether a text of a language model begins with <s>. A tokenizer from elsewhere has its own rule: GPT-2's texts
+        # begin with their first word, and have an end between two, no more.
+        around = None if backend.post_processor is None else backend.encode("", add_special_tokens=True).ids
+        self.begins = around is None or self.bos in around[:1]
         self.special_ids = {backend.token_to_id(name) for name in self.roles.values()}
         self._names: dict[int, str] = {}  # found before: asking the library takes its time
 
@@ -107,6 +111,10 @@ class Tokenizer:
     def to_json(self) -> str:
         return str(self.backend.to_str(pretty=True))
 
+    def settings(self) -> dict[str, str]:
+        """The roles, as a tokenizer_config.json beside its file has them, for `open` to find."""
+        return {ROLE_SETTINGS[role]: name for role, name in self.roles.items()}
+
     @property
     def vocab_size(self) -> int:
         return int(self.backend.get_vocab_size())
@@ -118,6 +126,10 @@ class Tokenizer:
         # "fast": without the offsets that only `spans` needs
         encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_specials(encoding.ids) for encoding in encoded]
+
+    def begun(self, ids: Sequence[int]) -> list[int]:
+        """A text as a language model reads it: after <s>, unless its texts have none. Nothing is always begun."""
+        return [self.bos, *ids] if self.begins or not ids else list(ids)
 
     def _without_specials(self, ids: list[int]) -> list[int]:
         """A word vocabulary holds the special names as words: written in a text, they are unknown words."""

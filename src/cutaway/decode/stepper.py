@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -56,3 +57,18 @@ class TextStepper:
 
     def keep(self, rows: Tensor) -> None:
         self.cache.reorder(rows)
+
+
+class Without:
+    """A stepper for which some tokens do not exist: their logits are -inf, and the others share what they had."""
+
+    def __init__(self, stepper: Stepper, suppressed: Sequence[int]):
+        self.stepper, self.suppressed = stepper, list(suppressed)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits_NV = self.stepper.step(tokens).clone()
+        logits_NV[:, self.suppressed] = float("-inf")
+        return logits_NV
+
+    def keep(self, rows: Tensor) -> None:
+        self.stepper.keep(rows)

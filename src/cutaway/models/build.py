@@ -27,11 +27,13 @@ from cutaway.nn.heads import (
     AttentionPool,
     ClassHead,
     FirstPool,
+    FirstTanhPool,
     LanguageHead,
     MaskedLanguageHead,
     MaxPool,
     MeanPool,
     TagHead,
+    VectorHead,
 )
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
 from cutaway.nn.layers import Layer, ParallelLayer, Stack
@@ -82,13 +84,16 @@ FEED_FORWARDS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "relu": lambda c: FeedForward(c.d_model, c.d_ff, F.relu, c.bias),
     "gelu": lambda c: FeedForward(c.d_model, c.d_ff, F.gelu, c.bias),
     "gelu_tanh": lambda c: FeedForward(c.d_model, c.d_ff, gelu_tanh, c.bias),
+    "silu": lambda c: FeedForward(c.d_model, c.d_ff, F.silu, c.bias),
     "relu2": lambda c: FeedForward(c.d_model, c.d_ff, relu_squared, c.bias),
     "swiglu": lambda c: GatedFeedForward(c.d_model, c.d_ff, F.silu, c.bias),
     "geglu": lambda c: GatedFeedForward(c.d_model, c.d_ff, F.gelu, c.bias),
+    "geglu_tanh": lambda c: GatedFeedForward(c.d_model, c.d_ff, gelu_tanh, c.bias),
 }
 
 POOLINGS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "cls": lambda c: FirstPool(),
+    "cls_tanh": lambda c: FirstTanhPool(c.d_model),
     "mean": lambda c: MeanPool(),
     "max": lambda c: MaxPool(),
     "attention": lambda c: AttentionPool(c.d_model),
@@ -113,14 +118,14 @@ def build_model(config: ModelConfig) -> Model:
 
 def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
     source = token_embedding(config)
-    target = source if config.embeddings == "shared" else token_embedding(config)
+    target = source if config.embeddings in ("shared", "inputs") else token_embedding(config)
     source_position, target_position = position(config), position(config, causal=True)
     return EncoderDecoder(
         source_embedding=input_embedding(config, source, source_position),
         target_embedding=input_embedding(config, target, target_position),
         encoder=stack(config, config.encoder_layers, source_position),
         decoder=stack(config, config.decoder_layers, target_position, causal=True, crossing=True),
-        head=LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, target)),
+        head=language_head(config, target),
         rules=rules(config),
     )
 
@@ -130,7 +135,7 @@ def decoder_only(config: ModelConfig) -> DecoderOnly:
     return DecoderOnly(
         embedding=input_embedding(config, tokens, order),
         decoder=stack(config, config.decoder_layers, order, causal=True, crossing=config.cross_attention),
-        head=LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, tokens)),
+        head=language_head(config, tokens),
         rules=rules(config),
     )
 
@@ -180,6 +185,7 @@ HEADS: dict[str, Callable[[ModelConfig, TokenEmbedding], nn.Module]] = {
     "language": lambda c, tokens: MaskedLanguageHead(c.vocab_size, c.d_model, norm(c), shared_matrix(c, tokens)),
     "tags": lambda c, tokens: TagHead(c.n_classes, c.d_model, c.dropout),
     "classes": lambda c, tokens: class_head(c),
+    "vectors": lambda c, tokens: VectorHead(POOLINGS[c.pooling](c)),
 }
 
 
@@ -188,7 +194,11 @@ def token_embedding(config: ModelConfig) -> TokenEmbedding:
 
 
 def shared_matrix(config: ModelConfig, tokens: TokenEmbedding) -> nn.Parameter | None:
-    return None if config.embeddings == "separate" else tokens.weight
+    return tokens.weight if config.embeddings in ("shared", "tied") else None
+
+
+def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
+    return LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, tokens), config.output_bias)
 
 
 def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from cutaway.nn.embedding import InputEmbedding
-from cutaway.nn.heads import ClassHead
+from cutaway.nn.heads import ClassHead, VectorHead
 from cutaway.nn.layers import Stack
 from cutaway.nn.masks import Mask, Rule
 
@@ -13,8 +13,9 @@ from cutaway.nn.masks import Mask, Rule
 class EncoderOnly(nn.Module):
     """ids ──▶ embedding ──▶ encoder ──▶ head ──▶ logits
 
-    The head is a MaskedLanguageHead (which token was hidden here?), a TagHead (of what kind is each token?) or a
-    ClassHead (of what kind is the whole?). Token masks are True at tokens and False at padding.
+    The head is a MaskedLanguageHead (which token was hidden here?), a TagHead (of what kind is each token?), a
+    ClassHead (of what kind is the whole?) or a VectorHead (where does the whole lie among others?). Token masks are
+    True at tokens and False at padding.
     """
 
     def __init__(self, embedding: InputEmbedding, encoder: Stack, head: nn.Module, rules: tuple[Rule, ...] = ()):
@@ -25,9 +26,9 @@ class EncoderOnly(nn.Module):
         self.rules = rules
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """ids [B,T] -> logits: [B,T,V] of the vocabulary, [B,T,C] of the tags, or [B,C] of the classes."""
+        """ids [B,T] -> logits: [B,T,V] of the vocabulary, [B,T,C] of the tags, [B,C] of the classes; or vectors [B,D]"""
         x_BTD = self.encode(ids, mask, segments)
-        return self.head(x_BTD, mask) if isinstance(self.head, ClassHead) else self.head(x_BTD)
+        return self.head(x_BTD, mask) if isinstance(self.head, ClassHead | VectorHead) else self.head(x_BTD)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids [B,T] -> x [B,T,D]: each token, with all that it has learned of the others."""

@@ -15,15 +15,17 @@ class LanguageHead(nn.Module):
     """logits = x Wᵀ: how well each token of the vocabulary fits here.    [B,T,D] -> [B,T,V]
 
     Given the matrix of an embedding, it shares it: a token is likely where x points the way its embedding does.
+    With a bias, a token is also likely or unlikely by itself, wherever it is to stand (Marian).
     """
 
-    def __init__(self, vocab_size: int, d_model: int, shared: nn.Parameter | None = None):
+    def __init__(self, vocab_size: int, d_model: int, shared: nn.Parameter | None = None, bias: bool = False):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(vocab_size, d_model)) if shared is None else shared
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.logits = Probe()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.logits(F.linear(x, self.weight))
+        return self.logits(F.linear(x, self.weight, self.bias))
 
 
 class MaskedLanguageHead(nn.Module):
@@ -69,11 +71,34 @@ class ClassHead(nn.Module):
         return self.logits(self.classify(self.dropout(self.pooled(self.pool(x, is_token)))))
 
 
+class VectorHead(nn.Module):
+    """pool(x): a vector for the whole, to be compared with those of other texts.    [B,T,D] -> [B,D]"""
+
+    def __init__(self, pool: nn.Module):
+        super().__init__()
+        self.pool = pool
+        self.pooled = Probe()
+
+    def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
+        return self.pooled(self.pool(x, is_token))
+
+
 class FirstPool(nn.Module):
     """The first token stands for all: BERT's [CLS], ViT's class token. It has had all layers to gather the rest."""
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
         return x[:, 0]
+
+
+class FirstTanhPool(nn.Module):
+    """tanh(x₀ W + b): the first token once more on its own, as BERT's classifiers have it (its "pooler")."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
+        return self.dense(x[:, 0]).tanh()
 
 
 class MeanPool(nn.Module):

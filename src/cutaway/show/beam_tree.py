@@ -95,7 +95,7 @@ def beam_tree(
     decode = replace(writer.config.decode, strategy="beam", beam_size=beam_size, length_penalty=length_penalty)
     if is_text:
         decode = replace(decode, max_length=decode.max_length or WRITTEN)
-    row = [tokenizer.bos, *tokenizer.encode(text)] if is_text else [*tokenizer.encode(text), tokenizer.eos]
+    row = tokenizer.begun(tokenizer.encode(text)) if is_text else [*tokenizer.encode(text), tokenizer.eos]
     before = [*(row if is_text else [tokenizer.bos]), *prefix]
     limit = limit_of(writer, row, decode) - len(prefix)
     tree = Tree(tokenizer.tokens(before[-1:])[0], length_penalty, limit, tokenizer.tokens, tokenizer.eos)

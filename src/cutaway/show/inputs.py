@@ -73,7 +73,7 @@ def translation_rows(pipeline: Any, examples: Sequence[Any]) -> list[Row]:
 
 
 def language_rows(pipeline: Pipeline, examples: Sequence[str]) -> list[Row]:
-    return [Row([], [pipeline.tokenizer.bos, *ids], []) for ids in pipeline.tokenizer.encode_batch(examples)]
+    return [Row([], pipeline.tokenizer.begun(ids), []) for ids in pipeline.tokenizer.encode_batch(examples)]
 
 
 def text_rows(pipeline: Pipeline, examples: Sequence[Any]) -> list[Row]:

@@ -130,7 +130,7 @@ def of_text(
     generator: TextGenerator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
 ) -> Question:
     tokenizer = generator.tokenizer
-    prompt = [tokenizer.bos, *tokenizer.encode(text)]
+    prompt = tokenizer.begun(tokenizer.encode(text))
     check_room(generator, len(prompt))
     if target is None:
         decode = decode or generator.config.decode

@@ -46,6 +46,8 @@ def start_folder(run: RunFolder, config: Config, prepared: PreparedData) -> None
 def with_sizes(config: Config, tokenizer: Tokenizer | None, labels: list[str]) -> Config:
     """The configuration with what only the data can tell: the sizes of the vocabulary and of the set of labels."""
     sizes = {"vocab_size": tokenizer.vocab_size if tokenizer else 0, "n_classes": len(labels)}
+    if config.data.tokenizer == "file" and config.model.vocab_size > sizes["vocab_size"]:
+        sizes["vocab_size"] = config.model.vocab_size  # a model from elsewhere may have rows that no token uses
     for name, size in sizes.items():
         given = getattr(config.model, name)
         if given not in (0, size):

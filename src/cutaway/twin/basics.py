@@ -149,19 +149,21 @@ class InputEmbedding(Part):
 
 
 class LanguageHead(Part):
-    """logits = x Wᵀ    [B,T,D] -> [B,T,V]    W may be the matrix of an embedding: two gradients then add up."""
+    """logits = x Wᵀ + b    [B,T,D] -> [B,T,V]    W may be the matrix of an embedding: two gradients then add up."""
 
-    def __init__(self, weight: Parameter):
-        self.weight = weight
+    def __init__(self, weight: Parameter, bias: Parameter | None = None):
+        self.weight, self.bias = weight, bias
         self.logits = Probe()
 
     def __call__(self, x: Array) -> Called:
-        y, back = ops.linear(x, self.weight.value)
+        y, back = ops.linear(x, self.weight.value, self.bias.value if self.bias else None)
         y, back_logits = self.logits(y)
 
         def backward(dy: Array) -> Array:
-            dx, d_weight, _ = back(back_logits(dy))
+            dx, d_weight, d_bias = back(back_logits(dy))
             self.weight.add(d_weight)
+            if self.bias:
+                self.bias.add(d_bias)
             return dx
 
         return y, backward

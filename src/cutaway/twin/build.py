@@ -57,9 +57,11 @@ FEED_FORWARDS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], ops.O
     "relu": (FeedForward, ops.relu),
     "gelu": (FeedForward, ops.gelu),
     "gelu_tanh": (FeedForward, ops.gelu_tanh),
+    "silu": (FeedForward, ops.silu),
     "relu2": (FeedForward, ops.relu_squared),
     "swiglu": (GatedFeedForward, ops.silu),
     "geglu": (GatedFeedForward, ops.gelu),
+    "geglu_tanh": (GatedFeedForward, ops.gelu_tanh),
 }
 
 
@@ -71,7 +73,7 @@ def build_model(config: ModelConfig) -> Model:
 
 def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
     source = token_embedding(config)
-    target = source if config.embeddings == "shared" else token_embedding(config)
+    target = source if config.embeddings in ("shared", "inputs") else token_embedding(config)
     source_order, target_order = POSITIONS[config.position](config, False), POSITIONS[config.position](config, True)
     return EncoderDecoder(
         source_embedding=input_embedding(config, source, source_order),
@@ -110,8 +112,9 @@ def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position
 
 
 def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
-    separate = config.embeddings == "separate"
-    return LanguageHead(Parameter(config.vocab_size, config.d_model) if separate else tokens.weight)
+    shared = config.embeddings in ("shared", "tied")
+    weight = tokens.weight if shared else Parameter(config.vocab_size, config.d_model)
+    return LanguageHead(weight, Parameter(config.vocab_size) if config.output_bias else None)
 
 
 def stack(config: ModelConfig, n_layers: int, order: Position, causal: bool, crossing: bool) -> Stack:

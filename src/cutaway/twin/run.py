@@ -17,7 +17,7 @@ from cutaway.twin.batch import padded
 from cutaway.twin.build import build_model
 from cutaway.twin.model import Model
 from cutaway.twin.ops import Array
-from cutaway.twin.search import Beam, Line, Sample, Stepper, TextStepper, TranslationStepper, Writer, write
+from cutaway.twin.search import Beam, Line, Sample, Stepper, TextStepper, TranslationStepper, Without, Writer, write
 
 
 class NumpyEngine:
@@ -70,6 +70,8 @@ def written(stepper: Stepper, first: list[int], search: Search) -> list[list[Hyp
     if search.prefix or search.watch:
         raise ConfigError('the NumPy engine can be neither led nor watched. Load the run with engine="torch".')
     decode, eos = search.decode, search.eos
+    if decode.suppress:
+        stepper = Without(stepper, decode.suppress)
     writers: list[Writer]
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty

@@ -64,6 +64,21 @@ class TextStepper:
         self.cache.keep(rows)
 
 
+class Without:
+    """A stepper for which some tokens do not exist."""
+
+    def __init__(self, stepper: Stepper, suppressed: Sequence[int]):
+        self.stepper, self.suppressed = stepper, list(suppressed)
+
+    def step(self, tokens: Array) -> Array:
+        logits_NV = self.stepper.step(tokens).copy()
+        logits_NV[:, self.suppressed] = -np.inf
+        return logits_NV
+
+    def keep(self, rows: Array) -> None:
+        self.stepper.keep(rows)
+
+
 class Choice(NamedTuple):
     """How a writer goes on: with these of its rows (none: it is done), each with its next token."""
 
@@ -133,7 +148,7 @@ class Sample(Line):
         self.decode, self.draw = decode, draw
 
     def choose(self, logits_V: Array) -> int:
-        if not np.isfinite(logits_V).all():
+        if not np.isfinite(logits_V.max()):  # -inf is a token that does not exist; NaN is greater than anything
             raise DataError(NO_NUMBERS)
         p_V, _ = softmax(self.allowed(logits_V.astype(np.float64) / self.decode.temperature))
         reached = p_V.cumsum()
