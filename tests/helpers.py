@@ -41,7 +41,8 @@ TABLES = {
 SWITCHES = {
     "head": build.HEADS,
     "pooling": build.POOLINGS,
-    "embeddings": ("shared", "tied", "separate"),
+    "embeddings": ("shared", "tied", "inputs", "separate"),
+    "output_bias": (False, True),
     "embedding_scale": ("sqrt_d", "one"),
     "init": build.INITS,
     "embedding_norm": (False, True),
@@ -81,7 +82,7 @@ def tiny_of(family: str = "encoder_decoder", **changes) -> ModelConfig:
         sizes |= {"vocab_size": V, "max_length": 32}
     if changes.get("attention") in ("window", "sparse"):
         sizes["attention_window"] = 2
-    if changes.get("head", sizes.get("head", "language")) != "language":
+    if changes.get("head", sizes.get("head", "language")) in ("classes", "tags"):
         sizes["n_classes"] = C
     return ModelConfig(family=family, **{**sizes, **changes})
 

@@ -40,6 +40,7 @@ _HOMES = {
     "TextGenerator": "cutaway.pipeline",
     "Classifier": "cutaway.pipeline",
     "Tagger": "cutaway.pipeline",
+    "Embedder": "cutaway.pipeline",
     "evaluate_run": "cutaway.measure",
     "trace": "cutaway.show.trace",
     "trace_translation": "cutaway.show.trace",
@@ -57,6 +58,10 @@ _EXTRAS = {
     "uvicorn": "serve",
     "sklearn": "data",
     "datasets": "hub",
+    "huggingface_hub": "hub",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
 }
 
 

@@ -157,8 +157,6 @@ REFUSALS = (
             'Use family = "encoder", or head = "language"'),
     Refusal(("family", ("vision",)), ("head", ("language", "tags", "vectors")), "an image is given a class",
             'Use head = "classes"'),
-    Refusal(("family", ("encoder", "decoder")), ("embeddings", ("inputs",)), "it has one input, not two to share",
-            'Use embeddings = "separate" for an output matrix of its own'),
 )  # fmt: skip
 
 
@@ -217,6 +215,7 @@ def refuse_unread_in_model(c: ModelConfig) -> None:
         refuse_unread(c, ("image_size", "patch_size", "channels"), f"model.family = {c.family!r} reads text")
     else:
         texts = ("vocab_size", "max_length", "embeddings", "embedding_scale", "embedding_norm", "segments")
+        refuse_unread(c, ("output_bias",), "model.family = 'vision' reads images")
         refuse_unread(c, texts, "model.family = 'vision' reads images")
     if c.family not in ("encoder_decoder", "decoder"):
         refuse_unread(c, ("decoder_layers",), f"model.family = {c.family!r} has no decoder")
@@ -235,9 +234,15 @@ def refuse_unread_in_model(c: ModelConfig) -> None:
         refuse_unread(c, ("pooling",), "model.head = 'tags' gives a class to every token")
     if c.head == "vectors":
         refuse_unread(c, ("n_classes",), "model.head = 'vectors' has no classes")
-    if c.head != "language" or c.family == "encoder":
-        why = f"model.family = {c.family!r} with model.head = {c.head!r} has its own"
-        refuse_unread(c, ("output_bias",), why)
+    if c.head != "language":
+        refuse_unread(c, ("output_bias",), f"model.head = {c.head!r} says no tokens")
+    if c.family == "encoder":
+        refuse_unread(c, ("output_bias",), "model.family = 'encoder' always has one")
+    if c.family != "encoder_decoder" and c.embeddings == "inputs":
+        raise ConfigError(
+            f"model.embeddings = 'inputs' and model.family = {c.family!r} cannot go together: it has one input, not "
+            'two to share a matrix. Use embeddings = "separate" for an output matrix of its own.'
+        )
     if c.attention not in ("window", "sparse"):
         refuse_unread(c, ("attention_window",), f"model.attention = {c.attention!r} has no window")
     if c.attention == "linear":
@@ -516,6 +521,13 @@ class Config:
             check_files(self.data, split, self.model.task)
         if not self.model.experts:
             refuse_unread(self.train, ("balance_loss",), "model.experts = 0 has no experts")
+        check_vectors(self)
+
+    @property
+    def longest_text(self) -> int:
+        """Tokens that a text may have. A rotation has so many positions, and those of a prompt are among them."""
+        takes_some = self.finetune.method == "prompt" and self.model.position == "rope"
+        return self.model.n_positions - (self.finetune.length if takes_some else 0)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
@@ -535,6 +547,23 @@ def check_lengths(data: DataConfig, max_length: int) -> None:
         raise ConfigError(
             f"data.max_tokens = {data.max_tokens} is more than data.batch_tokens = {data.batch_tokens}, so a "
             "single long example would not fit into a batch. Lower the first or raise the second."
+        )
+
+
+def check_vectors(config: Config) -> None:
+    """Whether there is a place for the learned vectors of prefix and prompt tuning."""
+    finetune, model = config.finetune, config.model
+    if finetune.method == "prefix" and model.attention == "linear":
+        raise ConfigError(
+            "finetune.method = 'prefix' and model.attention = 'linear' cannot go together: linear attention keeps "
+            'sums, and no keys that others could stand before. Use method = "lora" or "prompt".'
+        )
+    needed = model.n_positions if model.family == "vision" else config.data.max_tokens
+    if finetune.method == "prompt" and needed > config.longest_text:
+        read = f"an image of {needed} patches" if model.family == "vision" else f"data.max_tokens = {needed}"
+        raise ConfigError(
+            f"finetune.length = {finetune.length} vectors before {read} do not fit into the {model.n_positions} "
+            'positions that this model\'s rotation knows. Shorten one of them, or use method = "prefix".'
         )
 
 
@@ -560,13 +589,106 @@ def check_files(data: DataConfig, split: str, task: str) -> None:
 
 def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML recipe, with `overrides` such as "train.steps=100" on top."""
+    return config_from_tables(on_base(read_tables(path, overrides)))
+
+
+def read_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The tables of a recipe as they stand there, with `overrides` on top."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {str(path)!r}. Give the path of a .toml file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the recipe {str(path)!r} is not valid TOML: {error}") from None
-    return config_from_tables(apply_overrides(tables, overrides))
+    return apply_overrides(tables, overrides)
+
+
+# What of a base's model a fine-tuned one may have in its own way. All else is in the weights that it begins with.
+OWN_WAY = ("head", "n_classes", "pooling", "dropout", "attention_dropout", "attention_kernel")
+OF_THE_HEAD = ("pooling", "embeddings")  # what another head does not take over
+
+
+def on_base(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a recipe that begins with a trained run, completed by it: its model, tokenizer, way of decoding.
+
+    In such a recipe, [model] and [decode] hold what is to be different from that run.
+    """
+    base = base_of_tables(tables)
+    if not base:
+        return dict(tables)
+    there = dataclasses.asdict(read_base(find_base(base)))
+    given = {name: tables.get(name, {}) for name in ("model", "data", "decode")}
+    if not all(isinstance(table, Mapping) for table in given.values()):
+        return dict(tables)  # who makes a Config of them says what is wrong
+    if there["model"]["family"] != "vision":
+        refuse_tokenizer(given["data"], base)
+        given["data"] = {**given["data"], "tokenizer": "file", "tokenizer_file": "tokenizer.json"}
+    model = {**there["model"], "n_classes": 0, **given["model"]}  # classes are those of the new data
+    if model["head"] != there["model"]["head"]:
+        defaults = {f.name: f.default for f in dataclasses.fields(ModelConfig)}
+        model |= {name: defaults[name] for name in OF_THE_HEAD if name not in given["model"]}
+    refuse_other_model(model, there["model"], base)
+    return {**tables, "model": model, "data": given["data"], "decode": {**there["decode"], **given["decode"]}}
+
+
+def base_of_tables(tables: Mapping[str, Any]) -> str:
+    """The run that a recipe begins with; empty: none."""
+    finetune = tables.get("finetune", {})
+    base = finetune.get("base", "") if isinstance(finetune, Mapping) else ""
+    return base if isinstance(base, str) else ""
+
+
+def base_folders(base: str, beside: Path | None = None) -> list[Path]:
+    """Where a base may be: as given, in runs/, or beside the run that was made of it."""
+    named = [Path(base), Path("runs") / base]
+    return [*named, beside.parent / Path(base).name] if beside else named
+
+
+def find_base(base: str) -> Path:
+    for folder in base_folders(base):
+        if (folder / "config.json").is_file():
+            return folder
+    there = sorted(path.parent.name for path in Path("runs").glob("*/config.json"))
+    known = f"In runs/ there are: {', '.join(there)}." if there else "There is no run in runs/ either."
+    raise ConfigError(
+        f"finetune.base = {base!r} is no run folder. {known} Give the path of one, or train it first: "
+        f"cutaway train {base}"
+    )
+
+
+def read_base(folder: Path) -> Config:
+    """The configuration of a run that another one begins with."""
+    try:
+        config = Config.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigError(f"the configuration of the base {str(folder)!r} cannot be read: {error}") from None
+    if config.finetune.is_adapter:
+        raise ConfigError(
+            f"the base {str(folder)!r} is an adapter itself (finetune.method = {config.finetune.method!r}), on "
+            f"{config.finetune.base!r}. Begin with that one, or put the two together first: "
+            f"cutaway export {folder} --to run FOLDER"
+        )
+    return config
+
+
+def refuse_tokenizer(data: Mapping[str, Any], base: str) -> None:
+    for name in ("tokenizer", "tokenizer_file", "vocab_size"):
+        if name in data:
+            raise ConfigError(
+                f"data.{name} = {data[name]!r} is not for a fine-tuned model to choose: it reads with the tokenizer "
+                f"of its base, {base!r}. Remove it."
+            )
+
+
+def refuse_other_model(model: Mapping[str, Any], of_base: Mapping[str, Any], base: str) -> None:
+    """A model that has other weights than its base, or does something else with them."""
+    may_differ = (*OWN_WAY, *(OF_THE_HEAD if model.get("head") != of_base["head"] else ()))
+    for name, value in model.items():
+        if name in of_base and name not in may_differ and value != of_base[name]:
+            raise ConfigError(
+                f"model.{name} = {value!r}, but the base {base!r} was trained with {of_base[name]!r}. Remove it: a "
+                f"fine-tuned model is that of its base, but for {', '.join(OWN_WAY)}."
+            )
 
 
 def apply_overrides(tables: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from cutaway.config import ModelConfig
+from cutaway.config import Config
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.errors import ConfigError, did_you_mean
+from cutaway.runs import RunFolder
 
 ENGINES = {"torch": ("cutaway.torch_engine", "TorchEngine"), "numpy": ("cutaway.twin.run", "NumpyEngine")}
 DTYPES = ("float32", "float64")
@@ -28,8 +29,8 @@ class Engine(Protocol):
     model: Any
 
     @classmethod
-    def load(cls, config: ModelConfig, weights: Path, device: str, dtype: str) -> Self:
-        """Build the model and read its weights."""
+    def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
+        """Build the model and read its weights; those of an adapter need those of its base, too."""
         ...
 
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
@@ -42,7 +43,13 @@ class Engine(Protocol):
 
 
 def load_engine(
-    name: str, allowed: Sequence[str], config: ModelConfig, weights: Path, device: str = "auto", dtype: str = "float32"
+    name: str,
+    allowed: Sequence[str],
+    run: RunFolder,
+    config: Config,
+    weights: Path,
+    device: str = "auto",
+    dtype: str = "float32",
 ) -> Engine:
     """The engine of that name; "auto" is the first that is allowed and installed."""
     if name == "auto":
@@ -56,4 +63,4 @@ def load_engine(
         raise ConfigError(f"dtype {dtype!r} is not a choice. {did_you_mean(dtype, DTYPES)}")
     module, kind = ENGINES[name]
     engine: type[Engine] = getattr(import_module(module), kind)
-    return engine.load(config, weights, device, dtype)
+    return engine.load(run, config, weights, device, dtype)

@@ -97,7 +97,7 @@ def encoded(pipeline: Pipeline, examples: Sequence[Any]) -> list[Any]:
     """As in training, but a text may be as long as the model can read."""
     config, task = pipeline.config, pipeline.config.model.task
     cut = task in ("language_model", "masked_language_model")
-    limit = config.data.max_tokens if cut else config.model.max_length
+    limit = config.data.max_tokens if cut else config.longest_text
     encoding = Encoding(pipeline.tokenizer, pipeline.labels, limit)
     return without_misfits(TASKS[task].encode(examples, encoding), limit)[0]
 

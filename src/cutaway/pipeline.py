@@ -9,7 +9,6 @@ No torch here: a translator on the NumPy engine never imports it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -19,7 +18,7 @@ from cutaway.data.tasks import encode_words, words_of
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.request import Hypothesis, Search
 from cutaway.engines import load_engine
-from cutaway.errors import DataError, RunError
+from cutaway.errors import ConfigError, DataError, RunError, did_you_mean
 from cutaway.runs import RunFolder
 
 EXTRA_LENGTH = 50  # a translation may have this many tokens more than its source (the paper, section 6.1)
@@ -50,10 +49,9 @@ class Pipeline:
         config = folder.read_config()
         if config.model.task not in cls.tasks:
             raise RunError(wrong_task(run, config.model.task, cls.tasks))
-        loaded = load_engine(engine, cls.engines, config.model, weights or folder.weights, device, dtype)
+        loaded = load_engine(engine, cls.engines, folder, config, weights or folder.weights, device, dtype)
         tokenizer = None if config.model.family == "vision" else load_tokenizer(folder, config)
-        labels = json.loads(folder.labels.read_text(encoding="utf-8")) if folder.labels.is_file() else ()
-        return cls(loaded, tokenizer, config, labels)
+        return cls(loaded, tokenizer, config, folder.read_labels())
 
     @property
     def model(self) -> Any:
@@ -93,6 +91,7 @@ COMMANDS = {
     "image_classification": "classify",
     "tagging": "tag",
     "masked_language_model": "evaluate",
+    "embedding": "embed",
 }
 
 
@@ -157,7 +156,7 @@ class Translator(Writer):
 
     def longest_output(self, source_length: int, decode: DecodeConfig) -> int:
         """A limit of each text's own, so that a translation does not depend on the batch that it is in."""
-        return min(decode.max_length or source_length + EXTRA_LENGTH, self.config.model.max_length)
+        return min(decode.max_length or source_length + EXTRA_LENGTH, self.config.longest_text)
 
 
 class TextGenerator(Writer):
@@ -193,11 +192,11 @@ class TextGenerator(Writer):
         return results
 
     def longest_output(self, prompt_length: int, decode: DecodeConfig) -> int:
-        room = self.config.model.max_length - prompt_length + 1  # the last token is written, but never read
+        room = self.config.longest_text - prompt_length + 1  # the last token is written, but never read
         if room < 1:
             raise DataError(
                 f"the prompt has {prompt_length} tokens, and this model has positions for "
-                f"{self.config.model.max_length}: there is no room to go on. Shorten it."
+                f"{self.config.longest_text}: there is no room to go on. Shorten it."
             )
         return min(decode.max_length or GENERATED_LENGTH, room)
 
@@ -266,7 +265,64 @@ class MaskedModel(Pipeline):
     tasks = ("masked_language_model",)
 
 
-KINDS: tuple[type[Pipeline], ...] = (Translator, TextGenerator, Classifier, Tagger, MaskedModel)
+class Embedder(Pipeline):
+    """A model that reads texts, as vectors to compare them by: those of like meaning lie in like directions.
+
+    A sentence encoder was trained for that. Of any other model, the vectors that its head would have read are pooled.
+    """
+
+    tasks = ("embedding", "masked_language_model", "classification", "tagging", "language_model", "translation")
+
+    def embed(
+        self, texts: Sequence[str], pooling: str = "auto", normalize: bool = True, batch_size: int = 64
+    ) -> list[list[float]]:
+        """A vector for each text. `pooling`: "mean" or "max" of its tokens, or the first of them ("cls"); "auto": as
+        the model was made for, and the mean if it was made for something else. `normalize`: of length 1, so that a dot
+        product is a cosine."""
+        rows = self.rows(texts)
+        self.check(texts, rows)
+        results: list[list[float]] = [[] for _ in rows]
+        for indices in by_length(rows, batch_size):
+            found = self.engine.vectors([rows[i] for i in indices], self.pooling(pooling), normalize)
+            for index, vector in zip(indices, found, strict=True):
+                results[index] = vector
+        return results
+
+    def pooling(self, asked: str) -> str:
+        if asked not in ("auto", *EMBED_POOLINGS):
+            raise ConfigError(f"there is no pooling {asked!r}. {did_you_mean(asked, ('auto', *EMBED_POOLINGS))}")
+        is_writer = self.config.model.family in ("decoder", "encoder_decoder")
+        if asked == "cls" and is_writer:
+            raise ConfigError(
+                "pooling 'cls' takes the first token for the whole, and a model of family "
+                f"{self.config.model.family!r} has none that was trained for it. Use 'mean'."
+            )
+        if asked == "auto":
+            return "head" if self.config.model.head == "vectors" else "mean"
+        return asked
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, with what stands around a text that this model reads."""
+        tokenizer, encoded = self.tokenizer, self.tokenizer.encode_batch(texts)
+        if self.config.model.family == "decoder":
+            return [tokenizer.begun(ids) for ids in encoded]
+        if self.config.model.family == "encoder_decoder":
+            return [[*ids, tokenizer.eos] for ids in encoded]
+        return [[tokenizer.bos, *ids, tokenizer.eos] for ids in encoded]
+
+    def check(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
+        room = self.config.longest_text
+        for text, row in zip(texts, rows, strict=True):
+            if len(row) > room:
+                shown = text if len(text) <= 40 else text[:40] + "..."
+                raise DataError(
+                    f"the text {shown!r} has {len(row):,} tokens, and this model has positions for {room:,}. "
+                    "Cut it into parts, and embed each."
+                )
+
+
+EMBED_POOLINGS = ("mean", "cls", "max")
+KINDS: tuple[type[Pipeline], ...] = (Translator, TextGenerator, Classifier, Tagger, MaskedModel, Embedder)
 
 
 def by_length(rows: Sequence[Sequence[int]], batch_size: int, alike: bool = False) -> Iterator[list[int]]:

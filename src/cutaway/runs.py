@@ -2,6 +2,7 @@
 
     runs/NAME/
       config.json  tokenizer.json  model.safetensors   enough to load: the best weights
+                                   adapter.safetensors  instead, of a fine-tuned run that leaves its base as it is
       labels.json                                      of a classifier or tagger: the names of its classes
       checkpoints/step_001000/                         model, optimizer, state: enough to go on
       snapshots/step_000100.safetensors                weights only, to look at how it learned
@@ -33,6 +34,7 @@ from cutaway.config import Config
 from cutaway.errors import RunError
 
 CHECKSUM = "sha256"  # the key in a safetensors file's metadata
+LONGEST_HEADER = 100_000_000  # bytes: the format allows no more
 
 
 class RunFolder:
@@ -44,7 +46,8 @@ class RunFolder:
         self.tokenizer = self.path / "tokenizer.json"
         self.tokenizer_roles = self.path / "tokenizer_config.json"  # for a tokenizer that came from elsewhere
         self.labels = self.path / "labels.json"  # of a classifier or tagger: the names, in the order of their ids
-        self.weights = self.path / "model.safetensors"
+        self.model = self.path / "model.safetensors"
+        self.adapter = self.path / "adapter.safetensors"  # instead: what stands beside the weights of a base
         self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
         self.scores = self.path / "scores.json"
@@ -55,6 +58,11 @@ class RunFolder:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def weights(self) -> Path:
+        """What the run is known by: all weights of a model, or those of an adapter."""
+        return self.adapter if self.adapter.is_file() else self.model
 
     def require(self) -> RunFolder:
         """This run, or an error that says what is missing from it."""
@@ -91,6 +99,10 @@ class RunFolder:
             return Config.from_json(self.config.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
             raise RunError(f"{self.config} is damaged (not JSON: {error}). Restore it or train again.") from None
+
+    def read_labels(self) -> list[str]:
+        """The names of the classes; none, if the run has no classes."""
+        return list(json.loads(self.labels.read_text(encoding="utf-8"))) if self.labels.is_file() else []
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step_{step:06d}"
@@ -177,7 +189,8 @@ class RunFolder:
             self.tokenizer,
             self.tokenizer_roles,
             self.labels,
-            self.weights,
+            self.model,
+            self.adapter,
             self.data,
             self.metrics,
             self.scores,
@@ -210,7 +223,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield temporary
-        for file in temporary.iterdir():
+        for file in (path for path in temporary.rglob("*") if path.is_file()):
             _flush_to_disk(file)
         os.chmod(temporary, 0o777 & ~_umask())
         if path.exists():
@@ -240,7 +253,8 @@ def sealed(safetensors: bytes) -> bytes:
     One file that checks itself can be replaced in one rename; a file and its checksum cannot.
     """
     header, data = _split(safetensors)
-    header["__metadata__"] = {**header.get("__metadata__", {}), CHECKSUM: _checksum(header, data)}
+    told = {**header.get("__metadata__", {}), CHECKSUM: _checksum(header, data)}
+    header["__metadata__"] = dict(sorted(told.items()))  # the library gives them in any order
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
     return struct.pack("<Q", len(text)) + text + data
@@ -265,6 +279,24 @@ def read_sealed(path: Path) -> bytes:
     if expected and _checksum(header, data) != expected:
         raise RunError(f"{damaged}: its checksum differs from the one it was written with. {remedy}")
     return content
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """What the header of a weights file says beside its tensors: its checksum, and of an adapter what it is for."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, LONGEST_HEADER)))
+        return dict(header.get("__metadata__", {}))
+    except FileNotFoundError:
+        raise RunError(f"there is no weights file {path}.") from None
+    except (struct.error, ValueError, AttributeError):
+        raise RunError(f"{path} is damaged: its header is cut off or not readable. Restore it from a copy.") from None
+
+
+def identity_of(path: Path) -> str:
+    """By which weights are known again: the checksum that they were sealed with."""
+    return metadata_of(path).get(CHECKSUM) or _checksum(*_split(path.read_bytes()))
 
 
 Shapes = Mapping[str, tuple[int, ...]]

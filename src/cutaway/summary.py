@@ -100,7 +100,7 @@ class RunSummary:
 
     name: str
     path: str
-    state: str  # finished, ended early, stopped, going on, diverged, started, damaged
+    state: str  # finished, ended early, stopped, going on, diverged, started, damaged, weights only
     done: float = 0.0
     can_resume: bool = False
     why: str = ""  # of a damaged run
@@ -159,6 +159,8 @@ def summarize(run: RunFolder) -> RunSummary:
 
 
 def state_of(run: RunFolder, config: Config, history: History) -> str:
+    if not history.steps and not run.data.is_file() and run.weights.is_file():
+        return "weights only"  # imported, or merged: it was never trained here
     if history.done(config.train) >= 1:
         return "finished"
     if history.is_out_of_patience(config.train):
@@ -197,7 +199,8 @@ def parameters_of(run: RunFolder) -> int | None:
             header = json.loads(file.read(min(length, 100_000_000)))
             tensors = [entry for key, entry in header.items() if key != "__metadata__"]
             end = max((entry["data_offsets"][1] for entry in tensors), default=0)
-            count = sum(math.prod(entry["shape"]) for entry in tensors)
+            of_all = header.get("__metadata__", {}).get("parameters")  # an adapter says so of itself and its base
+            count = int(of_all) if of_all else sum(math.prod(entry["shape"]) for entry in tensors)
         except (struct.error, ValueError, KeyError, TypeError, AttributeError):
             raise damaged from None
     if files[0].stat().st_size != 8 + length + end:

@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cutaway.config import DecodeConfig, ModelConfig
+from cutaway.config import Config, DecodeConfig
 from cutaway.data.batching import length_mask, pad
 from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import Filter, temperature, top_k, top_p
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.decode.search import greedy, sample
 from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper, Without
+from cutaway.finetune.adapt import load_adapted
 from cutaway.models.build import build_model
 from cutaway.models.device import choose_device
 from cutaway.models.weights import load_weights
-from cutaway.runs import read_sealed
+from cutaway.nn.heads import FirstPool, MaxPool, MeanPool
+from cutaway.runs import RunFolder, read_sealed
 
 PAD = 0  # any id will do: nobody may attend to padding
+EMBED_POOLS = {"mean": MeanPool(), "cls": FirstPool(), "max": MaxPool()}
 
 
 class TorchEngine:
@@ -33,10 +37,13 @@ class TorchEngine:
         self.model = model.eval()
 
     @classmethod
-    def load(cls, config: ModelConfig, weights: Path, device: str, dtype: str) -> Self:
+    def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
         with default_dtype(getattr(torch, dtype)):
-            model = build_model(config)
-        load_weights(model, read_sealed(weights), str(weights))
+            model = build_model(config.model)
+        if config.finetune.is_adapter:
+            load_adapted(model, config.finetune, weights, run)
+        else:
+            load_weights(model, read_sealed(weights), str(weights))
         return cls(model.to(choose_device(device)))
 
     @property
@@ -71,6 +78,16 @@ class TorchEngine:
         """Of a tagger: for each token its likeliest tag."""
         best_BT: list[list[int]] = self.model(*self.padded(rows)).argmax(dim=-1).tolist()
         return best_BT
+
+    @torch.inference_mode()
+    def vectors(self, rows: Rows, pooling: str, normalize: bool) -> list[list[float]]:
+        """A vector for each text: of its tokens as the head would read them, pooled; "head": by the model's own."""
+        ids, mask = self.padded(rows)
+        x_BTD = self.model.encode(ids, mask) if hasattr(self.model, "encode") else self.model.decode(ids, mask)
+        pool = self.model.head.pool if pooling == "head" else EMBED_POOLS[pooling]
+        x_BD = pool(x_BTD, mask)
+        found: list[list[float]] = (F.normalize(x_BD, dim=-1) if normalize else x_BD).tolist()
+        return found
 
     def padded(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Rows of ids as one rectangle, and where its tokens are."""

@@ -1,12 +1,14 @@
 """Searches over a fake model of 20 lines, against exhaustive search and exact distributions."""
 
 import collections
+import dataclasses
 
 import pytest
 import torch
 from helpers import TableModel, exhaustive_search, is_close, random_ids, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
+from looking import untrained
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.beam import beam_search
@@ -14,6 +16,8 @@ from cutaway.decode.filters import temperature, top_k, top_p
 from cutaway.decode.request import Search
 from cutaway.decode.search import greedy, sample
 from cutaway.decode.stepper import TranslationStepper
+from cutaway.twin.build import build_model as build_twin
+from cutaway.twin.run import NumpyEngine
 
 BOS, EOS = 0, 1
 
@@ -175,3 +179,27 @@ def test_what_is_drawn_for_a_text_does_not_depend_on_its_company():
         alone = TableModel(9, 1)
         alone.sentence = [i]
         assert sample(alone, begin([limit], BOS), [limit], EOS, (), [draws(3, 4)[i]]) == [together[i]]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
+def test_suppressed_tokens_are_never_written_and_the_others_share_what_they_had(strategy):
+    """On both engines: as if the model's logits for them were -inf."""
+    for family in ("encoder_decoder", "decoder"):
+        writer = untrained(family)
+        eos, texts = writer.tokenizer.eos, ["a b c", "d e"]
+        plain = DecodeConfig(strategy=strategy, beam_size=3, max_length=8, suppress=(eos,))  # so that there is a text
+        usual = {token for found in writer.hypotheses(texts, plain) for token in found[0].tokens}
+        never = (*list(usual)[:8], eos)
+        found = writer.hypotheses(texts, dataclasses.replace(plain, suppress=never))
+        written = {token for hypotheses in found for token in hypotheses[0].tokens}
+        assert usual
+        assert written
+        assert not written & set(never)
+        twin = build_twin(writer.config.model)
+        twin.load({name: p.detach().numpy() for name, p in writer.model.named_parameters()}, "float32")
+        other = type(writer)(NumpyEngine(twin), writer.tokenizer, writer.config)
+        for ours, theirs in zip(
+            found, other.hypotheses(texts, dataclasses.replace(plain, suppress=never)), strict=True
+        ):
+            assert ours[0].tokens == theirs[0].tokens
+            assert ours[0].log_probability == pytest.approx(theirs[0].log_probability, abs=1e-4)

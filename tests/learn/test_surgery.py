@@ -11,6 +11,7 @@ from cutaway.learn.surgery import SURGERIES, StackWithoutCausality, operate
 from cutaway.models.build import build_model
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
+from cutaway.nn.masks import Span
 from cutaway.nn.probe import probes, recording
 from cutaway.torch_engine import TorchEngine
 
@@ -99,7 +100,7 @@ def test_no_scaling_is_attention_with_scores_times_sqrt_e(kernel, choices):
     def times_sqrt_e(name, value):
         return value * math.sqrt(whole.d_head) if name == "scores" else value
 
-    places = range(6)
+    places = Span(0, 6)
     k, v = whole.keys_and_values(x)
     q, k = whole.turned(whole.queries(x), places), whole.turned(k, places)
     expected = whole.output(whole.merge(attend_exact(q, k, v, see=times_sqrt_e)))

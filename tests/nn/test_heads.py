@@ -9,19 +9,23 @@ from helpers import max_difference, tiny_config
 from torch import nn
 
 from cutaway.models.build import POOLINGS
-from cutaway.nn.heads import AttentionPool, ClassHead, LanguageHead, MaskedLanguageHead, TagHead
+from cutaway.nn.heads import AttentionPool, ClassHead, LanguageHead, MaskedLanguageHead, TagHead, VectorHead
 from cutaway.nn.norms import LayerNorm
 from cutaway.nn.probe import recording
 
 
-def pool_by_loops(name, x, question):
+def pool_by_loops(name, x, pool):
     """One text [T,D] without padding -> [D]"""
     if name == "cls":
         return x[0]
+    if name == "cls_tanh":
+        weight, bias = pool.dense.weight.detach().numpy(), pool.dense.bias.detach().numpy()
+        return np.array([math.tanh(row @ x[0] + b) for row, b in zip(weight, bias, strict=True)])
     if name == "mean":
         return sum(x) / len(x)
     if name == "max":
         return np.array([max(token[d] for token in x) for d in range(x.shape[1])])
+    question = pool.question.weight[0].detach().numpy()
     scores = np.array([math.exp(token @ question) for token in x])
     return sum(w * token for w, token in zip(scores / scores.sum(), x, strict=True))
 
@@ -37,9 +41,8 @@ def test_poolings_equal_loops_over_the_tokens(name, padded):
     if padded:
         x[~is_token] = 1e6
     out = pool(x, is_token)
-    question = pool.question.weight[0].detach().numpy() if name == "attention" else None
     for b, length in enumerate(lengths):
-        expected = pool_by_loops(name, x[b, :length].numpy(), question)
+        expected = pool_by_loops(name, x[b, :length].numpy(), pool)
         assert np.abs(out[b].detach().numpy() - expected).max() < 1e-10
 
 
@@ -79,6 +82,19 @@ def test_language_head_is_the_embedding_turned_round():
     head, x = LanguageHead(11, 8, shared), torch.randn(2, 3, 8)
     assert max_difference(head(x), x @ shared.T) < 1e-12
     assert LanguageHead(11, 8).weight.shape == (11, 8)
+    biased = LanguageHead(11, 8, shared, bias=True)
+    nn.init.normal_(biased.bias)
+    assert max_difference(biased(x), x @ shared.T + biased.bias) < 1e-12
+
+
+@pytest.mark.usefixtures("double")
+def test_a_vector_head_is_its_pooling():
+    head, x = VectorHead(POOLINGS["mean"](tiny_config())), torch.randn(2, 4, 8)
+    is_token = torch.arange(4) < torch.tensor([[4], [2]])
+    with recording(head, "pooled") as seen:
+        vectors = head(x, is_token)
+    assert torch.equal(vectors, seen["pooled"])
+    assert max_difference(vectors, torch.stack([x[0].mean(0), x[1, :2].mean(0)])) < 1e-12
 
 
 @pytest.mark.usefixtures("double")

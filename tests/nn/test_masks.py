@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway.errors import ConfigError
 from cutaway.nn import blocks, masks
-from cutaway.nn.masks import Causal, Mask, Strided, Window, causal_mask, padding_mask
+from cutaway.nn.masks import Causal, Mask, Span, Strided, Window, as_span, causal_mask, padding_mask
 
 CPU = torch.device("cpu")
 
@@ -29,12 +30,18 @@ def ranges():
     return st.builds(lambda start, n: range(start, start + n), st.integers(0, 20), st.integers(1, 20))
 
 
+def places(span: Span) -> range:
+    return range(span.start, span.stop)
+
+
 def pair_by_pair(mask: Mask) -> list[list[bool]]:
-    return [[all(ALLOWS[type(r)](r, i, j) for r in mask.rules) for j in mask.keys] for i in mask.queries]
+    return [
+        [all(ALLOWS[type(r)](r, i, j) for r in mask.rules) for j in places(mask.keys)] for i in places(mask.queries)
+    ]
 
 
 def spelled_out(mask: Mask) -> torch.Tensor:
-    dense, shape = mask.dense(CPU), (len(mask.queries), len(mask.keys))
+    dense, shape = mask.dense(CPU), (mask.queries.size, mask.keys.size)
     return torch.ones(shape, dtype=torch.bool) if dense is None else dense.expand(*dense.shape[:-2], *shape)
 
 
@@ -110,7 +117,7 @@ def test_a_block_with_chosen_keys_is_a_piece_of_the_whole(queries, keys, width, 
     chosen = block.reach(CPU)
     piece = block.dense(CPU, chosen)
     whole = spelled_out(mask)[:, :, start : start + 4]
-    assert torch.equal(piece.expand(2, 1, len(block.queries), -1), whole if chosen is None else whole[..., chosen])
+    assert torch.equal(piece.expand(2, 1, block.queries.size, -1), whole if chosen is None else whole[..., chosen])
 
 
 @pytest.mark.parametrize("kind", [Causal, Window, Strided])
@@ -118,7 +125,7 @@ def test_a_block_with_chosen_keys_is_a_piece_of_the_whole(queries, keys, width, 
 def test_a_rule_forbids_nothing_exactly_when_all_is_allowed(kind, queries, keys, width):
     rule = kind() if kind is Causal else kind(width)
     everything = all(itertools.chain(*pair_by_pair(Mask(queries, keys, (rule,)))))
-    assert rule.forbids_nothing(queries, keys) == everything
+    assert rule.forbids_nothing(as_span(queries), as_span(keys)) == everything
 
 
 @given(ranges(), ranges(), st.lists(RULES, max_size=3))
@@ -156,3 +163,43 @@ def test_a_mask_shows_itself():
     assert str(mask) == "■ · ·\n■ ■ ·\n■ ■ ·"
     assert mask._repr_html_() == f"<pre>{mask}</pre>"
     assert str(Mask(range(2), range(3))) == "■ ■ ■\n■ ■ ■"
+
+
+# spans
+
+
+@given(ranges(), st.integers(0, 25), st.integers(0, 25))
+def test_a_span_is_a_range(positions, start, end):
+    span = as_span(positions)
+    assert (span.first, span.last, span.size) == (positions[0], positions[-1], len(positions))
+    assert span.tensor(CPU).tolist() == list(positions)
+    piece = positions[start:end]
+    if piece:
+        assert span.part(start, end).tensor(CPU).tolist() == list(piece)
+
+
+def test_a_mask_takes_ranges_for_spans():
+    assert Mask(range(2, 5), range(5)) == Mask(Span(2, 5), Span(0, 5))
+    with pytest.raises(ConfigError, match=r"range\(0, 6, 2\) has steps of 2"):
+        Mask(range(0, 6, 2), range(6))
+
+
+class Spelled(torch.nn.Module):
+    """All rules, each alone, for a text of the length of x [T]."""
+
+    rules = (Causal(), Window(3), Strided(4))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        text = Span(0, x.size(0))
+        spelled = [Mask(text, text, (rule,)).dense(CPU) for rule in self.rules]
+        return [torch.zeros(0) if dense is None else dense for dense in spelled]
+
+
+@pytest.mark.slow
+def test_a_length_that_is_not_known_yet_stays_unknown():
+    """What is exported for texts of 5 tokens must be right for any: there no rule may be left out, or kept, for good."""
+    length = torch.export.Dim("length", min=1, max=64)
+    exported = torch.export.export(Spelled(), (torch.zeros(5),), dynamic_shapes=({0: length},)).module()
+    for n in (1, 2, 3, 4, 5, 12, 64):
+        for rule, dense in zip(Spelled.rules, exported(torch.zeros(n)), strict=True):
+            assert dense.tolist() == pair_by_pair(Mask(range(n), range(n), (rule,))), (rule, n)

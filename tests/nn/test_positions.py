@@ -223,9 +223,9 @@ def test_t5_buckets(buckets, max_distance, causal, dtype, double):
 def test_t5_bias_is_the_table_by_bucket_of_key_minus_query(causal):
     position = RelativeBiasPosition(3, 50, buckets=8, max_distance=16, causal=causal)
     torch.nn.init.normal_(position.table)
-    query, key = torch.arange(20, 25), torch.arange(25)
+    query, key = torch.arange(20, 25), torch.arange(45)  # beyond the farthest bucket on both sides
     bias = position.bias(torch.zeros(1, 3, 5, 2), query, key)
-    for h, i, j in np.ndindex(3, 5, 25):
+    for h, i, j in np.ndindex(3, 5, 45):
         bucket = bucket_by_definition(int(key[j] - query[i]), 8, 16, causal)
         assert bias[h, i, j] == position.table[bucket, h]
 

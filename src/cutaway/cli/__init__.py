@@ -14,10 +14,13 @@ from cutaway.cli.classify import classify
 from cutaway.cli.data import app as data_app
 from cutaway.cli.demo import demo
 from cutaway.cli.doctor import doctor
+from cutaway.cli.embed import embed
 from cutaway.cli.evaluate import evaluate
 from cutaway.cli.explore import explore
+from cutaway.cli.export import export
 from cutaway.cli.figures import figures
 from cutaway.cli.generate import generate
+from cutaway.cli.import_ import import_
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.mask import mask
@@ -38,12 +41,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(demo, train, translate, generate, classify, tag, evaluate),
+    *(demo, train, translate, generate, classify, tag, embed, evaluate),
     *(explore, trace, mask, figures),
+    *(import_, export),
     *(runs, doctor, lesson, check, lab),
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(data_app, name="data")
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cutaway.cli.console import out, print_json
 from cutaway.cli.preparing import PreparingProgress
-from cutaway.cli.recipes import find_recipe
+from cutaway.cli.recipes import base_tokenizer, find_recipe
 from cutaway.config import read_recipe
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def inspect(
 
     config = read_recipe(find_recipe(recipe), set or ())
     with PreparingProgress() as progress:
-        report = inspect_data(config.data, config.model.task, progress)
+        report = inspect_data(config.data, config.model.task, progress, base_tokenizer(config))
     if json:
         print_json(report.to_dict())
         return
@@ -99,7 +99,8 @@ def print_overview(report: DataReport) -> None:
         table.add_row(figure, *(row.get(figure, "") for row in rows.values()))
     out.print(table)
     if report.tokenizer:
-        out.print(f"\nvocabulary: {report.vocab_size:,} tokens ({report.tokenizer}), learned from the training data")
+        learned = "from a file" if report.tokenizer == "file" else f"{report.tokenizer}, learned from the training data"
+        out.print(f"\nvocabulary: {report.vocab_size:,} tokens ({learned})")
 
 
 def figures(report: DataReport, split: SplitReport) -> dict[str, str]:

@@ -145,7 +145,7 @@ class Subject:
         examples = self.counted[:32]
         if self.is_vision:
             return budget(self.pipeline.model, *picture_inputs(self.pipeline, examples).arguments)
-        longest = min(256, self.pipeline.config.model.max_length)
+        longest = min(256, self.pipeline.config.longest_text)
         return budget(
             self.pipeline.model, *inputs_of(self.pipeline, rows_of(self.pipeline, examples, longest)).arguments
         )

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cutaway.config import Config, find_base
+from cutaway.runs import RunFolder
 from cutaway.shipped import find_toml
 
 
 def find_recipe(name: str) -> Path:
     return find_toml("recipes", "recipe", name)
+
+
+def base_tokenizer(config: Config) -> Path | None:
+    """The tokenizer of the run that a recipe begins with; None: the recipe makes its own."""
+    if not config.finetune.base or config.model.family == "vision":
+        return None
+    return RunFolder(find_base(config.finetune.base)).require().tokenizer

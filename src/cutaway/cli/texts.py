@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -27,10 +27,11 @@ Seed = Annotated[int | None, typer.Option(help="sample: the same seed draws the 
 
 CHUNK = 2_048  # lines of a file that are sorted by length and worked together
 
-Work = Callable[[Sequence[str], int], Sequence[str]]  # texts, the number of the first of them -> results
+Result = TypeVar("Result")
+Work = Callable[[Sequence[str], int], Sequence[Result]]  # texts, the number of the first of them -> results
 
 
-def results(work: Work, text: Sequence[str] | None, file: Path | None, doing: str) -> Iterator[str]:
+def results(work: Work[Result], text: Sequence[str] | None, file: Path | None, doing: str) -> Iterator[Result]:
     """`work` on the given texts, on the lines of a file, or on those of standard input as they come."""
     if text and file:
         raise DataError(f"both a text and --file {file} were given. Give one of them.")
@@ -41,7 +42,7 @@ def results(work: Work, text: Sequence[str] | None, file: Path | None, doing: st
     return of_standard_input(work)
 
 
-def of_file(work: Work, file: Path, doing: str) -> Iterator[str]:
+def of_file(work: Work[Result], file: Path, doing: str) -> Iterator[Result]:
     """The lines of a file in order, a chunk at a time, so that a file of any size fits into memory."""
     from cutaway.data.corpus import read_lines
 
@@ -56,7 +57,7 @@ def of_file(work: Work, file: Path, doing: str) -> Iterator[str]:
             status.update(f"{doing}: {done:,} of {total:,} lines")
 
 
-def of_standard_input(work: Work) -> Iterator[str]:
+def of_standard_input(work: Work[Result]) -> Iterator[Result]:
     from cutaway.data.corpus import decoded_lines
 
     if sys.stdin.isatty():

@@ -154,9 +154,11 @@ def print_answers(found: Trace) -> None:
         token = f"{names[number]} → {step['token']}" if is_named else step["token"]
         table.add_row(escape(token), f"{step['p']:.1%}", escape(rivals(step)))
     out.print()
-    out.print(table)
-    out.print()
-    out.print(escape(f"{found.output}    (log p = {found.log_p:.3f})"), markup=True)
+    if found.steps:
+        out.print(table)
+        out.print()
+    sure = "" if found.log_p is None else f"    (log p = {found.log_p:.3f})"
+    out.print(escape(found.output + sure), markup=True)
     for word in found.unknown:
         say(f"Note: not in this model's vocabulary: {word}")
 

@@ -13,11 +13,12 @@ from cutaway.cli.ahead import preparing
 from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.evaluate import evaluate as evaluate_run
 from cutaway.cli.look_back import look_back
-from cutaway.cli.recipes import find_recipe
-from cutaway.config import Config, read_recipe
+from cutaway.cli.recipes import base_tokenizer, find_recipe
+from cutaway.config import Config, base_folders, base_of_tables, read_recipe, read_tables
 from cutaway.errors import ConfigError, Diverged, Interrupted, MissingExtra, RunError, did_you_mean
 from cutaway.runs import RunFolder
-from cutaway.train.launch import is_first_here, is_leader, processes_for, team_of
+from cutaway.shipped import shipped_names
+from cutaway.train.launch import in_a_team, is_first_here, is_leader, processes_for, team_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def train(
     Ctrl-C saves and stops; the same command with --resume goes on (with engine torch).
     """
     path = find_recipe(recipe)
+    train_base_first(base_of_tables(read_tables(path, set or ())), engine)
     config = read_recipe(path, set or ())
     folder = RunFolder(run or Path("runs") / path.stem)
     if is_leader():
@@ -90,6 +92,30 @@ def train(
     say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
 
 
+def train_base_first(base: str, engine: str) -> None:
+    """A recipe may begin with a built-in one's run: if nobody has trained that yet, it is done now."""
+    if not base:
+        return
+    folders = [RunFolder(folder) for folder in base_folders(base) if (folder / "config.json").is_file()]
+    if folders:
+        warn_if_unfinished(folders[0])
+    elif base in shipped_names("recipes"):
+        folder = Path("runs") / base
+        if in_a_team():
+            raise RunError(f"there is no run {base!r} to begin with. Train it first: {command('train', base)}")
+        say(f"This begins with a run of the recipe {base!r}, and there is none yet. It comes first, into {folder}:")
+        train(base, run=folder, engine=engine)
+        say()
+
+
+def warn_if_unfinished(base: RunFolder) -> None:
+    from cutaway.summary import summarize
+
+    summary = summarize(base)
+    if summary.state in ("stopped", "going on"):
+        say(f"Note: the base {base} {summary.told_state}; this begins with its best weights so far.")
+
+
 def refuse_to_overwrite(folder: RunFolder, allowed: bool, engine: str) -> None:
     if folder.config.is_file() and not allowed:
         go_on = "Go on with --resume, replace" if engine == "torch" else "Replace"
@@ -112,7 +138,7 @@ def make_training(
     config: Config, folder: RunFolder, resume: bool = False, tensorboard: bool = False
 ) -> tuple[Training, TrainingProgress]:
     """Everything up to the first step, with the data prepared while torch is imported."""
-    tokenizer_file = folder.require_started().tokenizer if resume else None
+    tokenizer_file = folder.require_started().tokenizer if resume else base_tokenizer(config)
     ahead: AbstractContextManager[Callable[[], PreparedData | None]]
     if is_first_here():
         ahead = preparing(config.data, config.model.task, tokenizer_file)
@@ -175,5 +201,8 @@ def describe(training: Training) -> None:
     named = "".join(f", {name} {size:,}" for name, size in sizes.items() if size)
     say(f"Data:  {training.examples:,} examples" + (f" (left out: {left_out})" if left_out else ""))
     say(f"Model: {training.parameters:,} parameters{named}, {training.place}")
+    if training.share:
+        say(f"Base:  {training.config.finetune.base}")
+        say(f"Trained: {training.share}")
     if trainer.state.step:
         say(f"Resuming at step {trainer.state.step:,}.")

@@ -69,7 +69,8 @@ class Encoder:
         tokenizer = self.encoding.words
         rows = tokenizer.encode_batch([part.text for part in parts])
         if self.task == "language_model":
-            around = [([tokenizer.bos] * (part.is_first and tokenizer.begins), [tokenizer.eos] * part.is_last) for part in parts]
+            bos = [tokenizer.bos] if tokenizer.begins else []
+            around = [(bos * part.is_first, [tokenizer.eos] * part.is_last) for part in parts]
             rows = [[*bos, *ids, *eos] for (bos, eos), ids in zip(around, rows, strict=True)]
         lengths = np.array([len(row) for row in rows], np.int64)
         values = np.array([i for row in rows for i in row], np.int32)

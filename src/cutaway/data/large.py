@@ -61,7 +61,7 @@ def prepare_large(
     config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody
 ) -> PreparedData:
     """From the cache, if it is there; else it is put there first."""
-    given = ingredients(config, task)
+    given = ingredients(config, task, tokenizer_file)
     place = place_for(given)
     found = read_entry(place)
     if tokenizer_file and (found is None or not has_tokenizer(place, tokenizer_file)):
@@ -78,8 +78,9 @@ def prepare_large(
     return opened(place, found, config, task)
 
 
-def ingredients(config: DataConfig, task: str) -> dict[str, Any]:
+def ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> dict[str, Any]:
     """All that a prepared corpus follows from. Neither names nor places of files are among it."""
+    named = tokenizer_file or Path(config.root) / config.tokenizer_file
     files = {split: list(map(identity, files_of(config, task, split))) for split in ("train", "valid")
              if getattr(config, split)}  # fmt: skip
     is_trained = config.tokenizer not in ("byte", "file")
@@ -90,7 +91,7 @@ def ingredients(config: DataConfig, task: str) -> dict[str, Any]:
         **files,
         "valid_share": config.valid_share,
         "columns": list(config.columns),
-        "tokenizer": digest(Path(config.root) / config.tokenizer_file) if config.tokenizer_file else config.tokenizer,
+        "tokenizer": digest(named) if config.tokenizer == "file" else config.tokenizer,
         "vocab_size": config.vocab_size if is_trained else 0,
         "max_tokens": config.max_tokens if task in LAYOUTS else 0,  # texts are cut when they are read
     }
@@ -186,10 +187,7 @@ def learn(
                 yield from texts_of(task, example)
 
     source = texts()
-    if tokenizer_file:
-        tokenizer = Tokenizer.open(tokenizer_file)
-    else:
-        tokenizer = make_tokenizer(config, source, has_mask=TASKS[task].has_mask)
+    tokenizer = make_tokenizer(config, source, TASKS[task].has_mask, tokenizer_file)
     if TASKS[task].kind in ("labels", "tags"):
         for _ in source:  # the rest, if the tokenizer did not want it
             pass

@@ -52,9 +52,7 @@ def prepare(config: DataConfig, task: str, tokenizer_file: Path | None = None, t
 def tokenizer_for(config: DataConfig, task: str, texts: Iterable[str], tokenizer_file: Path | None) -> Tokenizer | None:
     if TASKS[task].kind == "images":
         return None
-    if tokenizer_file:
-        return Tokenizer.open(tokenizer_file)
-    return make_tokenizer(config, texts, has_mask=TASKS[task].has_mask)
+    return make_tokenizer(config, texts, TASKS[task].has_mask, tokenizer_file)
 
 
 def fitting(examples: Sequence[Encoded], max_tokens: int) -> tuple[Sequence[Encoded], dict[str, int]]:

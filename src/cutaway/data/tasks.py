@@ -173,47 +173,59 @@ def encode_pictures(examples: Sequence[Picture], encoding: Encoding) -> list[Enc
     return [EncodedPicture(example.pixels, encoding.number(example.label)) for example in examples]
 
 
-TASKS: dict[str, Task] = {
-    "translation": Task(
-        "pairs",
-        "two parallel files, or one of pairs",
-        read_pairs,
-        stream_pairs,
-        lambda pair: (pair.source, pair.target),
-        encode_pairs,
-    ),
-    "language_model": Task("texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_pieces),
-    "masked_language_model": Task(
-        "texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_masked, has_mask=True
-    ),
-    "classification": Task(
-        "labels",
-        "a file of texts with labels",
-        read_labels,
-        stream_labels,
-        lambda example: (example.text,),
-        encode_labelled,
-        labels=lambda example: (example.label,),
-    ),
-    "tagging": Task(
-        "tags",
-        "a file of words with tags",
-        read_tags,
-        stream_tags,
-        lambda example: example.words,
-        encode_tagged,
-        labels=lambda example: example.tags,
-    ),
-    "image_classification": Task(
-        "images",
-        "a file of images with labels",
-        lambda path, columns=(): read_pictures(path),
-        lambda path, columns=(): iter(read_pictures(path)),
-        lambda picture: (),
-        encode_pictures,
-        labels=lambda p: (p.label,),
-    ),
-}
+class Tasks(dict[str, Task]):
+    """The rows by name."""
+
+    def __missing__(self, task: str) -> Task:
+        raise ConfigError(
+            f"a model for {task.replace('_', ' ')} has no data of its own: what it answers is neither right nor wrong, "
+            'so it is neither trained nor scored. Fine-tune it for something that is, as with model.head = "classes".'
+        )
+
+
+TASKS = Tasks(
+    {
+        "translation": Task(
+            "pairs",
+            "two parallel files, or one of pairs",
+            read_pairs,
+            stream_pairs,
+            lambda pair: (pair.source, pair.target),
+            encode_pairs,
+        ),
+        "language_model": Task("texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_pieces),
+        "masked_language_model": Task(
+            "texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_masked, has_mask=True
+        ),
+        "classification": Task(
+            "labels",
+            "a file of texts with labels",
+            read_labels,
+            stream_labels,
+            lambda example: (example.text,),
+            encode_labelled,
+            labels=lambda example: (example.label,),
+        ),
+        "tagging": Task(
+            "tags",
+            "a file of words with tags",
+            read_tags,
+            stream_tags,
+            lambda example: example.words,
+            encode_tagged,
+            labels=lambda example: example.tags,
+        ),
+        "image_classification": Task(
+            "images",
+            "a file of images with labels",
+            lambda path, columns=(): read_pictures(path),
+            lambda path, columns=(): iter(read_pictures(path)),
+            lambda picture: (),
+            encode_pictures,
+            labels=lambda p: (p.label,),
+        ),
+    }
+)
 
 
 def load_split(config: DataConfig, task: str, split: str, seed: int = 0) -> Sequence[Any]:

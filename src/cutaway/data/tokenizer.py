@@ -183,13 +183,19 @@ def visible(white_space: str) -> str:
     return "".join(sign if count == 1 else f"{sign}×{count}" for sign, count in runs) or "␣"
 
 
-def make_tokenizer(config: DataConfig, texts: Iterable[str], has_mask: bool = False) -> Tokenizer:
-    """The tokenizer that the configuration asks for, trained on `texts` unless it is read from a file."""
-    if config.tokenizer == "file":
-        tokenizer = Tokenizer.open(Path(config.root) / config.tokenizer_file)
+def make_tokenizer(
+    config: DataConfig, texts: Iterable[str], has_mask: bool = False, file: Path | None = None
+) -> Tokenizer:
+    """The tokenizer that the configuration asks for, trained on `texts` unless it is read from a file.
+
+    `file` goes before all: that of a run to be resumed, or to begin with.
+    """
+    if file or config.tokenizer == "file":
+        file = file or Path(config.root) / config.tokenizer_file
+        tokenizer = Tokenizer.open(file)
         if has_mask and tokenizer.mask is None:
             raise DataError(
-                f"{config.tokenizer_file} has no token to hide others with: none of {', '.join(ROLES['mask'])} is in "
+                f"{file} has no token to hide others with: none of {', '.join(ROLES['mask'])} is in "
                 "its vocabulary. Train a tokenizer, or use one that was made for masked language models."
             )
         return tokenizer

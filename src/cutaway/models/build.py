@@ -109,7 +109,7 @@ def build_model(config: ModelConfig) -> Model:
         raise ConfigError(
             "model.vocab_size is not set. Give it the size of the tokenizer, as in ModelConfig(vocab_size=8000)."
         )
-    if config.n_classes < 1 and config.head != "language":
+    if config.n_classes < 1 and config.head in ("classes", "tags"):
         raise ConfigError("model.n_classes is not set. Give it the number of labels, as in ModelConfig(n_classes=2).")
     model = FAMILIES[config.family](config)
     INITS[config.init](model)

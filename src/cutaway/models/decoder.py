@@ -8,7 +8,7 @@ from cutaway.nn.cache import KVCache
 from cutaway.nn.embedding import InputEmbedding
 from cutaway.nn.heads import LanguageHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Causal, Mask, Rule
+from cutaway.nn.masks import Causal, Mask, Rule, Span
 
 
 class DecoderOnly(nn.Module):
@@ -50,13 +50,13 @@ class DecoderOnly(nn.Module):
 
         With a cache, ids are only what is new, while the mask covers all that the cache then holds.
         """
-        start = cache.length if cache else 0
+        start = cache.text_length if cache else 0
         end = start + ids.size(1)
         x_BTD = self.decoder(
             self.embedding(ids, start),
-            Mask(range(start, end), range(end), (Causal(), *self.rules), mask),
+            Mask(Span(start, end), Span(0, end), (Causal(), *self.rules), mask),
             memory,
-            None if memory is None else Mask(range(start, end), range(memory.size(1)), is_token=memory_mask),
+            None if memory is None else Mask(Span(start, end), Span(0, memory.size(1)), is_token=memory_mask),
             cache,
         )
         if cache:

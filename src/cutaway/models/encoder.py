@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cutaway.nn.embedding import InputEmbedding
 from cutaway.nn.heads import ClassHead, VectorHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Mask, Rule
+from cutaway.nn.masks import Mask, Rule, Span
 
 
 class EncoderOnly(nn.Module):
@@ -26,11 +26,11 @@ class EncoderOnly(nn.Module):
         self.rules = rules
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """ids [B,T] -> logits: [B,T,V] of the vocabulary, [B,T,C] of the tags, [B,C] of the classes; or vectors [B,D]"""
+        """ids [B,T] -> logits [B,T,V] of the vocabulary, [B,T,C] of tags, [B,C] of classes; or vectors [B,D]"""
         x_BTD = self.encode(ids, mask, segments)
         return self.head(x_BTD, mask) if isinstance(self.head, ClassHead | VectorHead) else self.head(x_BTD)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids [B,T] -> x [B,T,D]: each token, with all that it has learned of the others."""
-        everywhere = range(ids.size(1))
+        everywhere = Span(0, ids.size(1))
         return self.encoder(self.embedding(ids, segments=segments), Mask(everywhere, everywhere, self.rules, mask))

@@ -8,7 +8,7 @@ from cutaway.nn.cache import KVCache
 from cutaway.nn.embedding import InputEmbedding
 from cutaway.nn.heads import LanguageHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Causal, Mask, Rule
+from cutaway.nn.masks import Causal, Mask, Rule, Span
 
 
 class EncoderDecoder(nn.Module):
@@ -52,7 +52,7 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """source [B,S] -> memory [B,S,D]."""
-        everywhere = range(source.size(1))
+        everywhere = Span(0, source.size(1))
         return self.encoder(self.source_embedding(source), Mask(everywhere, everywhere, self.rules, source_mask))
 
     def decode(
@@ -67,13 +67,13 @@ class EncoderDecoder(nn.Module):
 
         With a cache, target_in is only what is new, while target_mask covers all that the cache then holds.
         """
-        start = cache.length if cache else 0
+        start = cache.text_length if cache else 0
         end = start + target_in.size(1)
         x_BTD = self.decoder(
             self.target_embedding(target_in, start),
-            Mask(range(start, end), range(end), (Causal(), *self.rules), target_mask),
+            Mask(Span(start, end), Span(0, end), (Causal(), *self.rules), target_mask),
             memory,
-            Mask(range(start, end), range(memory.size(1)), is_token=source_mask),
+            Mask(Span(start, end), Span(0, memory.size(1)), is_token=source_mask),
             cache,
         )
         if cache:

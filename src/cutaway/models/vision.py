@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cutaway.nn.embedding import PatchEmbedding
 from cutaway.nn.heads import ClassHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Mask, Rule
+from cutaway.nn.masks import Mask, Rule, Span
 
 
 class VisionTransformer(nn.Module):
@@ -27,5 +27,5 @@ class VisionTransformer(nn.Module):
     def encode(self, images: Tensor) -> Tensor:
         """images [B,C,H,W] -> x [B,N,D]: each patch, with all that it has learned of the others."""
         x_BND = self.embedding(images)
-        everywhere = range(x_BND.size(1))
+        everywhere = Span(0, x_BND.size(1))
         return self.encoder(x_BND, Mask(everywhere, everywhere, self.rules))

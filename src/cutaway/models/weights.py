@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -19,8 +21,13 @@ def load_weights(model: nn.Module, data: bytes, where: str = "the weights") -> N
     copy_tensors(dict(model.named_parameters()), safetensors.torch.load(data), where)
 
 
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that training changes, by name."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
 @torch.no_grad()
-def copy_tensors(into: dict[str, Tensor], saved: dict[str, Tensor], where: str) -> None:
+def copy_tensors(into: Mapping[str, Tensor], saved: Mapping[str, Tensor], where: str) -> None:
     check_fit({name: tensor.shape for name, tensor in into.items()}, {n: t.shape for n, t in saved.items()}, where)
     for name, tensor in into.items():
         tensor.copy_(kept_like(tensor, saved[name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,7 +11,7 @@ from cutaway.errors import ConfigError
 from cutaway.nn.blocks import attend_masked
 from cutaway.nn.cache import AttentionCache
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
-from cutaway.nn.masks import Mask, as_tensor
+from cutaway.nn.masks import Mask, Span
 from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
 
@@ -74,7 +75,7 @@ class MultiHeadAttention(nn.Module):
     def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
         """Self-attention: at the new tokens themselves, and at those before them in the cache."""
         start = cache.length if cache else 0
-        new, all_so_far = range(start, start + x.size(1)), range(start + x.size(1))
+        new, all_so_far = Span(start, start + x.size(1)), Span(0, start + x.size(1))
         q = self.q(self.turned(self.queries(x), new))
         k, v = self.keys_and_values(x)
         k, v = self.k(self.turned(k, new)), self.v(v)  # kept turned in the cache: a token's position never changes
@@ -99,16 +100,12 @@ class MultiHeadAttention(nn.Module):
         k: Tensor,
         v: Tensor,
         mask: Mask | Tensor | None,
-        queries: range | None = None,
-        keys: range | None = None,
+        queries: Span | None = None,
+        keys: Span | None = None,
     ) -> Tensor:
         """The kernel, with all that it is to take into account. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
-        options: dict[str, object] = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap}
-        if self.position is not None and queries is not None and keys is not None:
-            position, query, key = self.position, as_tensor(queries, q.device), as_tensor(keys, q.device)
-            options["bias"] = position.bias(q, query, key)
-            if position.has_values:
-                options["relative_values"] = lambda weights: position.values(weights, query, key)
+        options = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap}
+        options |= self.by_position(q, queries, keys)
         if self.is_watched:  # then there must be weights to see, of all queries and keys
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
             return attend_exact(q, k, v, mask, see=self.see, **options)  # type: ignore[arg-type]
@@ -116,16 +113,26 @@ class MultiHeadAttention(nn.Module):
             return attend_masked(self.attend, q, k, v, mask, **options)
         return self.attend(q, k, v, mask, **options)  # type: ignore[arg-type]
 
+    def by_position(self, q: Tensor, queries: Span | None, keys: Span | None) -> dict[str, Any]:
+        """What the positions have to say to the kernel; of a memory there are none."""
+        if self.position is None or queries is None or keys is None:
+            return {}
+        position, query, key = self.position, queries.tensor(q.device), keys.tensor(q.device)
+        told: dict[str, Any] = {"bias": position.bias(q, query, key)}
+        if position.has_values:
+            told["relative_values"] = lambda weights: position.values(weights, query, key)
+        return told
+
     def queries(self, x: Tensor) -> Tensor:
         return self.query_norm(self.split(self.query(x)))
 
     def keys_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return self.key_norm(self.split(self.key(y))), self.split(self.value(y))
 
-    def turned(self, x_BHTE: Tensor, positions: range) -> Tensor:
+    def turned(self, x_BHTE: Tensor, positions: Span) -> Tensor:
         if self.position is None:
             return x_BHTE
-        return self.position.rotate(x_BHTE, as_tensor(positions, x_BHTE.device))
+        return self.position.rotate(x_BHTE, positions.tensor(x_BHTE.device))
 
     def split(self, x_BTD: Tensor) -> Tensor:
         """[B,T,H·E] -> [B,H,T,E].

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutaway.nn.kernels import AttentionKernel, attend_fused
-from cutaway.nn.masks import Causal, Mask
+from cutaway.nn.masks import Causal, Mask, surely
 
 BLOCK = 32  # queries worked together: fewer reach fewer keys, more keep the processor busy
 SPELLED_OUT = 1024 * 1024  # a mask with no more entries than this is spelled out: for short texts that is faster
@@ -38,7 +38,7 @@ def attend_masked(attend: AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask
     if fused and not biased and is_whole_text(mask, rules):
         return attend_fused(q, k, v, causal=True, **options)
     native = fused and not rules  # with padding at the most the fused kernel is linear by itself
-    if native or biased or len(mask.queries) * len(mask.keys) <= SPELLED_OUT:
+    if native or biased or not surely(mask.queries.size * mask.keys.size > SPELLED_OUT):
         return attend(q, k, v, mask.dense(q.device), **options)
     options.pop("see", None)  # nobody looks: who does gets the whole matrix
     return by_blocks(lambda q, k, v, block: attend(q, k, v, block, **options), q, k, v, mask)
@@ -96,7 +96,7 @@ def attend_block(attend: Attend, block: Mask, q: Tensor, k: Tensor, v: Tensor) -
 
 
 def blocks_of(mask: Mask) -> list[tuple[int, Mask]]:
-    return [(start, mask.block(start, start + BLOCK)) for start in range(0, len(mask.queries), BLOCK)]
+    return [(start, mask.block(start, start + BLOCK)) for start in range(0, mask.queries.size, BLOCK)]
 
 
 def at(x: Tensor, chosen: Tensor | None) -> Tensor:

@@ -64,11 +64,24 @@ class LayerCache:
 
 
 class KVCache:
-    """The caches of all layers of a decoder, and how many positions they hold."""
+    """The caches of all layers of a decoder, and how many positions they hold.
+
+    `before` of them, at the beginning, are no text: a learned prompt (finetune/prompt.py).
+    """
 
     def __init__(self, n_layers: int):
-        self.length = 0
+        self.length = self.before = 0
         self.layers = [LayerCache(self) for _ in range(n_layers)]
+
+    @property
+    def text_length(self) -> int:
+        """How many tokens are held: the position of the next one."""
+        return self.length - self.before
+
+    def begin_with(self, n: int) -> None:
+        """Count n positions as held that are no text."""
+        self.length += n
+        self.before = n
 
     def advance(self, n: int) -> None:
         """Count n positions as held. The model calls this once, at the end of a forward."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import DataError
 from cutaway.nn.dropout import Dropout
-from cutaway.nn.masks import as_tensor
+from cutaway.nn.masks import Span
 from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
 
@@ -60,16 +60,16 @@ class InputEmbedding(nn.Module):
         x = self.tokens(ids)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
-        x = self.position.embed(x, as_tensor(self.positions(start, ids.size(1)), ids.device))
+        x = self.position.embed(x, self.positions(start, ids.size(1)).tensor(ids.device))
         return self.embedded(self.dropout(self.norm(x)))
 
-    def positions(self, start: int, length: int) -> range:
+    def positions(self, start: int, length: int) -> Span:
         if start + length > self.position.max_length:
             raise DataError(
                 f"the text has {start + length} tokens; this model has positions for {self.position.max_length}. "
                 "Shorten it, or train with a larger model.max_length."
             )
-        return range(start, start + length)
+        return Span(start, start + length)
 
 
 class PatchEmbedding(nn.Module):
@@ -105,13 +105,13 @@ class PatchEmbedding(nn.Module):
         self.check(images)
         x_BND = self.project(self.patches(images))
         if self.class_token is not None:
-            x_BND = torch.cat([self.class_token.expand(len(x_BND), 1, -1), x_BND], dim=1)
+            x_BND = torch.cat([self.class_token.expand(x_BND.size(0), 1, -1), x_BND], dim=1)
         x_BND = self.position.embed(x_BND, torch.arange(x_BND.size(1), device=x_BND.device))
         return self.embedded(self.dropout(x_BND))
 
     def patches(self, images: Tensor) -> Tensor:
         """[B,C,H,W] -> [B,N,C·P·P]"""
-        B, C, P = len(images), self.channels, self.patch_size
+        B, C, P = images.size(0), self.channels, self.patch_size
         grid = images.unflatten(3, (-1, P)).unflatten(2, (-1, P))  # [B, C, rows, P, columns, P]
         return grid.permute(0, 2, 4, 1, 3, 5).reshape(B, -1, C * P * P)
 

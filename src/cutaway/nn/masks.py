@@ -26,6 +26,57 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from cutaway.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Span:
+    """Positions that follow each other: start, start + 1, ..., stop - 1.
+
+    A `range` would do, but for one thing: it makes a number of every size that it is given, while a model that is
+    exported has sizes that are not known yet (torch.SymInt).
+    """
+
+    start: int
+    stop: int
+
+    @property
+    def first(self) -> int:
+        return self.start
+
+    @property
+    def last(self) -> int:
+        return self.stop - 1
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, end: int) -> Span:
+        """Some of them, as by the slice [start:end]."""
+        return Span(self.start + start, min(self.start + end, self.stop))
+
+    def tensor(self, device: torch.device) -> Tensor:
+        return torch.arange(self.start, self.stop, device=device)
+
+
+def as_span(positions: Span | range) -> Span:
+    """A range is easier to write by hand."""
+    if isinstance(positions, Span):
+        return positions
+    if positions.step != 1:
+        raise ConfigError(f"the positions of a mask must follow each other; {positions} has steps of {positions.step}.")
+    return Span(positions.start, positions.stop)
+
+
+def surely(condition: bool | torch.SymBool) -> bool:
+    """Whether it holds: for sizes that are not known yet, whether it holds for all of them."""
+    if isinstance(condition, torch.SymBool):
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        return statically_known_true(condition)
+    return condition
+
 
 class Rule(Protocol):
     """What may be seen, by position alone."""
@@ -38,7 +89,7 @@ class Rule(Protocol):
         """Which keys [K] some query from `first` to `last` may attend to: all others need not be looked at."""
         ...
 
-    def forbids_nothing(self, queries: range, keys: range) -> bool:
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
         """Whether the rule makes no difference here, as causality makes none to the last query alone."""
         ...
 
@@ -53,8 +104,8 @@ class Causal:
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         return key <= last
 
-    def forbids_nothing(self, queries: range, keys: range) -> bool:
-        return keys[-1] <= queries[0]
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        return surely(keys.last <= queries.first)
 
 
 @dataclass(frozen=True)
@@ -69,8 +120,9 @@ class Window:
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         return (key > first - self.width) & (key < last + self.width)
 
-    def forbids_nothing(self, queries: range, keys: range) -> bool:
-        return max(queries[-1] - keys[0], keys[-1] - queries[0]) < self.width
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        behind, ahead = queries.last - keys.first, keys.last - queries.first
+        return surely(behind < self.width) and surely(ahead < self.width)
 
 
 @dataclass(frozen=True)
@@ -90,24 +142,29 @@ class Strided:
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         return Window(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
 
-    def forbids_nothing(self, queries: range, keys: range) -> bool:
-        nearest, farthest = queries[0] - keys[-1], queries[-1] - keys[0]
-        if nearest == farthest:
-            return abs(nearest) < self.width or nearest % self.width == 0
-        return self.width == 1 or max(-nearest, farthest) <= self.width
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        nearest, farthest = queries.first - keys.last, queries.last - keys.first
+        if surely(nearest == farthest):
+            return surely(abs(nearest) < self.width) or surely(nearest % self.width == 0)
+        return self.width == 1 or (surely(-nearest <= self.width) and surely(farthest <= self.width))
 
 
 @dataclass(frozen=True)
 class Mask:
     """Queries and keys by their positions, the rules that must all allow a pair, and which keys are tokens.
 
-    is_token [B, K] is False at padding, which nobody may attend to; None: there is no padding.
+    is_token [B, K] is False at padding, which nobody may attend to; None: there is no padding. Positions may also be
+    given as ranges.
     """
 
-    queries: range
-    keys: range
+    queries: Span
+    keys: Span
     rules: tuple[Rule, ...] = ()
     is_token: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", as_span(self.queries))
+        object.__setattr__(self, "keys", as_span(self.keys))
 
     def __and__(self, rule: Rule) -> Mask:
         return replace(self, rules=(*self.rules, rule))
@@ -115,7 +172,7 @@ class Mask:
     def __str__(self) -> str:
         """A row a query, ■ where it may attend; of a batch, the first text."""
         allowed = self.dense(torch.device("cpu"))
-        matrix = torch.ones(len(self.queries), len(self.keys), dtype=torch.bool)
+        matrix = torch.ones(self.queries.size, self.keys.size, dtype=torch.bool)
         if allowed is not None:
             matrix = matrix & (allowed[0, 0] if allowed.dim() == 4 else allowed)
         return "\n".join(" ".join("■" if may else "·" for may in row) for row in matrix.tolist())
@@ -126,25 +183,25 @@ class Mask:
 
     @property
     def binding(self) -> tuple[Rule, ...]:
-        """The rules that make a difference."""
+        """The rules that make a difference, or that may make one where sizes are not known yet."""
         return tuple(rule for rule in self.rules if not rule.forbids_nothing(self.queries, self.keys))
 
     def block(self, start: int, end: int) -> Mask:
         """The same for some of the queries."""
-        return replace(self, queries=self.queries[start:end])
+        return replace(self, queries=self.queries.part(start, end))
 
     def reach(self, device: torch.device) -> Tensor | None:
         """Indices of the keys that any of the queries may attend to; None: all."""
-        key = as_tensor(self.keys, device)
+        key = self.keys.tensor(device)
         reached = None
         for rule in self.binding:
-            allowed = rule.reaches(self.queries[0], self.queries[-1], key)
+            allowed = rule.reaches(self.queries.first, self.queries.last, key)
             reached = allowed if reached is None else reached & allowed
         return None if reached is None else reached.nonzero()[:, 0]
 
     def dense(self, device: torch.device, chosen: Tensor | None = None) -> Tensor | None:
         """Spelled out: broadcastable to [B, H, Q, K]; only the `chosen` keys, if given. None: all is allowed."""
-        query, key = as_tensor(self.queries, device)[:, None], as_tensor(self.keys, device)[None, :]
+        query, key = self.queries.tensor(device)[:, None], self.keys.tensor(device)[None, :]
         key = key if chosen is None else key[:, chosen]
         matrix: Tensor | None = None
         for rule in self.binding:
@@ -164,7 +221,3 @@ def causal_mask(length: int) -> Tensor:
     """Causality spelled out for a whole text. -> [length, length]"""
     position = torch.arange(length)
     return Causal().allows(position[:, None], position[None, :])
-
-
-def as_tensor(positions: range, device: torch.device) -> Tensor:
-    return torch.arange(positions.start, positions.stop, positions.step, device=device)

@@ -13,7 +13,6 @@ token comes at a time, is right by construction.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -131,13 +130,18 @@ class RelativeBiasPosition(Position):
     A table serves all layers of a stack; a decoder, which only looks back, spends all buckets on the past.
     """
 
+    bucket: Tensor  # of each distance from -max_distance to max_distance; all beyond are in the outermost ones
+
     def __init__(self, n_heads: int, max_length: int, buckets: int = 32, max_distance: int = 128, causal: bool = False):
         super().__init__(max_length)
         self.max_distance, self.causal = max_distance, causal
         self.table = nn.Parameter(torch.zeros(buckets, n_heads))
+        distances = torch.arange(-max_distance, max_distance + 1)
+        self.register_buffer("bucket", t5_bucket(distances, buckets, max_distance, causal), persistent=False)
 
     def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
-        bucket_QK = t5_bucket(key[None, :] - query[:, None], self.table.size(0), self.max_distance, self.causal)
+        distance_QK = (key[None, :] - query[:, None]).clamp(-self.max_distance, self.max_distance)
+        bucket_QK = self.bucket[distance_QK + self.max_distance]
         return self.table[bucket_QK].permute(2, 0, 1)
 
 
@@ -204,13 +208,12 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -
         buckets //= 2
         offset, distance = (distance > 0) * buckets, distance.abs()
     exact = buckets // 2
-    wide = wide_buckets(exact, buckets, max_distance, distance.device)
+    wide = torch.tensor(wide_buckets(exact, buckets, max_distance), dtype=torch.long, device=distance.device)
     far = exact + torch.bucketize(distance, wide, right=True)
     return offset + torch.where(distance < exact, distance, far)
 
 
-@cache
-def wide_buckets(exact: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
+def wide_buckets(exact: int, buckets: int, max_distance: int) -> list[int]:
     """Where the buckets for far distances begin, but for the first of them, which begins at `exact`.
 
     The k-th of n begins at exact · (max_distance / exact)^(k/n). In whole numbers, because a rounded logarithm puts
@@ -223,5 +226,4 @@ def wide_buckets(exact: int, buckets: int, max_distance: int, device: torch.devi
         while d**n * exact**k < max_distance**k * exact**n:
             d += 1
         begins.append(d)
-    with torch.inference_mode(False):  # kept for all uses to come, whatever this first one is for
-        return torch.tensor(begins, dtype=torch.long, device=device)
+    return begins

@@ -25,11 +25,15 @@ Watcher = Callable[[Tensor], Tensor | None]
 
 
 class Probe(nn.Module):
-    """The identity, with ears. A watcher is shown the value; if it returns one, that one goes on instead."""
+    """The identity, with ears. A watcher is shown the value; if it returns one, that one goes on instead.
+
+    `hidden` says of an axis how many places at its beginning are not shown, because they are no part of the text.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.watchers: list[Watcher] = []
+        self.hidden: dict[int, int] = {}
 
     @property
     def is_watched(self) -> bool:
@@ -37,8 +41,21 @@ class Probe(nn.Module):
 
     def forward(self, value: Tensor) -> Tensor:
         for watcher in self.watchers:
-            changed = watcher(value)
-            value = value if changed is None else changed
+            changed = watcher(self.shown(value))
+            value = value if changed is None else self.put_back(value, changed)
+        return value
+
+    def shown(self, value: Tensor) -> Tensor:
+        for axis, count in self.hidden.items():
+            value = value.narrow(axis, count, value.size(axis) - count)
+        return value
+
+    def put_back(self, value: Tensor, changed: Tensor) -> Tensor:
+        """What was shown, changed, together with what was not."""
+        if not self.hidden:
+            return changed
+        value = value.clone()
+        self.shown(value).copy_(changed)
         return value
 
 

@@ -15,8 +15,30 @@ SHOWN = 12
 LONGEST = 160  # characters of a text that one can look at
 
 
+# For a model that came without data: what can be said to any that reads English.
+PLAIN = (
+    "The keys to the old house are on the table.",
+    "She gave him a book because he liked reading.",
+    "It rained all day, so we stayed at home and played cards.",
+    "The bank raised its interest rates again.",
+    "They sat on the bank of the river and watched the boats.",
+    "When Anna met Maria, she was carrying a large umbrella.",
+    "The committee has not decided yet whether to accept the offer.",
+    "Two plus two is four, and four times four is sixteen.",
+    "The cat that the dog chased climbed up the tree.",
+    "Nobody knows how the fire began, but it ended quickly.",
+    "Paris is the capital of France, and Rome is the capital of Italy.",
+    "Please close the window before you leave the room.",
+)
+
+
 def examples_of(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
-    """Some held-out texts (of a classifier of images: the pictures), none if the data is no longer there."""
+    """Some held-out texts (of a classifier of images: the pictures), none if the data is no longer there.
+
+    A run that never had data, because its weights came from elsewhere, gets plain sentences.
+    """
+    if came_without_data(pipeline):
+        return list(PLAIN[:shown])
     data, task = pipeline.config.data, pipeline.config.model.task
     for split in ("test", "valid"):
         try:
@@ -26,6 +48,11 @@ def examples_of(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
         except (CutawayError, OSError):
             continue
     return []
+
+
+def came_without_data(pipeline: Pipeline) -> bool:
+    data, is_of_images = pipeline.config.data, pipeline.config.model.family == "vision"
+    return not is_of_images and not any(has_split(data, split) for split in ("train", "valid", "test"))
 
 
 def shown_as(pipeline: Pipeline, example: Any) -> Any:

@@ -25,10 +25,10 @@ from cutaway import __version__
 from cutaway.data.tasks import has_split, load_split
 from cutaway.errors import DataError, RunError
 from cutaway.measure import evaluate_run
-from cutaway.pipeline import Pipeline, Writer, load_pipeline
+from cutaway.pipeline import Classifier, Pipeline, Tagger, Writer, load_pipeline
 from cutaway.runs import RunFolder
 from cutaway.show.beam_tree import beam_tree
-from cutaway.show.examples import Gold, examples_of, picture
+from cutaway.show.examples import PLAIN, Gold, came_without_data, examples_of, picture
 from cutaway.show.heads import head_statistics
 from cutaway.show.parts import part, part_tree
 from cutaway.show.question import Question, ask
@@ -96,6 +96,8 @@ class OpenRun:
 
     def held_out(self, count: int) -> Sequence[Any]:
         data, task = self.kept.config.data, self.kept.config.model.task
+        if came_without_data(self.kept) and not isinstance(self.kept, Classifier | Tagger):
+            return PLAIN[:count]
         split = next((split for split in ("test", "valid") if has_split(data, split)), None)
         if split is None:
             raise DataError("this run names no held-out data: neither data.test nor data.valid is set.")
@@ -123,7 +125,7 @@ class OpenRun:
             "task": config.model.task,
             "parameters": sum(p.numel() for p in model.parameters()),
             "vocab_size": config.model.vocab_size,
-            "max_length": config.model.max_length,
+            "max_length": config.longest_text,
             "snapshots": self.snapshots,
             "config": dataclasses.asdict(config.model),
             "attention": attention_kinds(model),

@@ -106,7 +106,9 @@ def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[
     """... and every part laid open, the model at each snapshot, and with each switch off."""
     run, request, shown = explorer.run(asked), request_of(asked), asked.text[:40]
     tell(f"the parts of the model at work on “{shown}”")
-    yield "ablations", request, explorer.ablations(asked)
+    is_asked = run.kept.config.model.task != "embedding"  # else there is no answer that could become less likely
+    if is_asked:
+        yield "ablations", request, explorer.ablations(asked)
     with explorer.at_work(asked) as pipeline:
         question = explorer.question(pipeline, asked)
         parts = {name: part(pipeline.model, question, name) for name, _ in pipeline.model.named_modules()}
@@ -119,7 +121,7 @@ def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[
         if isinstance(run.kept, Writer) and question.finished:  # as it is compared: with the final answer forced on it
             led = replace(young, prefix=tuple(question.answers[question.prompt :]))
             yield "trace", request_of(led), explorer.trace(led)
-    for switch in switches(run.kept.model).values():
+    for switch in switches(run.kept.model).values() if is_asked else ():
         tell(f"“{shown}” without {switch.title}")
         changed = replace(asked, off=(switch.id,))
         yield "trace", request_of(changed), smaller(explorer.trace(changed))

@@ -31,7 +31,7 @@ def batches(
             inputs = picture_inputs(pipeline, chunk)
             yield inputs, places(inputs)
         return
-    longest = min(longest, pipeline.config.model.max_length)
+    longest = min(longest, pipeline.config.longest_text)
     rows = rows_of(pipeline, examples, longest)
     notable = {side: Notable.of(pipeline, [getattr(row, side) for row in rows]) for side in ("encoder", "decoder")}
     for number, chunk in enumerate(chunks):

@@ -64,7 +64,7 @@ def translation_rows(pipeline: Any, examples: Sequence[Any]) -> list[Row]:
     pairs = [Pair(e, own[e]) if isinstance(e, str) else e for e in examples]
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     targets = tokenizer.encode_batch([pair.target for pair in pairs])
-    room = pipeline.config.model.max_length - 1  # a translation that was cut off there would be one token too long
+    room = pipeline.config.longest_text - 1  # a translation that was cut off there would be one token too long
     targets = [ids[:room] if pair.source in own else ids for ids, pair in zip(targets, pairs, strict=True)]
     return [
         Row([*source, tokenizer.eos], [tokenizer.bos, *target], [*target, tokenizer.eos])
@@ -92,6 +92,7 @@ ROWS: dict[str, Callable[[Any, Sequence[Any]], list[Row]]] = {
     "language_model": language_rows,
     "masked_language_model": text_rows,
     "classification": text_rows,
+    "embedding": text_rows,
     "tagging": tagging_rows,
 }
 
@@ -137,7 +138,7 @@ def in_company(pipeline: Pipeline, example: Row | Any) -> Inputs:
     """The same as the first of a batch of two. The other text is longer, so that the first one needs padding."""
     if not isinstance(example, Row):
         return picture_inputs(pipeline, [example, example])
-    longer = Row(*([*ids, *ids[:1] * PADDING] for ids in example)).cut(pipeline.config.model.max_length)
+    longer = Row(*([*ids, *ids[:1] * PADDING] for ids in example)).cut(pipeline.config.longest_text)
     return inputs_of(pipeline, [example, longer])
 
 

@@ -7,6 +7,7 @@
     tagging                 a text                          for the first token of a word   its tag
     classification          a text                          for the whole                   a label
     image_classification    an image                        for the whole                   a label
+    embedding               a text                          nothing: there is no answer     a vector
 
 So traces, ablations and snapshots need not know which task it is: they put the same question to a model again, changed
 or younger, and see how likely the same answer has become.
@@ -25,8 +26,9 @@ from cutaway.config import DecodeConfig
 from cutaway.data.tasks import encode_words
 from cutaway.decode.request import Hypothesis, Search
 from cutaway.errors import DataError
-from cutaway.pipeline import Classifier, Pipeline, Tagger, TextGenerator, Translator, Writer
+from cutaway.pipeline import Classifier, Embedder, Pipeline, Tagger, TextGenerator, Translator, Writer
 
+SHOWN_NUMBERS = 8  # of a vector
 WRITTEN = 40  # tokens that a text generator writes, if nobody says how many: what one can look at
 
 
@@ -54,9 +56,9 @@ class Question:
         return self.asked(model(*self.inputs))
 
     def asked(self, logits: Tensor) -> Tensor:
-        """[1,C] of a whole, or [1,T,V] of tokens -> [N,C]"""
+        """[1,C] of a whole, or [1,T,V] of tokens -> [N,C]; of a vector, nothing"""
         if logits.dim() == 2:
-            return logits
+            return logits[: len(self.answers)] if self.task == "embedding" else logits
         return logits[0] if self.places is None else logits[0, self.places]
 
     def log_p(self, logits: Tensor) -> list[float]:
@@ -94,6 +96,8 @@ def ask(
         return of_words(pipeline, text)
     if isinstance(pipeline, Classifier):
         return of_whole(pipeline, text)
+    if isinstance(pipeline, Embedder):
+        return of_vector(pipeline, text)
     return of_hidden(pipeline, text, hidden)
 
 
@@ -229,6 +233,18 @@ def of_whole(classifier: Classifier, content: Any) -> Question:
     return answered(question, model, "".join)
 
 
+def of_vector(embedder: Embedder, text: str) -> Question:
+    """A vector is right or wrong only beside others, so nothing is asked."""
+    [ids] = embedder.rows([text])
+    check_room(embedder, len(ids))
+    question = Question(
+        "embedding", text, (row(embedder, ids),), embedder.tokenizer.tokens, embedder.tokenizer.tokens(ids), places=[]
+    )
+    vector_D = embedder.model(*question.inputs)[0]
+    shown = " ".join(f"{value:.3f}" for value in vector_D[:SHOWN_NUMBERS].tolist())
+    return replace(question, output=f"{len(vector_D)} numbers: {shown} …")
+
+
 def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
     """Tokens are counted with <s> as 0, and "<mask>" in the text hides one as well.
 
@@ -280,7 +296,7 @@ def row(pipeline: Pipeline, ids: Sequence[int]) -> Tensor:
 
 
 def check_room(pipeline: Pipeline, length: int) -> None:
-    longest = pipeline.config.model.max_length
+    longest = pipeline.config.longest_text
     if length > longest:
         raise DataError(
             f"the text has {length:,} tokens, and this model has positions for {longest:,}. Shorten it, or train with "

@@ -156,6 +156,7 @@ def trace_question(pipeline: Pipeline, question: Question) -> Trace:
         logits = question.logits(model)
     attention, kept = packed({name: value[0] for name, value in seen.items() if name.endswith(".weights")})
     check_numbers(logits)
+    answers = question.task != "embedding"
     is_written = question.task in ("translation", "language_model")
     axis = question.target_out or question.words or [question.source[i] for i in question.places or []] or [""]
     steps = candidates(question, logits)
@@ -172,8 +173,8 @@ def trace_question(pipeline: Pipeline, question: Question) -> Trace:
         finished=question.finished,
         kept=kept,
         steps=steps,
-        lens=lens(model, question, seen, axis),
-        log_p=question.total_log_p(logits),
+        lens=lens(model, question, seen, axis) if answers else None,
+        log_p=question.total_log_p(logits) if answers else None,
         tags=tags_of(question, steps),
         hidden=question.hidden,
         image=image_of(pipeline, question),

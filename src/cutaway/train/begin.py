@@ -17,7 +17,9 @@ from cutaway.data.large import is_large
 from cutaway.data.prepare import PreparedData, prepare
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, RunError
-from cutaway.models.build import build_model, count_parameters
+from cutaway.finetune.adapt import adapt, begin_with, count
+from cutaway.finetune.base import Base, open_base
+from cutaway.models.build import build_model
 from cutaway.runs import RunFolder, write_text
 from cutaway.train.launch import is_first_here
 from cutaway.train.look import Look
@@ -49,9 +51,10 @@ def begin(
     in place, before the optimizer is given its parameters, and `objective` asks something else of it than its task does
     (train/objectives.py); config.json knows nothing of either.
     """
+    base = open_base(config) if config.finetune.base else None
     team = join_team(config.train)
-    prepared = prepared_in_turn(team, config, prepared)
-    training = assemble(config, run, prepared, observers, team, surgery, objective)
+    prepared = prepared_in_turn(team, config, prepared, base.run.tokenizer if base else None)
+    training = assemble(config, run, prepared, observers, team, base, surgery, objective)
     if training.trainer.team.is_leader:
         start_folder(run, training.config, prepared)  # not before all of the above went well: see there
     return training
@@ -62,10 +65,11 @@ def resume(
 ) -> Training:
     """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
     refuse_differences(run.require_started().read_config(), config, run)
+    base = open_base(config) if config.finetune.is_adapter else None  # else all weights are in the checkpoint
     team = join_team(config.train)
     prepared = prepared_in_turn(team, config, prepared, run.tokenizer)
     refuse_other_data(run, prepared)
-    training = assemble(config, run, prepared, observers, team)
+    training = assemble(config, run, prepared, observers, team, base)
     training.trainer.resume()
     if training.trainer.team.is_leader:
         write_text(run.config, training.config.to_json())
@@ -91,6 +95,7 @@ def assemble(
     prepared: PreparedData,
     observers: Iterable[Observer],
     team: Team,
+    base: Base | None = None,
     surgery: Callable[[nn.Module], None] | None = None,
     objective: Objective | None = None,
 ) -> Training:
@@ -99,7 +104,9 @@ def assemble(
     config = with_sizes(config, tokenizer, prepared.labels)
     task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
-    model = build_model(config.model).to(team.device)
+    model = build_model(config.model)
+    share, adapter = begin_with(model, base, config, prepared.labels) if base else (adapt(model, config.finetune), None)
+    model = model.to(team.device)
     if config.train.precision == "float64":
         model = model.double()
     if surgery:
@@ -117,6 +124,7 @@ def assemble(
         observers=observers,
         look=Look(config, tokenizer, prepared.valid),
         team=team,
+        adapter=adapter,
     )
     return Training(
         trainer=trainer,
@@ -124,8 +132,9 @@ def assemble(
         tokenizer=tokenizer,
         examples=len(prepared.train),
         left_out=prepared.left_out,
-        parameters=count_parameters(model),
+        parameters=count(model.parameters()),
         place=f"on {team.device}" + (f", {team.size} processes" if team.size > 1 else ""),
+        share=str(share) if config.finetune.base else "",
     )
 
 

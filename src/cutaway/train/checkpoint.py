@@ -18,11 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import RunError
-from cutaway.models.weights import kept_like, load_weights
-from cutaway.runs import CHECKSUM, RunFolder, read_sealed, replacing_folder, sealed, write_bytes, write_json
+from cutaway.models.weights import copy_tensors, kept_like, trained
+from cutaway.runs import (
+    CHECKSUM,
+    RunFolder,
+    metadata_of,
+    read_sealed,
+    replacing_folder,
+    sealed,
+    write_bytes,
+    write_json,
+)
 from cutaway.train.ema import Ema
 
 MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
+ADAPTER = "adapter.safetensors"  # instead of the model, where all else is in a base that stays as it is
+About = Mapping[str, str]  # what the header of an adapter says: which base it is for (finetune/base.py)
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,33 @@ class Everything:
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     slow: dict[str, Tensor]  # the weights that follow slowly, if there are any, and how long they have
+    adapter: About | None = None
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What a checkpoint is made of."""
+        others = {
+            name: in_file(tensors) for name, tensors in ((OPTIMIZER, self.optimizer), (EMA, self.slow)) if tensors
+        }
+        return {name_of(self.adapter): in_file(self.model, self.adapter), **others}
 
     @property
     def kept(self) -> bytes:
         """The weights that the run would be known by now."""
-        weights = {name: self.slow[name] for name in self.model} if self.slow else self.model
-        return sealed(safetensors.torch.save(weights))
+        return in_file({name: self.slow.get(name, weight) for name, weight in self.model.items()}, self.adapter)
+
+
+def in_file(tensors: dict[str, Tensor], adapter: About | None = None) -> bytes:
+    return sealed(safetensors.torch.save(tensors, dict(adapter) if adapter else None))
+
+
+def name_of(adapter: About | None) -> str:
+    return MODEL if adapter is None else ADAPTER
+
+
+def weights_of(model: nn.Module, adapter: About | None) -> dict[str, nn.Parameter]:
+    """What a run keeps of its model: all, or the adapter alone."""
+    return dict(model.named_parameters()) if adapter is None else trained(model)
 
 
 def gathered(
@@ -45,6 +77,7 @@ def gathered(
     optimizer: torch.optim.Optimizer,
     ema: Ema | None,
     whole: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    adapter: About | None = None,
 ) -> Everything:
     """`whole` puts together what is spread over several processes; all of them have to call this."""
 
@@ -52,31 +85,36 @@ def gathered(
         return {name: whole(tensor.detach()).contiguous() for name, tensor in tensors.items()}
 
     return Everything(
-        model=all_of(dict(model.named_parameters())),
+        model=all_of(weights_of(model, adapter)),
         optimizer=all_of(optimizer_tensors(model, optimizer)),
         slow=all_of(ema.state()) if ema else {},
+        adapter=adapter,
     )
 
 
 def save(run: RunFolder, everything: Everything, state: dict[str, Any], is_best: bool, keep: int) -> None:
     """Write checkpoints/step_N whole or not at all; then let `latest` (and `best`) name it."""
     folder = run.checkpoint(state["step"])
-    files = {MODEL: everything.model, OPTIMIZER: everything.optimizer, EMA: everything.slow}
     run.prune_checkpoints(max(1, keep - 1))  # room for the new one: the disk may be nearly full
     with replacing_folder(folder) as temporary:
-        for name, tensors in files.items():
-            if tensors:
-                (temporary / name).write_bytes(sealed(safetensors.torch.save(tensors)))
+        for name, content in everything.files.items():
+            (temporary / name).write_bytes(content)
         write_json(temporary / STATE, {**state, CHECKSUM: checksum(state)})
     if is_best or not run.weights.is_file():
-        write_bytes(run.weights, everything.kept)
+        write_bytes(run.path / name_of(everything.adapter), everything.kept)
     if is_best:
         run.set_pointer("best", folder)
     run.set_pointer("latest", folder)
     run.prune_checkpoints(keep)
 
 
-def load_latest(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None) -> dict[str, Any]:
+def load_latest(
+    run: RunFolder,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: Ema | None,
+    adapter: About | None = None,
+) -> dict[str, Any]:
     """Put the latest checkpoint into model and optimizer; what else it knew comes back.
 
     If it is damaged, the one before it is taken, with a warning.
@@ -88,7 +126,9 @@ def load_latest(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimiz
         )
     for i, folder in enumerate(folders):
         try:
-            return load(folder, model, optimizer, ema)
+            return load(folder, model, optimizer, ema, adapter)
+        except OtherBase:
+            raise
         except (RunError, OSError, ValueError, KeyError) as error:
             if i + 1 == len(folders):
                 raise
@@ -103,36 +143,57 @@ def newest_first(run: RunFolder) -> list[Path]:
     return sorted(run.checkpoints.glob("step_*[0-9]"), key=lambda p: int(p.name.split("_")[1]), reverse=True)
 
 
-def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None) -> dict[str, Any]:
+def load(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: Ema | None,
+    adapter: About | None = None,
+) -> dict[str, Any]:
     """Everything is read, and checked, before anything is changed."""
     state = dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
     if state.pop(CHECKSUM, None) != checksum(state):
         raise RunError(f"{folder / STATE} is damaged: its checksum differs from the one it was written with.")
-    weights, saved = read_sealed(folder / MODEL), read_sealed(folder / OPTIMIZER)
+    file = folder / name_of(adapter)
+    weights, saved = safetensors.torch.load(read_sealed(file)), read_sealed(folder / OPTIMIZER)
     slow = read_sealed(folder / EMA) if ema else b""
-    load_weights(model, weights, str(folder / MODEL))
+    if adapter is not None:
+        require_same_base(metadata_of(file), adapter, file)
+    copy_tensors(weights_of(model, adapter), weights, str(file))
     load_optimizer(model, optimizer, safetensors.torch.load(saved))
     if ema:
         ema.load(safetensors.torch.load(slow))
     return state
 
 
+class OtherBase(RunError):
+    """An adapter that goes with other weights than those that are there: an older checkpoint would not, either."""
+
+
+def require_same_base(saved: About, adapter: About, file: Path) -> None:
+    if saved.get("base") != adapter["base"]:
+        raise OtherBase(
+            f"{file} goes on from a base whose weights have the checksum {saved.get('base', '')[:12]}; those of the "
+            f"base have {adapter['base'][:12]} now. Restore it, or fine-tune anew."
+        )
+
+
 def checksum(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
+def mean_weights(folders: Sequence[Path], adapter: About | None = None) -> dict[str, Tensor]:
     """Of the model, over several checkpoints."""
-    checkpoints = [safetensors.torch.load(read_sealed(folder / MODEL)) for folder in folders]
+    checkpoints = [safetensors.torch.load(read_sealed(folder / name_of(adapter))) for folder in folders]
     return {
         name: torch.stack([weights[name].double() for weights in checkpoints]).mean(dim=0).to(first.dtype)
         for name, first in checkpoints[0].items()
     }
 
 
-def keep(run: RunFolder, weights: dict[str, Tensor]) -> None:
+def keep(run: RunFolder, weights: dict[str, Tensor], adapter: About | None = None) -> None:
     """These are the weights that the run is known by."""
-    write_bytes(run.weights, sealed(safetensors.torch.save(weights)))
+    write_bytes(run.path / name_of(adapter), in_file(weights, adapter))
 
 
 def save_snapshot(run: RunFolder, everything: Everything, step: int) -> None:
@@ -143,14 +204,14 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     """The optimizer's state by parameter name: "encoder.layers.0....weight/exp_avg" and so on."""
     return {
         f"{name}/{key}": torch.as_tensor(value)
-        for name, parameter in model.named_parameters()
+        for name, parameter in trained(model).items()
         for key, value in optimizer.state[parameter].items()
     }
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
     # The optimizer has no state before its first step, so there is nothing to copy into: it is put there.
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained(model).items():
         entries = {key.split("/")[1]: value for key, value in saved.items() if key.split("/")[0] == name}
         if entries:  # an expert that no token has asked yet has none
             # a fused optimizer keeps its step counter beside the parameter, so all of it moves to the device

@@ -13,20 +13,20 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from cutaway.models.weights import kept_like
+from cutaway.models.weights import kept_like, trained
 
 
 class Ema:
     def __init__(self, model: nn.Module, rate: float):
         self.rate, self.steps = rate, 0
-        self.slow = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        self.slow = {name: weight.detach().clone() for name, weight in trained(model).items()}
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
         """Early on it follows faster, so that the random weights of the beginning are soon forgotten."""
         self.steps += 1
         rate = min(self.rate, self.steps / (self.steps + 9))
-        fast = dict(model.named_parameters())
+        fast = trained(model)
         torch._foreach_lerp_([self.slow[n] for n in fast], list(fast.values()), 1 - rate)
 
     @contextmanager
@@ -40,9 +40,9 @@ class Ema:
 
     @torch.no_grad()
     def exchange(self, model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():  # in place: others may hold on to the tensors themselves
-            fast = parameter.clone()
-            parameter.copy_(self.slow[name])
+        for name, weight in trained(model).items():  # in place: others may hold on to the tensors themselves
+            fast = weight.clone()
+            weight.copy_(self.slow[name])
             self.slow[name].copy_(fast)
 
     def state(self) -> dict[str, Tensor]:

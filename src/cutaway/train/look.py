@@ -59,7 +59,7 @@ class Look:
         assert self.tokenizer is not None
         prompts = [self.tokenizer.decode(piece.ids[:PROMPT]) for piece in self.valid[: self.count]]
         generator = TextGenerator(TorchEngine(model), self.tokenizer, self.config)
-        longest = min(LONGEST, self.config.model.max_length - PROMPT)
+        longest = min(LONGEST, self.config.longest_text - PROMPT)
         decode = dataclasses.replace(DecodeConfig(strategy="greedy"), max_length=max(1, longest))
         texts = generator.generate(prompts, decode)
         return [Sample(prompt, text[len(prompt) :], "") for prompt, text in zip(prompts, texts, strict=True)]

@@ -81,6 +81,11 @@ def refuse_unsupported(config: Config) -> None:
             f"engine 'numpy' trains for {' and '.join(BATCHES).replace('_', ' ')}; this recipe is for "
             f"{config.model.task.replace('_', ' ')}. Use engine 'torch'."
         )
+    if config.finetune.base:
+        raise ConfigError(
+            f"engine 'numpy' trains a model from nothing, and finetune.base = {config.finetune.base!r}. "
+            "Use engine 'torch'."
+        )
     if config.model.init != "xavier":
         raise ConfigError(
             f"engine 'numpy' begins with model.init = 'xavier', not {config.model.init!r}. Use engine 'torch'."

@@ -12,13 +12,14 @@ from torch import nn
 
 from cutaway.config import TrainConfig
 from cutaway.models.layers import layers_of
+from cutaway.models.weights import trained
 from cutaway.train.muon import Divided, Muon, undivided
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (section 5.3); the fused kernel updates all in one go."""
     betas = (config.beta1, config.beta2)
-    return eager(torch.optim.Adam)(model.parameters(), lr=0.0, betas=betas, eps=config.epsilon, fused=True)
+    return eager(torch.optim.Adam)(trained(model).values(), lr=0.0, betas=betas, eps=config.epsilon, fused=True)
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -26,8 +27,8 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
     Biases and norms have a size that means something; to pull them towards zero would only hurt.
     """
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
+    matrices = [p for p in trained(model).values() if p.dim() > 1]
+    others = [p for p in trained(model).values() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     betas = (config.beta1, config.beta2)
     return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
@@ -40,19 +41,21 @@ def muon(model: nn.Module, config: TrainConfig, divided: Divided = undivided) ->
     seldom seen, and biases and norms are no matrices: they belong to AdamW.
     """
     inner = inner_matrices(model)
-    rest = [p for p in model.parameters() if id(p) not in {id(q) for q in inner}]
+    rest = [p for p in trained(model).values() if id(p) not in {id(q) for q in inner}]
     groups = [
         {"params": [p for p in rest if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
     ]
     adam = eager(torch.optim.AdamW)(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
+    if not inner:  # all of them frozen
+        return adam
     orthogonal = eager(Muon)(inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay, divided=divided)
     return Several([orthogonal, adam])
 
 
 def inner_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The matrices of attention and feed-forward: those of linear maps inside the layers of a stack."""
-    return [p for layer in layers_of(model) for p in layer.parameters() if p.dim() == 2]
+    return [p for layer in layers_of(model) for p in trained(layer).values() if p.dim() == 2]
 
 
 class Several(torch.optim.Optimizer):

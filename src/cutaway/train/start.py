@@ -24,6 +24,7 @@ class Training:
     left_out: dict[str, int]
     parameters: int
     place: str  # where it will run
+    share: str = ""  # of a fine-tuning: how much of the model is trained
 
 
 def start_folder(run: RunFolder, config: Config, prepared: PreparedData) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
@@ -48,8 +48,10 @@ class Trainer(Loop):
         observers: Iterable[Observer] = (),
         look: Look | None = None,
         team: Team | None = None,
+        adapter: Mapping[str, str] | None = None,
     ):
-        """`look` adds to a validation what has to be written for it: samples, BLEU."""
+        """`look` adds to a validation what has to be written for it: samples, BLEU. `adapter` says of what base
+        (finetune/base.py): then what is trained is kept alone, without all that stays as it is."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
@@ -60,7 +62,7 @@ class Trainer(Loop):
         # what computes: the same weights, compiled perhaps, and in step with those of other processes
         self.worker = compiled(self.team.together(assignment), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
-        self.schedule, self.look = schedule, look
+        self.schedule, self.look, self.adapter = schedule, look, adapter
         self.optimizer = make_optimizer(model, config, self.team.divided)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -182,12 +184,15 @@ class Trainer(Loop):
 
     def save(self) -> None:
         state = {**asdict(self.state), "data": self.batches.position()}
-        everything = checkpoint.gathered(self.model, self.optimizer, self.ema, self.team.whole)
+        everything = self.everything()
         if self.team.is_leader:
             checkpoint.save(self.run_folder, everything, state, self.is_best, self.config.keep)
 
+    def everything(self) -> checkpoint.Everything:
+        return checkpoint.gathered(self.model, self.optimizer, self.ema, self.team.whole, self.adapter)
+
     def save_snapshot(self) -> None:
-        everything = checkpoint.gathered(self.model, self.optimizer, self.ema, self.team.whole)
+        everything = self.everything()
         if self.team.is_leader:
             checkpoint.save_snapshot(self.run_folder, everything, self.state.step)
 
@@ -196,16 +201,17 @@ class Trainer(Loop):
         if not self.config.average:
             return
         folders = checkpoint.newest_first(self.run_folder)[: self.config.average]
-        mean = checkpoint.mean_weights(folders)
-        copy_tensors(dict(self.model.named_parameters()), mean, f"the mean of {len(folders)} checkpoints")
+        mean = checkpoint.mean_weights(folders, self.adapter)
+        into = checkpoint.weights_of(self.model, self.adapter)
+        copy_tensors(into, mean, f"the mean of {len(folders)} checkpoints")
         if self.can_validate:
             self.tell("on_validation", self.validate())
         if self.team.is_leader:
-            checkpoint.keep(self.run_folder, mean)
+            checkpoint.keep(self.run_folder, mean, self.adapter)
 
     def resume(self) -> None:
         """Go back to the latest checkpoint that is whole: weights, optimizer, place in the data."""
-        state = checkpoint.load_latest(self.run_folder, self.model, self.optimizer, self.ema)
+        state = checkpoint.load_latest(self.run_folder, self.model, self.optimizer, self.ema, self.adapter)
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": Sums(**state["unlogged"])})
         self.run_folder.forget_metrics_after(self.state.step)

@@ -9,10 +9,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from cutaway.config import ModelConfig
+from cutaway.config import Config, ModelConfig
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.errors import ConfigError, RunError
-from cutaway.runs import read_sealed
+from cutaway.finetune.base import base_of
+from cutaway.finetune.merge import merged, require_lora
+from cutaway.runs import RunFolder, metadata_of, read_sealed
 from cutaway.twin.batch import padded
 from cutaway.twin.build import build_model
 from cutaway.twin.model import Model
@@ -27,10 +29,12 @@ class NumpyEngine:
         self.model = model
 
     @classmethod
-    def load(cls, config: ModelConfig, weights: Path, device: str = "cpu", dtype: str = "float32") -> Self:
+    def load(cls, run: RunFolder, config: Config, weights: Path, device: str = "cpu", dtype: str = "float32") -> Self:
         if device not in ("auto", "cpu"):
             raise ConfigError(f"engine 'numpy' runs on the CPU, not on device {device!r}. Use engine 'torch' for that.")
-        return cls(load_model(config, weights, dtype))
+        if config.finetune.is_adapter:
+            return cls(load_adapted(run, config, weights, dtype))
+        return cls(load_model(config.model, weights, dtype))
 
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         ids, mask = padded(sources)
@@ -44,6 +48,15 @@ def load_model(config: ModelConfig, weights: Path, dtype: str = "float32") -> Mo
     """The twin of a trained model."""
     model = build_model(config)
     model.load(arrays(read_sealed(weights), str(weights)), dtype, str(weights))
+    return model
+
+
+def load_adapted(run: RunFolder, config: Config, weights: Path, dtype: str = "float32") -> Model:
+    """The twin of a model that LoRA has changed: what was learned is added into the weights of the base."""
+    require_lora(config.finetune, "engine 'numpy'", "Use engine 'torch'.")
+    base, model = base_of(weights, config.finetune, run), build_model(config.model)
+    of_base, adapter = arrays(base.read(), str(base.run.weights)), arrays(read_sealed(weights), str(weights))
+    model.load(merged(of_base, adapter, metadata_of(weights), config.finetune), dtype, str(weights))
     return model
 
 

@@ -66,6 +66,7 @@ BUILTIN: dict[str, Corpus] = {
     "tinyworld:en-de": Corpus("pairs", _tinyworld("en-de")),
     **{task: Corpus("pairs", _algorithmic(task)) for task in TASKS},
     "python": Corpus("texts", _found("python_source", "python_texts")),
+    "python:docstrings": Corpus("texts", _found("python_source", "python_docstrings")),
     "python:tags": Corpus("tags", _found("python_source", "python_tags"), _code_words),
     "python:expressions": Corpus("labels", _found("python_source", "python_expressions"), _code_words),
     "digits": Corpus("images", _found("digits", "digits")),

@@ -1,6 +1,7 @@
-"""The corpus that comes with every Python: the source of its own standard library, read in three ways.
+"""The corpus that comes with every Python: the source of its own standard library, read in four ways.
 
 python_texts         whole files, for a language model
+python_docstrings    what is said in them about modules, classes and functions: English, by the same authors
 python_tags          snippets whose words are tagged keyword, name, string ...: a syntax highlighter that is learned
 python_expressions   one expression and what it does last: "f(x)[0]" takes an item, "f(x[0])" makes a call
 
@@ -25,7 +26,7 @@ from functools import cache
 from itertools import accumulate, islice
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cutaway.data.collector import collector_paused
 from cutaway.data.examples import Labelled, Tagged
@@ -87,6 +88,49 @@ def _library_files() -> list[str]:
             "Use a Python installed with its source, or another corpus."
         )
     return sorted(found)
+
+
+# ---- Docstrings ----------------------------------------------------------------------------------------------
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+MIN_DOCSTRING = 40  # characters; what is shorter says little more than the name
+
+
+def python_docstrings(split: str = "train", size: int = 4_000, seed: int = 0) -> list[str]:
+    """At most `size` different docstrings, without the indentation of the code around them."""
+    heldout = ("test", "valid")
+    before = heldout[: heldout.index(split)] if split in heldout else heldout
+    # The same docstring may stand in several files: it belongs to the first of test, valid and train.
+    texts = [text for text in _docstrings(split) if not any(text in _docstrings(other) for other in before)]
+    random.Random(f"python {split} {seed}").shuffle(texts)
+    return texts[:size]
+
+
+@cache
+def _docstrings(split: str) -> dict[str, None]:
+    """Every docstring of a split that says something, in the order of the files: a set with an order."""
+    with collector_paused():
+        found = (text for source in _sources(split) for text in _docstrings_in(source))
+        return dict.fromkeys(text for text in found if len(text) >= MIN_DOCSTRING)
+
+
+def _docstrings_in(source: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return
+    for node in _documented(tree):
+        yield ast.get_docstring(node) or ""
+
+
+def _documented(node: ast.AST) -> Iterator[Any]:
+    """Statements alone, for only these have docstrings: most of a syntax tree is in expressions."""
+    if isinstance(node, DOCUMENTED):
+        yield node
+    for name in ("body", "orelse", "handlers", "finalbody"):
+        inner = getattr(node, name, ())
+        for child in inner if isinstance(inner, list) else ():
+            yield from _documented(child)
 
 
 # ---- Words ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import {segmented, select} from "./controls.js";
 
 const TASKS = {translation: "translation", language_model: "language model",
   masked_language_model: "masked language model",
-               classification: "classification", tagging: "tagging", image_classification: "pictures"};
+               classification: "classification", tagging: "tagging", image_classification: "pictures", embedding: "sentence vectors"};
 
 /** {element, show(state)}; `choose(patch)` is called with what the reader picks. */
 export function header(info, choose, announce) {

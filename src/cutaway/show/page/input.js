@@ -5,7 +5,7 @@ import {picture} from "./picture.js";
 
 const ASKED = {translation: "Text to translate", language_model: "A beginning, which the model goes on from",
                masked_language_model: "A text with gaps to fill in", classification: "Text to classify",
-                 tagging: "Text to tag"};
+                 tagging: "Text to tag", embedding: "Text to make a vector of"};
 
 /** {element, show(run, text)}; run(text) is called by Enter, the button, or an example. */
 export function input({run: ask, refuse, limits, recorded}) {

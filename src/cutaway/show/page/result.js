@@ -20,7 +20,7 @@ export function result(change) {
 }
 
 const SHOWN = {translation: written, language_model: continued, masked_language_model: filled, classification: classes,
-               image_classification: classes, tagging: tagged};
+               image_classification: classes, tagging: tagged, embedding: vector};
 
 function written(trace) {
   const long = trace.output.length > 240;
@@ -73,6 +73,10 @@ function tagged(trace) {
   return h("p", {class: "tagged-words", dir: "auto"}, (trace.tags ?? []).map(({word, tag, p}) =>
     h("span", {class: p < 0.5 ? "unsure" : null, title: `${percent(p)} sure`}, h("bdi", {}, readable(word)),
       h("small", {}, h("bdi", {}, tag)))));
+}
+
+function vector(trace) {
+  return h("p", {class: "said code"}, trace.output);
 }
 
 // How the text was found: of a sampled one, another could have come out.

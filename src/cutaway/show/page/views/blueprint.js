@@ -307,7 +307,7 @@ function fold(sheet, place) {
   place.up += 26;
 }
 
-const POOLS = {cls: "the first", mean: "the mean", max: "the greatest", attention: "by attention"};
+const POOLS = {cls: "the first", cls_tanh: "the first, tanh", mean: "the mean", max: "the greatest", attention: "by attention"};
 const HEADS = {LanguageHead: "Output projection", MaskedLanguageHead: "Masked-language head", TagHead: "Tag projection",
   ClassHead: "Class projection"};
 
@@ -319,9 +319,10 @@ function drawHead(sheet, place) {
     box(sheet, place, {name: "head.pool", title: "Pool", sub: `${POOLS[config.pooling]}, [${config.d_model}]`,
       className: "head", says: "the pooled vector"});
   }
+  if (kind === "VectorHead") return text(sheet, place, "a vector for the whole");
   const rows = pooled ? "" : `${trace.target_in.length || trace.source.length} × `;
   const answers = config.head === "language" ? config.vocab_size : config.n_classes;
-  const shared = kind === "LanguageHead" && config.embeddings !== "separate" ? ", shared" : "";
+  const shared = kind === "LanguageHead" && ["shared", "tied"].includes(config.embeddings) ? ", shared" : "";
   box(sheet, place, {name: "head", title: HEADS[kind] ?? "Head", sub: `[${rows}${answers}]${shared}`,
     className: "head", says: "the logits"});
   rise(sheet, place, GAP + 3);

@@ -4,7 +4,7 @@ import {lineChart, select, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
 import {latest, traced, trouble, unlessRecorded, venture, waiting} from "./asking.js";
 import {cellOf, choiceOf, choiceTitle, headChoice, weightsOf} from "./headchoice.js";
-import {chances, forcing, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
+import {chances, forcing, isAsked, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
 import {keptSentence} from "./kept.js";
 import {pairedChart} from "./paired.js";
 
@@ -16,6 +16,7 @@ export const view = {id: "compare", title: "Compare", applies, create};
 
 /** There must be something to compare with: an earlier moment, or another run with the same task. */
 function applies(run, info = null) {
+  if (!isAsked(run.task)) return false;
   return run.snapshots.length > 0 || (info !== null && partners(info, run).length > 1);
 }
 

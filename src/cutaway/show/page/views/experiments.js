@@ -3,7 +3,7 @@ import {fill, h, number} from "../dom.js";
 import {segmented} from "../controls.js";
 import {latest, traced, trouble, unlessRecorded, venture, waiting} from "./asking.js";
 import {pieces} from "./difference.js";
-import {chances, forcing, isCode, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
+import {chances, forcing, isAsked, isCode, likelier, logP, probabilityOf, sideBySide, sumOfLogs, writes} from "./outcome.js";
 import {pairedChart} from "./paired.js";
 import {legendOf, switchboard} from "./switchboard.js";
 
@@ -13,7 +13,8 @@ const OFF_MEANS = "A head that is off adds nothing; a sub-layer that is off lets
   + "Several may be off at once.";
 const WORTH_MEANS = "how much less likely does the output become when this alone is switched off?";
 
-export const view = {id: "experiments", title: "What if?", applies: (run) => run.switches.length > 0, create};
+export const view = {id: "experiments", title: "What if?", create,
+  applies: (run) => run.switches.length > 0 && isAsked(run.task)};
 
 function create(context) {
   const sections = [boardSection(context), resultSection(context), scoreSection(context), wordSection(context)];

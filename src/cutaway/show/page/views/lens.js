@@ -3,10 +3,11 @@
 import {h, fill, percent} from "../dom.js";
 import {lineChart} from "../controls.js";
 import {readable} from "../tokens.js";
+import {isAsked} from "./outcome.js";
 
 const ROUNDING = 1e-4; // of the probabilities that the server gives
 
-export const view = {id: "lens", title: "Lens", applies: () => true, create};
+export const view = {id: "lens", title: "Lens", applies: (run) => isAsked(run.task), create};
 
 /** What is finally said at each position: the tokens of the steps if there is one for each, else the last layer's. */
 export function finallySaid(trace) {

@@ -6,6 +6,9 @@ import {likeliest} from "./sampling.js";
 /** Does the model write its answer token by token, so that an answer can be forced on it? */
 export const writes = (trace) => trace.task === "translation" || trace.task === "language_model";
 
+/** Does it answer at all? A model that makes vectors is asked nothing that could be right or wrong. */
+export const isAsked = (task) => task !== "embedding";
+
 /** p of one token of the vocabulary at a step; null if it is not among those listed. */
 export function probabilityOf(step, id) {
   if (id === step.id) return step.p;

@@ -7,6 +7,7 @@ import {tokenRow, readable} from "../tokens.js";
 import {filtered, nextSeed, chance, drawn} from "./sampling.js";
 import {beamTree, lengthPenalty} from "./beamtree.js";
 import {latest, waiting, trouble} from "./asking.js";
+import {isAsked} from "./outcome.js";
 
 const FEW = 12;
 const MANY = 40;
@@ -17,8 +18,8 @@ const TEMPERATURES = [0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7,
 
 const writes = (task) => task === "translation" || task === "language_model";
 
-export const view = {id: "writing", title: (run) => (writes(run.task) ? "Writing" : "Answer"), applies: () => true,
-  create};
+export const view = {id: "writing", title: (run) => (writes(run.task) ? "Writing" : "Answer"), create,
+  applies: (run) => isAsked(run.task)};
 
 function create(context) {
   const text = textCard(context);

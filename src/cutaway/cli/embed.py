@@ -1,0 +1,83 @@
+"""cutaway embed RUN [TEXT]"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutaway.cli.console import say
+from cutaway.cli.texts import Device, results, write
+from cutaway.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from cutaway.pipeline import Embedder
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/minilm.")],
+    text: Annotated[
+        list[str] | None, typer.Argument(help="What to make vectors of. None: standard input, line by line.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="The lines of this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file: .npy for an array [texts, D], anything else as text.")
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option(help="mean, cls or max. auto: as the model was made for, else the mean.")
+    ] = "auto",
+    normalize: Annotated[bool, typer.Option(help="Vectors of length 1, so that a dot product is a cosine.")] = True,
+    similar: Annotated[
+        bool, typer.Option("--similar", help="Print how alike the texts are, instead of their vectors.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Make a vector of each text, to compare texts by: those of like meaning lie in like directions.
+
+    Prints a line for each text: a JSON list of numbers. With --similar, the cosine of each pair of the given texts.
+
+    Examples:  cutaway embed runs/minilm "A cat sleeps on the sofa." "A kitten is napping." "Rates rose." --similar
+
+               cutaway embed runs/minilm --file sentences.txt --out vectors.npy
+    """
+    from cutaway.pipeline import Embedder
+
+    embedder = Embedder.load(run, device)
+
+    def vectors(texts: Sequence[str], first: int = 0) -> list[list[float]]:
+        return embedder.embed(texts, pooling, normalize)
+
+    if similar:
+        print_similar(embedder, text, file, pooling)
+    elif out is not None and out.suffix == ".npy":
+        write_array(results(vectors, text, file, "embed"), out)
+    else:
+        write((json.dumps(vector) for vector in results(vectors, text, file, "embed")), out)
+
+
+def print_similar(embedder: Embedder, text: Sequence[str] | None, file: Path | None, pooling: str) -> None:
+    """Each pair of texts, most alike first."""
+    import numpy as np
+
+    if file is not None:
+        raise ConfigError("--similar compares the texts of the command line. Leave --file out, or --similar.")
+    if not text or len(text) < 2:
+        raise DataError(f"--similar compares texts, and {len(text or ())} was given. Give two or more.")
+    vectors = np.array(embedder.embed(text, pooling))
+    cosines = vectors @ vectors.T
+    pairs = sorted(((cosines[i, j], i, j) for i in range(len(text)) for j in range(i)), reverse=True)
+    write((f"{cosine:.4f}\t{text[j]}\t{text[i]}" for cosine, i, j in pairs), None)
+
+
+def write_array(rows: Iterator[Sequence[float]], out: Path) -> None:
+    import numpy as np
+
+    from cutaway.runs import replacing
+
+    vectors = np.array(list(rows), np.float32)
+    with replacing(out) as temporary, temporary.open("wb") as stream:
+        np.save(stream, vectors)
+    say(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers are in {out}.")

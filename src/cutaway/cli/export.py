@@ -1,0 +1,87 @@
+"""cutaway export RUN --to hf|onnx|run FOLDER"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from cutaway.cli.console import command, err, out, say
+from cutaway.errors import ConfigError, did_you_mean
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write.")],
+    to: Annotated[str, typer.Option(help="hf: Hugging Face's format; onnx; run: a run on its own, adapters merged.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an export left in this folder.")] = False,
+) -> None:
+    """Write a run in the format of other programs.
+
+    hf     config.json, model.safetensors and tokenizer, as transformers loads them, and what reads their format
+
+    onnx   a graph of any batch and length, checked against the model with onnxruntime
+
+    run    of a run that was fine-tuned with LoRA: base and adapter as one ordinary run
+
+    Examples:  cutaway export runs/demo exported/demo --to hf
+
+               cutaway export runs/python-tagger exported/tagger --to onnx
+    """
+    if to not in WAYS:
+        raise ConfigError(f"there is no format {to!r} to export to. {did_you_mean(to, WAYS)}")
+    WAYS[to](run, folder, overwrite)
+
+
+def to_hugging_face(run: Path, folder: Path, overwrite: bool) -> None:
+    from cutaway.interop.huggingface import export_folder
+
+    with err.status(f"writing {folder} ..."), whole(run) as complete:
+        written = export_folder(complete, folder, overwrite)
+    out.print(f"{written.architecture}: {written.parameters:,} parameters, {written.tensors:,} tensors")
+    for note in written.notes:
+        say(f"Note: {note}")
+    say(f"It is in {folder}: {', '.join(written.files)}.")
+    say(f'Load it with transformers:  {written.architecture}.from_pretrained("{folder}")')
+
+
+def to_onnx(run: Path, folder: Path, overwrite: bool) -> None:
+    from cutaway.interop.onnx import export_onnx
+    from cutaway.pipeline import load_pipeline
+
+    with err.status(f"writing {folder}: torch is building the graph, and onnxruntime tries it ..."):
+        written = export_onnx(load_pipeline(run, "cpu"), folder, overwrite=overwrite)
+    for line in written.told():
+        out.print(line)
+    for note in written.notes:
+        say(f"Note: {note}")
+    say(f"It is in {folder}: {', '.join(written.files)}.")
+
+
+def to_run(run: Path, folder: Path, overwrite: bool) -> None:
+    from cutaway.finetune.merge import merge_run
+
+    merge_run(run, folder, overwrite)
+    say(f"The run is in {folder}. Next:  {command('runs', folder)}")
+
+
+@contextmanager
+def whole(run: Path) -> Iterator[Path]:
+    """A run with weights of its own: of an adapter, one that is merged for the occasion."""
+    from cutaway.finetune.merge import merge_run
+    from cutaway.runs import RunFolder
+
+    if not RunFolder(run).require().read_config().finetune.is_adapter:
+        yield run
+        return
+    with TemporaryDirectory() as temporary:
+        merged = Path(temporary) / run.name
+        merge_run(run, merged)
+        yield merged
+
+
+WAYS = {"hf": to_hugging_face, "onnx": to_onnx, "run": to_run}

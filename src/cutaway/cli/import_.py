@@ -1,0 +1,73 @@
+"""cutaway import FOLDER RUN"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutaway.cli.console import command, err, out, print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cutaway.interop.huggingface import Imported
+
+# what can be typed with a run that has just been imported, by its task
+USES = {
+    "translation": ("translate", "TEXT"),
+    "language_model": ("generate", "TEXT"),
+    "masked_language_model": ("trace", "TEXT"),
+    "classification": ("classify", "TEXT"),
+    "tagging": ("tag", "TEXT"),
+    "image_classification": ("classify", "--file", "images.npy"),
+    "embedding": ("embed", "TEXT", "TEXT", "--similar"),
+}
+
+
+def import_(
+    folder: Annotated[
+        str, typer.Argument(help="A folder in Hugging Face's format, or the name of a model on their hub.")
+    ],
+    run: Annotated[Path, typer.Argument(help="The run folder to make of it, such as runs/gpt2.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in this folder.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="What was read, for programs.")] = False,
+) -> None:
+    """Make a run of a published model: GPT-2, Llama, BERT, T5, Marian, ViT.
+
+    Reads config.json, .safetensors (whole or in shards) and the tokenizer. Every tensor is accounted for: one that is
+    missing, left over or of another shape is refused by its name. Files that can run code (.bin) are never opened.
+
+    Examples:  cutaway import path/to/all-MiniLM-L6-v2 runs/minilm
+
+               cutaway import openai-community/gpt2 runs/gpt2
+    """
+    from cutaway.interop.hub import find_folder
+    from cutaway.interop.huggingface import import_folder
+
+    with err.status(f"reading {folder} ..."):
+        found = import_folder(find_folder(folder), run, overwrite)
+    if json:
+        print_json(as_json(found))
+        return
+    out.print(f"{found.architecture}: {found.parameters:,} parameters, {found.tensors:,} tensors")
+    for reason, names in by_reason(found.left_out).items():
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+        say(f"Left out: {shown} ({reason}).")
+    for note in found.notes:
+        say(f"Note: {note}")
+    say(f"The run is in {found.run}.")
+    use, *rest = USES[found.task]
+    say(f"Next:  {command(use, found.run, *rest)}   or   {command('explore', found.run)}")
+
+
+def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return reasons
+
+
+def as_json(found: Imported) -> dict[str, object]:
+    return {**vars(found), "run": str(found.run), "notes": list(found.notes)}

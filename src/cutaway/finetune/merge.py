@@ -1,0 +1,76 @@
+"""A LoRA run as an ordinary one: what was learned is added into the weights of the base. No torch here."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from cutaway.config import Config, FinetuneConfig
+from cutaway.errors import RunError
+from cutaway.finetune.base import base_of
+from cutaway.runs import RunFolder, metadata_of, read_sealed, replacing_folder, sealed, write_text
+
+Arrays = Mapping[str, NDArray[Any]]
+DOWN, UP = ".down", ".up"  # how the names of a LowRank's own matrices end
+
+
+def require_lora(finetune: FinetuneConfig, what: str, remedy: str) -> None:
+    if finetune.method != "lora":
+        raise RunError(
+            f"{what} needs plain weights. What finetune.method = {finetune.method!r} learned are vectors that stand "
+            f"beside them, which no plain model has; only LoRA's matrices can be merged. {remedy}"
+        )
+
+
+def merged(
+    base: Arrays, adapter: Arrays, about: Mapping[str, str], finetune: FinetuneConfig
+) -> dict[str, NDArray[Any]]:
+    """The weights of a base with an adapter in them: W + α/r · up · down, in double precision; all else as it is."""
+    has_new_head = about.get("head") == "new"
+    result = {name: value for name, value in base.items() if not (has_new_head and name.startswith("head."))}
+    for name, value in adapter.items():
+        if name.endswith(DOWN):
+            part = name.removesuffix(DOWN)
+            weight, up = result[f"{part}.weight"], adapter[part + UP]
+            added = finetune.alpha / finetune.rank * (up.astype("float64") @ value.astype("float64"))
+            result[f"{part}.weight"] = weight + added
+        elif not name.endswith(UP):
+            result[name] = value
+    return result
+
+
+def merge_run(run: str | Path, folder: str | Path, overwrite: bool = False) -> Path:
+    """Write a LoRA run as one that needs no base: config, tokenizer, labels and all weights."""
+    source, target = RunFolder(run).require(), Path(folder)
+    config = source.read_config()
+    if not config.finetune.is_adapter:
+        raise RunError(
+            f"{source} is no adapter (finetune.method = {config.finetune.method!r}): it has all its weights."
+        )
+    require_lora(config.finetune, f"a copy of {source} without its base", "Keep the run and its base.")
+    if target.exists() and not (overwrite and (target / "config.json").is_file()):
+        instead = "Choose another folder" + (", or overwrite it." if (target / "config.json").is_file() else ".")
+        raise RunError(f"there is something in {str(target)!r} already. {instead}")
+    base = base_of(source.weights, config.finetune, source)
+    of_base, adapter = (safetensors.numpy.load(content) for content in (base.read(), read_sealed(source.weights)))
+    weights = merged(of_base, adapter, metadata_of(source.weights), config.finetune)
+    weights = {name: np.asarray(value, of_base.get(name, value).dtype) for name, value in weights.items()}
+    with replacing_folder(target) as temporary:
+        place = RunFolder(temporary)
+        place.model.write_bytes(sealed(safetensors.numpy.save(weights)))
+        write_text(place.config, without_base(config).to_json())
+        for name in ("tokenizer", "tokenizer_roles", "labels", "data", "metrics", "scores"):
+            if getattr(source, name).is_file():
+                shutil.copyfile(getattr(source, name), getattr(place, name))
+    return target
+
+
+def without_base(config: Config) -> Config:
+    return dataclasses.replace(config, finetune=FinetuneConfig())

@@ -1,0 +1,139 @@
+"""Prefix tuning: learned keys and values before those of the text, in every attention (Li & Liang 2021).
+
+    keys of the text          with a prefix of two
+      a b c d                 · · a b c d
+    a ■                       ■ ■ ■                 all may look at the prefix, whatever the mask says of the text;
+    b ■ ■                     ■ ■ ■ ■               it stands at no position: it is not turned, and no distance
+    c ■ ■ ■                   ■ ■ ■ ■ ■             to it counts
+    d ■ ■ ■ ■                 ■ ■ ■ ■ ■ ■
+
+The cache holds the text alone, and the prefix is put before it at each step, so writing with a cache is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cutaway.config import FinetuneConfig
+from cutaway.errors import ConfigError
+from cutaway.finetune.patterns import matching, parts_of, put
+from cutaway.finetune.samples import sample_inputs
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.linear_attention import LinearAttention
+from cutaway.nn.masks import Mask, Rule, Span
+from cutaway.nn.probe import recording
+
+USUAL = ("*_attention",)  # all there are
+
+
+class PrefixedAttention(MultiHeadAttention):
+    """An attention with all its parts, and P keys and values [G,P,E] that it learns.
+
+    Who watches it sees the weights of the text alone; the rest of each row is the prefix's.
+    """
+
+    def __init__(self, attention: MultiHeadAttention, keys: Tensor, values: Tensor):
+        nn.Module.__init__(self)
+        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+        self.prefix_keys, self.prefix_values = nn.Parameter(keys), nn.Parameter(values)
+
+    @property
+    def length(self) -> int:
+        return self.prefix_keys.size(1)
+
+    def attended(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | Tensor | None,
+        queries: Span | None = None,
+        keys: Span | None = None,
+    ) -> Tensor:
+        k, v = (
+            torch.cat([prefix_GPE.expand(x.size(0), -1, -1, -1).to(x.dtype), x], dim=2)
+            for prefix_GPE, x in ((self.prefix_keys, k), (self.prefix_values, v))
+        )
+        return super().attended(q, k, v, widened(mask, self.length), queries, keys)
+
+    def by_position(self, q: Tensor, queries: Span | None, keys: Span | None) -> dict[str, Any]:
+        """What the distance between a query and a key of the text adds; to the prefix there is none."""
+        told = super().by_position(q, queries, keys)
+        if told.get("bias") is not None:
+            told["bias"] = F.pad(told["bias"], (self.length, 0))
+        if "relative_values" in told:
+            of_text = told["relative_values"]
+            told["relative_values"] = lambda weights: of_text(weights[..., self.length :])
+        return told
+
+    def see(self, name: str, value: Tensor) -> Tensor:
+        before, of_text = value[..., : self.length], value[..., self.length :]
+        return torch.cat([before, super().see(name, of_text)], dim=-1)
+
+
+@dataclass(frozen=True)
+class ForText:
+    """A rule that holds for keys of the text; what stands before it, at positions below 0, may always be seen."""
+
+    rule: Rule
+
+    def allows(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.rule.allows(query, key) | (key < 0)
+
+    def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
+        return self.rule.reaches(first, last, key) | (key < 0)
+
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        return self.rule.forbids_nothing(queries, Span(0, keys.stop))
+
+
+def widened(mask: Mask | Tensor | None, length: int) -> Mask | Tensor | None:
+    """The same, with so many keys before the others that everybody may see."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Mask):
+        return with_true(mask, length)
+    return replace(
+        mask,
+        keys=Span(-length, mask.keys.stop),
+        rules=tuple(ForText(rule) for rule in mask.rules),
+        is_token=None if mask.is_token is None else with_true(mask.is_token, length),
+    )
+
+
+def with_true(mask: Tensor, length: int) -> Tensor:
+    """[..., K] -> [..., length + K]"""
+    return torch.cat([mask.new_ones(*mask.shape[:-1], length), mask], dim=-1)
+
+
+def add_prefix(model: nn.Module, finetune: FinetuneConfig) -> list[str]:
+    """Give each attention that is named a prefix. -> their names
+
+    It begins with the keys and values of some text, drawn by chance: vectors that the model knows what to do with.
+    """
+    chosen = matching(finetune.parts or USUAL, parts_of(model, MultiHeadAttention), "finetune.parts")
+    begins = keys_and_values(model, finetune.length)
+    for name in chosen:
+        attention = model.get_submodule(name)
+        assert isinstance(attention, MultiHeadAttention)
+        if isinstance(attention, LinearAttention):
+            raise ConfigError(f"{name} is linear attention, which keeps sums and no keys. Use lora or prompt tuning.")
+        put(model, name, PrefixedAttention(attention, begins[f"{name}.k"], begins[f"{name}.v"]))
+    return chosen
+
+
+@torch.no_grad()
+def keys_and_values(model: nn.Module, length: int) -> Mapping[str, Tensor]:
+    """Of every attention, while the model reads something of this length: [G,length,E]"""
+    was_training = model.training
+    with recording(model.eval(), "*_attention.k", "*_attention.v") as seen:
+        model(*sample_inputs(model, length))
+    model.train(was_training)
+    return {name: x_BGKE[0, :, torch.arange(length) % x_BGKE.size(2)].clone() for name, x_BGKE in seen.items()}

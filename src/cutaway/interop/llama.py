@@ -1,0 +1,153 @@
+"""Llama (Touvron et al. 2023), and whatever has its shape: SmolLM, TinyLlama."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cutaway.config import ModelConfig
+from cutaway.errors import ConfigError
+from cutaway.interop.architecture import (
+    ANY,
+    Architecture,
+    Demand,
+    Settings,
+    decoder_tokens,
+    demands,
+    is_tied,
+    their_name,
+    unless,
+)
+from cutaway.interop.names import Entry, Table, in_layers, linear, norm, rows
+from cutaway.interop.tensors import Array
+
+GATES = {
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "gelu": "geglu",
+    "gelu_pytorch_tanh": "geglu_tanh",
+    "gelu_new": "geglu_tanh",
+    "gelu_fast": "geglu_tanh",
+}
+
+DEMANDS = demands(
+    family=("decoder",),
+    head=("language",),
+    pooling=("cls",),
+    bias=(False, True),
+    position=("rope",),
+    norm=("rms",),
+    norm_placement=("pre",),
+    feed_forward=tuple(dict.fromkeys(GATES.values())),
+    embeddings=("shared", "tied", "separate"),
+    embedding_scale=("one", "sqrt_d"),
+    embedding_norm=(False,),
+    output_bias=(False,),
+    segments=(0,),
+    n_heads=Demand(lambda c: c.d_model % c.n_heads == 0, "a divisor of d_model, even if d_head is given"),
+    d_head=ANY,
+    n_kv_heads=ANY,
+)
+
+
+def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+    bias = s.get("attention_bias", False)
+    if bias != (of_mlp := s.get("mlp_bias", False)):
+        raise ConfigError(
+            f"{s.title} has attention_bias = {bias} and mlp_bias = {of_mlp} in its config.json; Cutaway's model has "
+            "biases in both or in neither. Choose a model where they agree."
+        )
+    width, n_heads = s.get("hidden_size", 4096), s.get("num_attention_heads", 32)
+    return ModelConfig(
+        family="decoder",
+        vocab_size=s.get("vocab_size", 32_000),
+        d_model=width,
+        d_ff=s.get("intermediate_size", 11_008),
+        n_heads=n_heads,
+        n_kv_heads=unless(s.get("num_key_value_heads", n_heads), n_heads),
+        d_head=unless(s.get("head_dim", width // n_heads), width // n_heads),
+        decoder_layers=s.get("num_hidden_layers", 32),
+        max_length=s.get("max_position_embeddings", 2048),
+        dropout=0.0,
+        attention_dropout=s.get("attention_dropout", 0.0),
+        bias=bias,
+        position="rope",
+        rope_base=rope_base(s),
+        norm="rms",
+        norm_placement="pre",
+        norm_epsilon=s.get("rms_norm_eps", 1e-6),
+        feed_forward=s.choice("hidden_act", GATES, "silu"),  # type: ignore[arg-type]
+        embeddings="shared" if s.get("tie_word_embeddings", False) else "separate",
+        embedding_scale="one",
+    )
+
+
+def rope_base(s: Settings) -> float:
+    """From "rope_theta" with "rope_scaling", or from "rope_parameters", which newer files have for both."""
+    rope = s.get("rope_parameters", s.get("rope_scaling", {}))
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise ConfigError(s.refusal("rope type", kind, "'default', positions that are not rescaled"))
+    turned = rope.get("partial_rotary_factor", s.get("partial_rotary_factor", 1.0))
+    if turned not in (None, 1.0):
+        raise ConfigError(s.refusal("partial_rotary_factor", turned, "1.0, heads that are turned as a whole"))
+    return float(rope.get("rope_theta", s.get("rope_theta", 10_000.0)))
+
+
+def config_to(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": c.vocab_size,
+        "hidden_size": c.d_model,
+        "intermediate_size": c.d_ff,
+        "num_attention_heads": c.n_heads,
+        "num_key_value_heads": c.kv_heads,
+        "head_dim": c.head_width,
+        "num_hidden_layers": c.decoder_layers,
+        "max_position_embeddings": c.max_length,
+        "attention_dropout": c.attention_dropout,
+        "attention_bias": c.bias,
+        "mlp_bias": c.bias,
+        "rope_theta": c.rope_base,  # for older versions of their library
+        "rope_parameters": {"rope_type": "default", "rope_theta": c.rope_base},
+        "rms_norm_eps": c.norm_epsilon,
+        "hidden_act": their_name(GATES, c.feed_forward),
+        "tie_word_embeddings": is_tied(c),
+    }
+
+
+def table(c: ModelConfig) -> Table:
+    tokens, duplicates = decoder_tokens(c, "model.embed_tokens.weight", "lm_head.weight")
+    return Table(
+        [
+            *tokens,
+            *in_layers(c.decoder_layers, "decoder.layers", "model.layers", lambda o, t: layer(c, o, t)),
+            *norm("decoder.norm", "model.norm", c.d_model, bias=False),
+        ],
+        duplicates=duplicates,
+        unused={r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": "frequencies, which Cutaway computes"},
+    )
+
+
+def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+    D, F, bias = c.d_model, c.d_ff, c.bias
+    of_queries, of_keys = c.n_heads * c.head_width, c.kv_heads * c.head_width
+    for part, name, width in (("query", "q_proj", of_queries), ("key", "k_proj", of_keys)):
+        turned = rows(pairs_side_by_side(width, c.head_width))
+        yield from linear(f"{ours}.self_attention.{part}", f"{theirs}.self_attn.{name}", width, D, bias, turned, turned)
+    yield from linear(f"{ours}.self_attention.value", f"{theirs}.self_attn.v_proj", of_keys, D, bias)
+    yield from linear(f"{ours}.self_attention.output", f"{theirs}.self_attn.o_proj", D, of_queries, bias)
+    yield from norm(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", D, bias=False)
+    yield from linear(f"{ours}.feed_forward.gate", f"{theirs}.mlp.gate_proj", F, D, bias)
+    yield from linear(f"{ours}.feed_forward.expand", f"{theirs}.mlp.up_proj", F, D, bias)
+    yield from linear(f"{ours}.feed_forward.contract", f"{theirs}.mlp.down_proj", D, F, bias)
+    yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", D, bias=False)
+
+
+def pairs_side_by_side(width: int, d_head: int) -> list[int]:
+    """Their RoPE turns the pairs (i, i + E/2) of a head, ours (2i, 2i+1): its rows, halves interleaved."""
+    half = d_head // 2
+    return [head + pair + part * half for head in range(0, width, d_head) for pair in range(half) for part in (0, 1)]
+
+
+LLAMA = Architecture("llama", "Llama", ("LlamaForCausalLM",), DEMANDS, config_from, config_to, table)

@@ -1,0 +1,370 @@
+"""Fine-tuned runs: begun with a base, stopped, resumed, saved alone, loaded onto the base, merged."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+import safetensors.torch
+import torch
+from helpers import max_difference, small_recipe
+
+from cutaway.config import Config, DataConfig, FinetuneConfig, TrainConfig, config_from_tables, on_base
+from cutaway.errors import ConfigError, Interrupted, RunError
+from cutaway.finetune.merge import merge_run
+from cutaway.models.weights import trained
+from cutaway.pipeline import Classifier, TextGenerator, Translator
+from cutaway.runs import RunFolder, identity_of, metadata_of, read_sealed
+from cutaway.summary import summarize
+from cutaway.train.begin import begin, resume
+from cutaway.train.observers import Observer
+
+TEXTS = ["a b c d", "c a", "b", ""]
+METHODS = {
+    "lora": {"method": "lora", "rank": 2, "parts": ("*_attention.*",)},
+    "prefix": {"method": "prefix", "length": 3},
+    "prompt": {"method": "prompt", "length": 3, "parts": ("*coder",)},
+    "full": {"method": "full"},
+    "freeze": {"method": "full", "freeze": ("encoder.*", "*norm*")},
+}
+ADAPTERS = ["lora", "prefix", "prompt"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with a base, and what each method made of it in a few steps."""
+    folder = tmp_path_factory.mktemp("runs")
+    begin(small_recipe(steps=8, samples=0, valid_every=8), RunFolder(folder / "base")).trainer.run()
+    for name in METHODS:
+        begin(recipe(folder / "base", name), RunFolder(folder / name)).trainer.run()
+    return folder
+
+
+def recipe(base, name, **train) -> Config:
+    """On the same corpus, with fewer of its sentences, and a learning rate at which something happens."""
+    small = small_recipe(schedule="constant", lr=3e-2, warmup=4_000, snapshots=2, samples=0, **train)
+    tables = {
+        "data": {"corpus": "reverse", "size": 100, "heldout_size": 20, "max_tokens": 64, "batch_tokens": 256},
+        "train": dataclasses.asdict(small.train),
+        "model": {"dropout": 0.1},
+        "decode": {"strategy": "greedy"},
+        "finetune": {"base": str(base), **METHODS[name]},
+    }
+    return config_from_tables(on_base(tables))
+
+
+def weights_of(run, device="cpu"):
+    return dict(Translator.load(run).model.named_parameters())
+
+
+def best_loss(run):
+    return min(row["valid_loss"] for row in run.read_metrics() if "valid_loss" in row)
+
+
+def logits(run, **options):
+    translator = Translator.load(run, dtype="float64", **options)
+    ids = torch.tensor([[5, 6, 7, 8, 3]])
+    with torch.no_grad():
+        return translator.model(ids, ids)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_something_and_loads(runs, name):
+    run = RunFolder(runs / name)
+    before, after = logits(runs / "base"), logits(run.path)
+    assert max_difference(before, after) > 1e-2
+    assert best_loss(run) < best_loss(RunFolder(runs / "base"))  # on the same held-out sentences
+    assert Translator.load(run.path).translate(TEXTS)[-1] == ""
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_is_kept_alone(runs, name):
+    run, base = RunFolder(runs / name), RunFolder(runs / "base")
+    assert run.weights == run.adapter == run.path / "adapter.safetensors"
+    assert not run.model.exists()
+    about = metadata_of(run.adapter)
+    assert about["base"] == identity_of(base.weights)
+    saved = safetensors.torch.load(read_sealed(run.adapter))
+    of_base = safetensors.torch.load(read_sealed(base.weights))
+    assert not saved.keys() & of_base.keys()
+    assert run.adapter.stat().st_size < base.weights.stat().st_size
+    assert int(about["parameters"]) == sum(t.numel() for t in (*saved.values(), *of_base.values()))
+    assert summarize(run).parameters == int(about["parameters"])
+    latest = run.pointer("latest")
+    assert {file.name for file in latest.iterdir()} == {"adapter.safetensors", "optimizer.safetensors", "state.json"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_frozen_weights_stay_to_the_bit(runs, name):
+    before, after = weights_of(runs / "base"), weights_of(runs / name)
+    changed = {n for n, weight in before.items() if not torch.equal(weight, after[n])}
+    if name in ADAPTERS:
+        assert not changed
+    elif name == "freeze":
+        assert changed == {n for n in before if not n.startswith("encoder.") and "norm" not in n}
+    else:
+        assert changed == before.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_checkpoints_and_snapshots_load(runs, name):
+    run = RunFolder(runs / name)
+    file = "adapter.safetensors" if name in ADAPTERS else "model.safetensors"
+    assert torch.equal(logits(run.path, weights=run.pointer("best") / file), logits(run.path))
+    young = logits(run.path, weights=run.snapshot(6))
+    assert max_difference(young, logits(runs / "base")) > 1e-3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path, name):
+    """Both with weights that follow slowly (EMA), so that these are saved, too."""
+    settings = recipe(runs / "base", name, ema=0.9, steps=6)
+    whole = begin(settings, RunFolder(tmp_path / "whole")).trainer
+    whole.run()
+    run = RunFolder(tmp_path / "stopped")
+    stopped = begin(settings, run, [StopAt(3)])
+    with pytest.raises(Interrupted):
+        stopped.trainer.run()
+    torch.manual_seed(99)
+    going_on = resume(settings, run).trainer
+    going_on.run()
+    for one, other in zip(whole.model.named_parameters(), going_on.model.named_parameters(), strict=True):
+        assert one[0] == other[0]
+        assert torch.equal(one[1], other[1]), one[0]
+    assert RunFolder(tmp_path / "whole").weights.read_bytes() == run.weights.read_bytes()
+
+
+class StopAt(Observer):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, trainer, report):
+        if report.step == self.step:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_mean_of_checkpoints_is_an_adapter_too(runs, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    begin(recipe(runs / "base", "lora", steps=6, save_every=2, keep=2, average=2), run).trainer.run()
+    kept, *others = (
+        safetensors.torch.load(read_sealed(path / "adapter.safetensors"))
+        for path in (run.path, run.checkpoint(4), run.checkpoint(6))
+    )
+    for name, weight in kept.items():
+        assert max_difference(weight, (others[0][name] + others[1][name]) / 2) < 1e-7
+    assert metadata_of(run.adapter)["base"] == identity_of(RunFolder(runs / "base").weights)
+
+
+# ---- The base --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_for_another_base_is_refused(runs, tmp_path, name):
+    shutil.copytree(runs, tmp_path / "runs")
+    run, base = RunFolder(tmp_path / "runs" / name), RunFolder(tmp_path / "runs/base")
+    config = json.loads(run.config.read_text())
+    config["finetune"]["base"] = str(base)
+    run.config.write_text(json.dumps(config))
+    logits(run.path)
+    wanted = identity_of(base.weights)
+    shutil.copyfile(tmp_path / "runs/full/model.safetensors", base.weights)  # of the same shape
+    message = (
+        rf"{name}/adapter.safetensors was made for a base whose weights have the checksum {wanted[:12]}; those of "
+    )
+    with pytest.raises(RunError, match=message + rf".*base have {identity_of(base.weights)[:12]}.*fine-tune again"):
+        logits(run.path)
+    with pytest.raises(RunError, match=f"goes on from a base whose weights have the checksum {wanted[:12]}"):
+        resume(dataclasses.replace(recipe(base.path, name)), run)
+
+
+def test_a_base_is_found_beside_its_adapter(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs / "base", tmp_path / "elsewhere/base")
+    shutil.copytree(runs / "lora", tmp_path / "elsewhere/lora")
+    run = RunFolder(tmp_path / "elsewhere/lora")
+    config = json.loads(run.config.read_text())
+    config["finetune"]["base"] = "base"
+    run.config.write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    expected = logits(runs / "lora")
+    assert torch.equal(logits(run.path), expected)
+    (tmp_path / "base").mkdir()  # another run of that name, here: the checksum tells which one is meant
+    shutil.copytree(runs / "full", tmp_path / "base", dirs_exist_ok=True)
+    assert torch.equal(logits(run.path), expected)
+    shutil.rmtree(tmp_path / "elsewhere/base")
+    shutil.rmtree(tmp_path / "base")
+    with pytest.raises(RunError, match=r"is an adapter for 'base', and there is no such run.*elsewhere/base"):
+        logits(run.path)
+
+
+def test_an_adapter_is_no_base(runs, tmp_path):
+    with pytest.raises(ConfigError, match=r"is an adapter itself \(finetune.method = 'lora'\).*--to run"):
+        recipe(runs / "lora", "lora")
+
+
+def test_a_model_that_is_not_the_bases_is_refused(runs, tmp_path):
+    """Not only by the shapes of its weights: another number of heads has the same ones."""
+    settings = recipe(runs / "base", "lora")
+    other = dataclasses.replace(settings, model=dataclasses.replace(settings.model, n_heads=4))
+    with pytest.raises(ConfigError, match=r"model.n_heads = 4, but the base .* was trained with 2. Remove it"):
+        begin(other, RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_adapter_is_named(runs, tmp_path):
+    shutil.copytree(runs / "lora", tmp_path / "lora")
+    file = tmp_path / "lora/adapter.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match=r"adapter.safetensors is damaged: its checksum differs"):
+        logits(tmp_path / "lora")
+
+
+def test_a_full_fine_tuning_needs_its_base_no_more(runs, tmp_path):
+    shutil.copytree(runs, tmp_path / "runs")
+    settings = recipe(tmp_path / "runs/base", "freeze", steps=14)
+    run = RunFolder(tmp_path / "runs/freeze")
+    config = json.loads(run.config.read_text())
+    config["finetune"]["base"] = settings.finetune.base
+    run.config.write_text(json.dumps(config))
+    shutil.rmtree(tmp_path / "runs/base")
+    logits(run.path)
+    trainer = resume(settings, run).trainer
+    assert {n.partition(".")[0] for n in trained(trainer.model)} & {"encoder"} == set()
+    trainer.run()
+
+
+# ---- Merging, and the other engine -------------------------------------------------------------------------------
+
+
+def test_a_merged_run_is_the_adapter_without_its_base(runs, tmp_path):
+    folder = merge_run(runs / "lora", tmp_path / "merged")
+    merged = RunFolder(folder)
+    assert merged.read_config().finetune == FinetuneConfig()
+    assert merged.weights == merged.model
+    assert max_difference(logits(folder), logits(runs / "lora")) < 1e-5
+    assert Translator.load(folder).translate(TEXTS) == Translator.load(runs / "lora").translate(TEXTS)
+    of_base = safetensors.torch.load(read_sealed(RunFolder(runs / "base").weights))
+    saved = safetensors.torch.load(read_sealed(merged.weights))
+    assert {n: (t.shape, t.dtype) for n, t in saved.items()} == {n: (t.shape, t.dtype) for n, t in of_base.items()}
+    with pytest.raises(RunError, match="there is something in .*merged' already. Choose another folder, or overwrite"):
+        merge_run(runs / "lora", folder)
+    merge_run(runs / "lora", folder, overwrite=True)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(RunError, match="there is something in .*mine' already. Choose another folder.$"):
+        merge_run(runs / "lora", tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["prefix", "prompt", "full"])
+def test_what_cannot_be_merged_says_so(runs, tmp_path, name):
+    message = "is no adapter" if name == "full" else f"finetune.method = '{name}' learned are vectors"
+    with pytest.raises(RunError, match=message):
+        merge_run(runs / name, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_the_numpy_engine_reads_lora(runs):
+    texts = ["a b c d e", "e d", "c"]
+    torch_engine = Translator.load(runs / "lora", dtype="float64")
+    numpy_engine = Translator.load(runs / "lora", engine="numpy", dtype="float64")
+    one, other = torch_engine.hypotheses(texts), numpy_engine.hypotheses(texts)
+    for (a,), (b,) in zip(one, other, strict=True):
+        assert a.tokens == b.tokens
+        assert a.log_probability == pytest.approx(b.log_probability, abs=1e-9)
+    for name in ("prefix", "prompt"):
+        with pytest.raises(RunError, match=rf"engine 'numpy' needs plain weights. .*'{name}'.* Use engine 'torch'"):
+            Translator.load(runs / name, engine="numpy")
+
+
+# ---- Another head, other families --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """A masked language model of a few words, and labelled texts to go on with."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "texts.txt").write_text("a b c d\n\nb c d a\n\nd d c a\n\n" * 12)
+    (folder / "labels.tsv").write_text(
+        "".join(f"{t}\t{'yes' if 'd' in t else 'no'}\n" for t in ("a b", "d a", "c") * 20)
+    )
+    model = small_recipe().model
+    model = dataclasses.replace(model, family="encoder", decoder_layers=6, embeddings="separate")
+    data = DataConfig(
+        root=str(folder), train=("texts.txt",), valid=("texts.txt",), tokenizer="word", max_tokens=32, batch_tokens=128
+    )
+    begin(Config(model, data, small_recipe(steps=4).train), RunFolder(folder / "base")).trainer.run()
+    return folder
+
+
+def classifying(folder, head="classes", **finetune) -> Config:
+    data = {
+        "root": str(folder),
+        "train": ["labels.tsv"],
+        "valid": ["labels.tsv"],
+        "max_tokens": 32,
+        "batch_tokens": 128,
+    }
+    train = dataclasses.asdict(small_recipe(steps=16, schedule="constant", lr=1e-2, warmup=4_000, valid_every=8, save_every=8).train)
+    model = {"head": head, "pooling": "mean"} if head == "classes" else {"head": head}
+    given = {"base": str(folder / "base"), **finetune}
+    return config_from_tables(on_base({"model": model, "data": data, "train": train, "finetune": given}))
+
+
+@pytest.mark.parametrize("method", [*ADAPTERS, "full"])
+def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
+    run = RunFolder(tmp_path / method)
+    training = begin(classifying(reader, method=method), run)
+    training.trainer.run()
+    assert training.config.model.n_classes == 2
+    ids, classifier = torch.tensor([[1, 5, 6, 2]]), Classifier.load(run.path)
+    assert best_loss(run) < math.log(2)  # which is what a coin would give
+    if training.trainer.is_best:
+        assert torch.equal(classifier.model(ids), training.trainer.model.eval()(ids))
+    if method == "lora":
+        names = safetensors.torch.load(read_sealed(run.weights)).keys()
+        assert {"head.classify.weight", "head.classify.bias"} <= names
+        folder = merge_run(run.path, tmp_path / "merged")
+        with torch.no_grad():
+            one, other = (Classifier.load(path).model(ids) for path in (run.path, folder))
+        assert max_difference(one, other) < 1e-5
+
+
+def test_other_labels_begin_a_new_head(reader, tmp_path):
+    """A classifier goes on as a classifier; of other classes, its head begins anew."""
+    begin(classifying(reader), RunFolder(tmp_path / "base")).trainer.run()
+    for labels, is_new in (("yes no", False), ("left right up", True)):
+        words = labels.split()
+        (tmp_path / "more.tsv").write_text("".join(f"a b\t{word}\n" for word in words * 10))
+        data = {"root": str(tmp_path), "train": ["more.tsv"], "max_tokens": 32, "batch_tokens": 128}
+        tables = {"data": data, "finetune": {"base": str(tmp_path / "base"), "method": "lora"}}
+        training = begin(
+            config_from_tables(on_base({**tables, "train": {"steps": 2}})), RunFolder(tmp_path / f"tuned {labels}")
+        )
+        assert any(name.startswith("head.") for name in trained(training.trainer.model)) == is_new
+        assert training.config.model.n_classes == len(words)
+
+
+def test_a_text_generator_with_a_prompt_has_room_for_less_text(tmp_path):
+    """Of a rotation's positions the prompt takes some: what is left is what can be read and written."""
+    (tmp_path / "texts.txt").write_text("a b c d\n\n" * 30)
+    data = {"root": str(tmp_path), "train": ("texts.txt",), "max_tokens": 8, "batch_tokens": 64}
+    model = dataclasses.replace(
+        small_recipe().model, family="decoder", encoder_layers=6, position="rope", max_length=16, d_model=16
+    )
+    train = TrainConfig(steps=2, warmup=2, valid_every=2)
+    begin(Config(model, DataConfig(**data, tokenizer="word"), train), RunFolder(tmp_path / "base")).trainer.run()
+    tables = {"data": {**data, "train": ["texts.txt"]}, "train": {"steps": 2, "warmup": 2}}
+    tables["finetune"] = {"base": str(tmp_path / "base"), "method": "prompt", "length": 5}
+    begin(config_from_tables(on_base(tables)), RunFolder(tmp_path / "run")).trainer.run()
+    generator = TextGenerator.load(tmp_path / "run")
+    assert generator.config.longest_text == 11
+    decode = dataclasses.replace(generator.config.decode, strategy="greedy", max_length=100)
+    assert len(generator.hypotheses(["a b"], decode)[0][0].tokens) <= 11 - 3 + 1
+    tables["data"]["max_tokens"] = 12
+    with pytest.raises(
+        ConfigError, match=r"finetune.length = 5 vectors before data.max_tokens = 12 do not fit into the 16"
+    ):
+        config_from_tables(on_base(tables))

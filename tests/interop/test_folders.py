@@ -1,0 +1,366 @@
+"""Whole folders, in and out, without transformers: what a run is made of, and what is refused, leaving nothing behind."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from foreign import EOS, PAD, write_theirs, write_tokenizer_of
+from helpers import C, perturbed, tiny_of
+
+from cutaway.config import Config, DataConfig, FinetuneConfig
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.errors import ConfigError, DataError, RunError
+from cutaway.interop.huggingface import export_folder, import_folder
+from cutaway.interop.tensors import read_folder, write_folder
+from cutaway.models.presets import preset
+from cutaway.models.weights import weights_to_bytes
+from cutaway.pipeline import Classifier, TextGenerator, Translator
+from cutaway.runs import RunFolder, read_sealed, sealed
+
+GPT2 = preset("tiny-gpt2")
+MARIAN = dataclasses.replace(preset("tiny"), output_bias=True, feed_forward="silu", attention_kernel="fused")
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A tiny GPT-2 of theirs, whole and in order."""
+    write_theirs(tmp_path / "theirs", GPT2)
+    return tmp_path / "theirs"
+
+
+def change(path, **settings):
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, **settings}))
+
+
+def weights_in(run):
+    return safetensors.numpy.load(read_sealed(RunFolder(run).model))
+
+
+def test_a_run_that_was_imported(tmp_path, theirs):
+    found = import_folder(theirs, tmp_path / "runs/new")
+    run = RunFolder(tmp_path / "runs/new").require()
+    config = run.read_config()
+    assert config.model == GPT2
+    assert (config.data.tokenizer, config.data.tokenizer_file) == ("file", "tokenizer.json")
+    assert config.data.max_tokens == GPT2.max_length
+    assert config.decode.strategy == "greedy"
+    assert found.architecture == "GPT2LMHeadModel"
+    assert found.task == "language_model"
+    assert found.parameters == sum(array.size for array in weights_in(run.path).values())
+    assert found.tensors == len(read_folder(theirs))
+    assert not found.left_out
+    assert TextGenerator.load(run.path).generate(["w5 w6"])[0].startswith("w5 w6")
+    assert not list((tmp_path / "runs").glob(".*"))
+
+
+def test_an_import_needs_neither_torch_nor_transformers(tmp_path, theirs):
+    code = (
+        "import sys; from cutaway.interop.huggingface import import_folder, export_folder\n"
+        f"import_folder({str(theirs)!r}, {str(tmp_path / 'run')!r})\n"
+        f"export_folder({str(tmp_path / 'run')!r}, {str(tmp_path / 'back')!r})\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    one, other = read_folder(theirs), read_folder(tmp_path / "back")
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_translator_does_not_write_what_is_suppressed(tmp_path):
+    """Marian begins with its padding, and would write it if it were let."""
+    write_theirs(tmp_path / "theirs", MARIAN, bad_words_ids=[[PAD], [5, 6]], num_beams=3)
+    found = import_folder(tmp_path / "theirs", tmp_path / "run")
+    decode = RunFolder(tmp_path / "run").read_config().decode
+    assert (decode.strategy, decode.beam_size, decode.suppress) == ("beam", 3, (PAD,))
+    assert any("[5, 6]" in note for note in found.notes)
+    assert any("length_penalty" in note for note in found.notes)
+    translator = Translator.load(tmp_path / "run")
+    assert translator.tokenizer.bos == PAD
+    best = translator.hypotheses(["w5 w6 w7", "w8"])
+    assert all(PAD not in one.tokens for texts in best for one in texts)
+
+
+def test_sampling_as_they_say(tmp_path, theirs):
+    said = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2, "suppress_tokens": [4]}
+    (theirs / "generation_config.json").write_text(json.dumps(said))
+    found = import_folder(theirs, tmp_path / "run")
+    decode = RunFolder(tmp_path / "run").read_config().decode
+    assert (decode.strategy, decode.temperature, decode.top_p, decode.top_k) == ("sample", 0.7, 0.9, 50)
+    assert decode.suppress == (4,)
+    assert any("repetition_penalty = 1.2" in note for note in found.notes)
+    back = export_folder(tmp_path / "run", tmp_path / "back")
+    again = json.loads((tmp_path / "back/generation_config.json").read_text())
+    kept = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 50}
+    assert {name: again[name] for name in kept} == kept
+    assert again["suppress_tokens"] == [4]
+    assert again["eos_token_id"] == EOS
+    assert "generation_config.json" in back.files
+
+
+@pytest.mark.parametrize("head", ["classes", "tags"])
+def test_labels_come_along(tmp_path, head):
+    changes = {"head": head, "n_classes": C} | ({"pooling": "cls_tanh"} if head == "classes" else {})
+    write_theirs(tmp_path / "theirs", dataclasses.replace(preset("tiny-bert"), **changes))
+    import_folder(tmp_path / "theirs", tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read_labels() == ["class 0", "class 1", "class 2"]
+    export_folder(tmp_path / "run", tmp_path / "back")
+    back = json.loads((tmp_path / "back/config.json").read_text())
+    assert back["id2label"] == {"0": "class 0", "1": "class 1", "2": "class 2"}
+    assert back["label2id"] == {"class 0": 0, "class 1": 1, "class 2": 2}
+
+
+def test_images_are_given_as_they_are(tmp_path):
+    """Their shift and scale become part of the first projection, whatever they are."""
+    config = dataclasses.replace(preset("tiny-vit"), channels=3)
+    ours = write_theirs(tmp_path / "theirs", config)
+    mean, std = [0.4, 0.5, 0.6], [0.2, 0.25, 0.5]
+    said = {"do_normalize": True, "image_mean": mean, "image_std": std, "do_rescale": True, "rescale_factor": 1 / 255}
+    (tmp_path / "theirs/preprocessor_config.json").write_text(json.dumps(said))
+    found = import_folder(tmp_path / "theirs", tmp_path / "run")
+    assert any("0.25" in note for note in found.notes)
+    new = weights_in(tmp_path / "run")
+    image = np.random.default_rng(0).random((3, 2, 2))  # one patch
+    theirs = (image - np.array(mean)[:, None, None]) / np.array(std)[:, None, None]
+    by_them = ours["embedding.project.weight"] @ theirs.reshape(-1) + ours["embedding.project.bias"]
+    by_us = new["embedding.project.weight"] @ image.reshape(-1) + new["embedding.project.bias"]
+    assert np.allclose(by_us, by_them, atol=1e-5)
+    assert Classifier.load(tmp_path / "run").classify([np.zeros((3, 4, 4), np.float32)])[0].label.startswith("class")
+    export_folder(tmp_path / "run", tmp_path / "back")
+    back = json.loads((tmp_path / "back/preprocessor_config.json").read_text())
+    assert (back["image_mean"], back["image_std"], back["do_rescale"]) == ([0.0] * 3, [1.0] * 3, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": ["cls"]}, "cls"),
+        (None, "mean"),
+    ],
+)
+def test_what_stands_for_a_sentence(tmp_path, said, pooling):
+    config = dataclasses.replace(preset("tiny-bert"), head="vectors", pooling="mean")
+    write_theirs(tmp_path / "theirs", config)
+    if said:
+        (tmp_path / "theirs/1_Pooling").mkdir()
+        (tmp_path / "theirs/1_Pooling/config.json").write_text(json.dumps(said))
+    import_folder(tmp_path / "theirs", tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read_config().model.pooling == pooling
+    export_folder(tmp_path / "run", tmp_path / "back")
+    import_folder(tmp_path / "back", tmp_path / "again")
+    assert RunFolder(tmp_path / "again").read_config().model.pooling == pooling
+
+
+def test_a_pooling_that_we_lack(tmp_path):
+    write_theirs(tmp_path / "theirs", dataclasses.replace(preset("tiny-bert"), head="vectors", pooling="mean"))
+    (tmp_path / "theirs/1_Pooling").mkdir()
+    (tmp_path / "theirs/1_Pooling/config.json").write_text('{"pooling_mode_lasttoken": true}')
+    refuse(tmp_path, r"pools by pooling_mode_lasttoken.*supported", ConfigError)
+
+
+def test_a_sentence_encoder_with_a_layer_more(tmp_path):
+    write_theirs(tmp_path / "theirs", dataclasses.replace(preset("tiny-bert"), head="vectors", pooling="mean"))
+    (tmp_path / "theirs/1_Pooling").mkdir()
+    (tmp_path / "theirs/1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
+    (tmp_path / "theirs/modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    refuse(tmp_path, r"type = 'Dense'.*supported: Transformer, Pooling, Normalize", ConfigError)
+
+
+def test_a_tokenizer_that_would_be_misread(tmp_path):
+    write_theirs(tmp_path / "theirs", dataclasses.replace(preset("tiny"), norm_placement="pre"))
+    (tmp_path / "theirs/tokenizer.json").rename(tmp_path / "theirs/spiece.model")
+    refuse(tmp_path, r"no tokenizer.json in .*Pegasus.*AutoTokenizer")
+
+
+# What is refused. Nothing is left behind.
+
+
+def refuse(tmp_path, message, kind=DataError, **options):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(kind, match=message):
+        import_folder(tmp_path / "theirs", tmp_path / "run", **options)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    refuse(tmp_path, r"no config.json in .*theirs.*Give the folder")
+
+
+def test_weights_that_are_not_there(tmp_path, theirs):
+    (theirs / "model.safetensors").rename(theirs / "pytorch_model.bin")
+    refuse(tmp_path, r"pytorch_model.bin alone(?s:.*)GPT2LMHeadModel.from_pretrained")
+
+
+def test_a_foreign_architecture(tmp_path, theirs):
+    change(theirs / "config.json", model_type="mamba")
+    refuse(tmp_path, r"model_type 'mamba'.*knows: gpt2, llama, bert, t5, marian, pegasus, vit", ConfigError)
+
+
+@pytest.mark.parametrize("classes", [["GPT2ForSequenceClassification"], [], None])
+def test_a_head_that_we_lack(tmp_path, theirs, classes):
+    change(theirs / "config.json", architectures=classes)
+    refuse(tmp_path, r'"architectures".*GPT2LMHeadModel, GPT2Model', ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_layer": 1}, r"transformer.h.1.attn.c_attn.bias.*and 9 more.*number of layers"),
+        ({"n_layer": 3}, r"no tensor 'transformer.h.2.*config.json"),
+        ({"n_embd": 10}, r"'transformer.wte.weight' .*the shape \(11, 8\).*should have \(11, 10\)"),
+        ({"scale_attn_weights": False}, r"scale_attn_weights = False.*supported: True"),
+        ({"quantization_config": {"bits": 4}}, r"quantization_config = .*supported: None"),
+        ({"n_head": 3}, r"GPT-2 in .*d_model = 8 is not divisible by model.n_heads = 3"),
+        ({"n_head": "two"}, r"GPT-2 in .*model.n_heads = 'two' is of type str"),
+        ({"resid_pdrop": [1]}, r"GPT-2 in .*model.dropout = "),
+        ({"num_beams": "many"}, r"the settings of the GPT-2 in .* make no sense.*again"),
+        ({"do_sample": True, "top_p": 7}, r"decode.top_p = 7.0"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, theirs, settings, message):
+    change(theirs / "config.json", **settings)
+    refuse(tmp_path, message, (ConfigError, DataError))
+
+
+def test_a_tokenizer_of_another_model(tmp_path, theirs):
+    write_tokenizer_of(theirs, 15)
+    refuse(tmp_path, r"the tokenizer in .* has 15 tokens, and the model has 11")
+    write_tokenizer_of(theirs, 9)  # rows that no token uses are nothing to worry about
+    import_folder(theirs, tmp_path / "run")
+    assert TextGenerator.load(tmp_path / "run").tokenizer.vocab_size == 9
+
+
+def test_no_tokenizer(tmp_path, theirs):
+    (theirs / "tokenizer.json").unlink()
+    refuse(tmp_path, "no tokenizer")
+
+
+def test_a_damaged_config(tmp_path, theirs):
+    (theirs / "config.json").write_text("{")
+    refuse(tmp_path, "config.json is not JSON")
+    (theirs / "config.json").write_text("[]")
+    refuse(tmp_path, "config.json holds a list")
+
+
+def test_a_folder_that_is_not_empty(tmp_path, theirs):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "thesis.txt").write_text("mine")
+    refuse(tmp_path, r"run is not empty.*--overwrite", RunError)
+    refuse(tmp_path, r"not what would be written there.*another", RunError, overwrite=True)
+    (run / "thesis.txt").unlink()
+    import_folder(theirs, run)  # an empty one is fine
+    refuse(tmp_path, r"run is not empty", RunError)
+    import_folder(theirs, run, overwrite=True)
+    (run / "thesis.txt").write_text("mine")
+    refuse(tmp_path, r"other files too \(thesis.txt\).*Move them", RunError, overwrite=True)
+    (run / "thesis.txt").unlink()
+    with RunFolder(run).locked():
+        refuse(tmp_path, "another process is training", RunError, overwrite=True)
+
+
+def test_the_source_is_never_replaced(tmp_path, theirs):
+    with pytest.raises(RunError, match="not what would be written"):
+        import_folder(theirs, theirs, overwrite=True)
+    import_folder(theirs, tmp_path / "run")
+    with pytest.raises(RunError, match="not what would be written"):
+        export_folder(tmp_path / "run", tmp_path / "run", overwrite=True)
+    assert RunFolder(tmp_path / "run").require()
+
+
+# Exports.
+
+
+@pytest.fixture
+def own_run(tmp_path):
+    """A run of our own making: a function that writes one of any model."""
+
+    def make(model, **config):
+        run = RunFolder(tmp_path / "run")
+        run.path.mkdir()
+        data = DataConfig(tokenizer="word", vocab_size=20, max_tokens=32)
+        run.config.write_text(Config(model=model, data=data, **config).to_json())
+        run.model.write_bytes(sealed(weights_to_bytes(perturbed(model))))
+        write_tokenizer_of(run.path, model.vocab_size)
+        return run.path
+
+    return make
+
+
+def test_an_export_is_whole(tmp_path, own_run):
+    run = own_run(tiny_of(norm_placement="pre"))
+    found = export_folder(run, tmp_path / "theirs")
+    assert found.architecture == "PegasusForConditionalGeneration"
+    assert set(found.files) == {
+        "config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json",
+        "tokenizer_config.json",
+    }  # fmt: skip
+    assert set(found.files) == {path.name for path in (tmp_path / "theirs").iterdir()}
+    said = json.loads((tmp_path / "theirs/config.json").read_text())
+    tokenizer = Tokenizer.open(run / "tokenizer.json")
+    assert said["decoder_start_token_id"] == said["bos_token_id"] == tokenizer.bos
+    assert (said["eos_token_id"], said["pad_token_id"]) == (tokenizer.eos, tokenizer.pad)
+    assert found.parameters == sum(array.size for array in weights_in(run).values())
+
+
+def test_an_export_in_shards(tmp_path, own_run):
+    run = own_run(tiny_of())
+    whole = export_folder(run, tmp_path / "whole")
+    parts = export_folder(run, tmp_path / "parts", shard_bytes=2_000)
+    assert whole.tensors == parts.tensors
+    assert sum(name.startswith("model-") for name in parts.files) > 3
+    one, other = read_folder(tmp_path / "whole"), read_folder(tmp_path / "parts")
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_an_export_that_is_overwritten(tmp_path, own_run):
+    run = own_run(tiny_of())
+    export_folder(run, tmp_path / "theirs", shard_bytes=2_000)
+    with pytest.raises(RunError, match="not empty"):
+        export_folder(run, tmp_path / "theirs")
+    export_folder(run, tmp_path / "theirs", overwrite=True)
+    assert not list((tmp_path / "theirs").glob("model-*"))
+    (tmp_path / "theirs/README.md").write_text("mine")
+    with pytest.raises(RunError, match=r"other files too \(README.md\)"):
+        export_folder(run, tmp_path / "theirs", overwrite=True)
+
+
+def test_a_model_that_they_cannot_express(tmp_path, own_run):
+    run = own_run(tiny_of("decoder", position="alibi", norm_placement="pre"))
+    with pytest.raises(ConfigError, match=r"GPT-2 is nearest; in its way: model.position = 'alibi' \(GPT-2 has"):
+        export_folder(run, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_an_adapter_is_not_a_model(tmp_path, own_run):
+    run = own_run(tiny_of(), finetune=FinetuneConfig(base="runs/base", method="lora"))
+    with pytest.raises(ConfigError, match=r"adapter \(finetune.method = 'lora'\) on 'runs/base'.*Merge it first"):
+        export_folder(run, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_weights_that_are_not_those_of_the_run(tmp_path, own_run):
+    run = own_run(tiny_of())
+    change(run / "config.json", model={**json.loads((run / "config.json").read_text())["model"], "encoder_layers": 3})
+    with pytest.raises(RunError, match=r"does not fit its config.json: missing \['encoder.layers.2"):
+        export_folder(run, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_double_precision_stays(tmp_path, theirs):
+    arrays = {name: array.astype(np.float64) for name, array in read_folder(theirs).items()}
+    write_folder(theirs, arrays)
+    import_folder(theirs, tmp_path / "run")
+    assert {array.dtype for array in weights_in(tmp_path / "run").values()} == {np.dtype(np.float64)}
+    export_folder(tmp_path / "run", tmp_path / "back")
+    assert json.loads((tmp_path / "back/config.json").read_text())["dtype"] == "float64"
+    again = read_folder(tmp_path / "back")
+    assert all(np.array_equal(array, again[name]) for name, array in arrays.items())
