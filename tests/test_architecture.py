@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "cutaway"
 
 LIBRARY = {"models", "data", "decode", "evaluate", "train", "pipeline", "measure", "show", "runs", "twin", "shipped"}
-LIBRARY |= {"summary"}
+LIBRARY |= {"summary", "finetune"}
 # room -> what it may import of Cutaway, beside `config`, `errors` and itself
 ROOMS = {
     "config": set(),
@@ -19,12 +19,24 @@ ROOMS = {
     "data": set(),
     "nn": set(),
     "evaluate": set(),
-    "twin": {"runs", "data.order", "decode.request"},
+    "twin": {"runs", "data.order", "decode.request", "finetune.base", "finetune.merge"},
     "models": {"nn", "runs"},
     "decode": {"nn", "models"},
-    "train": {"models", "data", "decode", "evaluate", "pipeline", "torch_engine", "runs", "summary", "twin"},
-    "engines": {"decode.request"},  # the engines themselves are imported when they are asked for
-    "torch_engine": {"nn", "models", "data", "decode", "runs"},
+    "finetune": {"nn", "models", "runs"},
+    "train": {
+        "models",
+        "data",
+        "decode",
+        "evaluate",
+        "pipeline",
+        "torch_engine",
+        "runs",
+        "summary",
+        "twin",
+        "finetune",
+    },
+    "engines": {"decode.request", "runs"},  # the engines themselves are imported when they are asked for
+    "torch_engine": {"nn", "models", "data", "decode", "runs", "finetune"},
     "pipeline": {"data", "decode.request", "engines", "runs"},
     "shipped": set(),
     "summary": {"runs"},
@@ -33,7 +45,7 @@ ROOMS = {
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn", "data", "decode", "evaluate", "pipeline", "measure", "runs", "summary"},
     "serve": LIBRARY,
-    "cli": LIBRARY | {"learn", "serve", "__init__"},
+    "cli": LIBRARY | {"interop", "learn", "serve", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before
 }
@@ -49,10 +61,12 @@ PACKAGES = {
         "torch_engine",
         "show",
         "cli",
+        *(f"finetune.{name}" for name in ("adapt", "lora", "patterns", "prefix", "prompt", "samples")),
         "data.batching",
         "learn.surgery",
         "learn.arm",
         "learn.values",
+        "interop.onnx",
     },
     "matplotlib": {"show"},
     "fastapi": {"serve"},
@@ -64,6 +78,9 @@ PACKAGES = {
     "typer": {"cli"},
     "tokenizers": {"data.tokenizer", "interop.tokenizer_files"},
     "huggingface_hub": {"interop.hub"},
+    "onnx": {"interop.onnx"},
+    "onnxruntime": {"interop.onnx"},
+    "onnxscript": {"interop.onnx"},
     "tensorboard": {"cli"},
     "sklearn": {"data.builtin.digits", "evaluate.baselines"},
     "transformers": set(),

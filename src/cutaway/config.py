@@ -666,7 +666,7 @@ def read_base(folder: Path) -> Config:
         raise ConfigError(
             f"the base {str(folder)!r} is an adapter itself (finetune.method = {config.finetune.method!r}), on "
             f"{config.finetune.base!r}. Begin with that one, or put the two together first: "
-            f"cutaway export {folder} --to run FOLDER"
+            f"cutaway export {folder} FOLDER --to run"
         )
     return config
 

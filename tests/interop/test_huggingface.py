@@ -601,7 +601,6 @@ def test_our_translator_is_theirs(model, tmp_path):
     ours = Translator.load(run)
     written = [best[0].tokens for best in ours.hypotheses(SENTENCES, DecodeConfig(strategy="greedy", max_length=12))]
     inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    inputs.pop("token_type_ids", None)
     found = theirs.generate(**inputs, max_new_tokens=12)
     assert [ours.tokenizer.decode(ids) for ids in written] == [
         ours.tokenizer.decode(until_end(row[1:].tolist(), ours.tokenizer.eos)) for row in found
@@ -633,7 +632,7 @@ def test_our_generator_is_theirs(model, tmp_path):
     ours = TextGenerator.load(run)
     written = [best[0].tokens for best in ours.hypotheses(SENTENCES, DecodeConfig(strategy="greedy", max_length=10))]
     for text, expected in zip(SENTENCES, written, strict=True):
-        ids = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        ids = tokenizer(text, return_tensors="pt")
         new = theirs.generate(**ids, max_new_tokens=10)[0, ids["input_ids"].size(1) :].tolist()
         assert until_end(new, ours.tokenizer.eos) == expected
     assert len({tuple(ids) for ids in written}) > 1

@@ -16,12 +16,15 @@ import torch
 from helpers import AXES, is_possible, name_of, perturbed
 from looking import TEXTS, untrained
 
-from cutaway.config import Config, DataConfig, DecodeConfig
+from cutaway.config import Config, DataConfig, DecodeConfig, FinetuneConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, MissingExtra, RunError
+from cutaway.finetune.adapt import adapt
 from cutaway.interop import onnx
 from cutaway.interop.onnx import export_onnx
+from cutaway.models.build import KERNELS
 from cutaway.models.presets import PRESETS
+from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.probe import Probe, recording
 from cutaway.pipeline import KINDS
 from cutaway.torch_engine import TorchEngine
@@ -68,10 +71,10 @@ def close(found, expected):
 LENGTHS = ([1], [1, 1, 1, 1], [2], [9, 4], [31, 1, 17], [32])  # of the rows of a batch; 32 positions there are
 
 
-def says_the_same(pipeline, folder):
+def says_the_same(pipeline, folder, batches=LENGTHS):
     """Each family by its forward in torch, row by row without padding, against whole batches in onnxruntime."""
     model, family = pipeline.model, pipeline.config.model.family
-    for lengths in LENGTHS:
+    for lengths in batches:
         if family == "vision":
             c = pipeline.config.model
             images = torch.randn(len(lengths), c.channels, c.image_size, c.image_size)
@@ -192,6 +195,8 @@ def test_every_choice_says_the_same_in_onnxruntime(choice, tmp_path):
     pipeline = small(**choice)
     export_onnx(pipeline, tmp_path / "out", check=False)
     says_the_same(pipeline, tmp_path / "out")
+    kernels = {part.attend for part in pipeline.model.modules() if isinstance(part, MultiHeadAttention)}
+    assert kernels == {KERNELS[choice["attention_kernel"]]}  # as before
 
 
 @pytest.mark.slow
@@ -207,9 +212,36 @@ def test_a_decoder_that_looks_at_a_memory_says_the_same(tmp_path):
     pipeline = small("decoder", cross_attention=True)
     export_onnx(pipeline, tmp_path / "out", check=False)
     (ids, _), memory = padded(some_rows(pipeline, 9, 4)), torch.randn(2, 6, 8)
-    mask = torch.arange(6) < torch.tensor([[6], [3]])
+    mask = torch.arange(6) < torch.tensor([[3], [0]])  # a memory of which nothing may be seen leaves zeros
     found = run(tmp_path / "out", ids=ids, memory=memory.numpy(), memory_mask=mask.numpy())
     close(found, pipeline.model(torch.tensor(ids), memory=memory, memory_mask=mask))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "choice"),
+    [
+        ("lora", {"family": "encoder", "head": "tags"}),
+        ("prefix", {"family": "encoder", "head": "classes", "attention": "window", "position": "relative_bias"}),
+        ("prompt", {"family": "decoder", "position": "rope"}),  # where the prompt takes positions from the text
+    ],
+)
+def test_an_adapted_model_says_the_same(method, choice, tmp_path):
+    pipeline, finetune = small(**choice), FinetuneConfig(base="base", method=method, **ADAPTED.get(method, {}))
+    adapt(pipeline.model, finetune)
+    with torch.no_grad():
+        for weight in pipeline.model.parameters():
+            weight += 0.1 * torch.randn_like(weight)  # what it learned
+    pipeline.model.eval()
+    data = replace(pipeline.config.data, max_tokens=20)
+    pipeline.config = replace(pipeline.config, data=data, finetune=finetune)
+    export_onnx(pipeline, tmp_path / "out")
+    longest = json.loads((tmp_path / "out" / "cutaway.json").read_text())["max_length"]
+    assert longest == (28 if method == "prompt" else 32)
+    says_the_same(pipeline, tmp_path / "out", ([1], [9, 4], [longest]))
+
+
+ADAPTED = {"prefix": {"length": 4}, "prompt": {"length": 4}}
 
 
 def of_preset(name):

@@ -112,6 +112,12 @@ def test_marian_reads_as_its_own_tokenizer_does(spm, tmp_path):
         assert [*ours.encode(text), ours.eos] == theirs(text).input_ids, text
     assert [names[i] for i in ours.encode("漢字 a")] == ["▁", "漢", "<unk>", "▁", "a"]  # theirs: one <unk> for both
     assert (ours.bos, ours.eos, ours.pad) == (ids["<pad>"], 0, ids["<pad>"])
+    for text in german:
+        assert [*ours.for_target.encode(text), ours.eos] == theirs(text_target=text).input_ids
+        assert ours.for_target.encode(text) != ours.encode(text)
+    again = Tokenizer.from_json(ours.to_json(), ours.roles)  # one file holds both
+    assert again.for_target.encode(german[0]) == ours.for_target.encode(german[0])
+    assert again.encode(TEXTS[0]) == ours.encode(TEXTS[0])
     written = theirs(text_target=german[0]).input_ids
     assert ours.decode(written) == theirs.decode(written, skip_special_tokens=True) == german[0]
 
@@ -175,6 +181,7 @@ def test_ours_written_for_others(tmp_path, family, scheme):
         (theirs.pad_token_id, theirs.eos_token_id) == (ours.pad, ours.eos) == (ids["pad_token_id"], ids["eos_token_id"])
     )
     assert theirs.model_max_length == 64
+    assert family == "encoder" or "token_type_ids" not in theirs(TEXTS[0])
     back = read_tokenizer(
         tmp_path, {"model_type": {"decoder": "gpt2", "encoder": "bert", "encoder_decoder": "t5"}[family], **ids}
     )

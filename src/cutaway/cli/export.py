@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from cutaway.cli.console import command, err, out, say
 from cutaway.errors import ConfigError, did_you_mean
@@ -56,7 +57,7 @@ def to_onnx(run: Path, folder: Path, overwrite: bool) -> None:
     with err.status(f"writing {folder}: torch is building the graph, and onnxruntime tries it ..."):
         written = export_onnx(load_pipeline(run, "cpu"), folder, overwrite=overwrite)
     for line in written.told():
-        out.print(line)
+        out.print(escape(line))
     for note in written.notes:
         say(f"Note: {note}")
     say(f"It is in {folder}: {', '.join(written.files)}.")

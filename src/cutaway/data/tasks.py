@@ -86,7 +86,7 @@ class Task:
 
 def encode_pairs(pairs: Sequence[SentencePair], encoding: Encoding) -> list[EncodedPair]:
     sources = encoding.words.encode_batch([pair.source for pair in pairs])
-    targets = encoding.words.encode_batch([pair.target for pair in pairs])
+    targets = encoding.words.for_target.encode_batch([pair.target for pair in pairs])
     return [EncodedPair(s, t) for s, t in zip(sources, targets, strict=True)]
 
 

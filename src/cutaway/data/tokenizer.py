@@ -36,6 +36,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 MASK = ROLES["mask"][0]
 SPECIALS = [names[0] for role, names in ROLES.items() if role != "mask"]  # only a masked language model needs that
 OPTIONAL = ("unk", "mask")
+TARGET = "cutaway_target"  # in a tokenizer.json: the one for the other language, where there are two
 ROLE_SETTINGS = {role: f"{role}_token" for role in ROLES}  # what a Hugging Face tokenizer_config.json calls them
 
 
@@ -48,12 +49,20 @@ class Tokenizer:
     unk: int | None
     mask: int | None
 
-    def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str] | None = None):
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        roles: dict[str, str] | None = None,
+        target: tokenizers.Tokenizer | None = None,
+    ):
+        """`target` cuts the texts that are to be written, where these are cut in another way: one vocabulary, but each
+        language with its own pieces of it (Marian)."""
         self.backend = backend
-        # A user's text that happens to contain "</s>" is text, not the end of a sentence.
-        backend.encode_special_tokens = True
-        backend.no_padding()
-        backend.no_truncation()
+        for one in (backend, target) if target else (backend,):
+            # A user's text that happens to contain "</s>" is text, not the end of a sentence.
+            one.encode_special_tokens = True
+            one.no_padding()
+            one.no_truncation()
         self.roles = {role: name for role in ROLES if (name := self._find_role(role, roles or {})) is not None}
         for role in ROLES:
             setattr(self, role, backend.token_to_id(self.roles[role]) if role in self.roles else None)
@@ -61,6 +70,7 @@ class Tokenizer:
         # begin with their first word, and have an end between two, no more.
         around = None if backend.post_processor is None else backend.encode("", add_special_tokens=True).ids
         self.begins = around is None or self.bos in around[:1]
+        self.for_target = Tokenizer(target, self.roles) if target else self
         self.special_ids = {backend.token_to_id(name) for name in self.roles.values()}
         self._names: dict[int, str] = {}  # found before: asking the library takes its time
 
@@ -97,19 +107,24 @@ class Tokenizer:
         """Read any `tokenizer.json`. Roles it does not make plain come from `roles` or a tokenizer_config.json."""
         path = Path(path)
         try:
-            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            backends = _backends(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(f"there is no tokenizer file {str(path)!r}.") from None
         except Exception as error:  # the library raises bare Exceptions
             raise DataError(f"{path} is not a tokenizer.json that can be read: {error}") from None
-        return cls(backend, {**_roles_beside(path), **(roles or {})})
+        return cls(backends[0], {**_roles_beside(path), **(roles or {})}, backends[1])
 
     @classmethod
     def from_json(cls, text: str, roles: dict[str, str] | None = None) -> Tokenizer:
-        return cls(tokenizers.Tokenizer.from_str(text), roles)
+        backend, target = _backends(text)
+        return cls(backend, roles, target)
 
     def to_json(self) -> str:
-        return str(self.backend.to_str(pretty=True))
+        text = str(self.backend.to_str(pretty=True))
+        if self.for_target is self:
+            return text
+        both = {**json.loads(text), TARGET: json.loads(self.for_target.backend.to_str())}
+        return json.dumps(both, ensure_ascii=False, indent=2)
 
     def settings(self) -> dict[str, str]:
         """The roles, as a tokenizer_config.json beside its file has them, for `open` to find."""
@@ -265,6 +280,15 @@ def _training(vocab_size: int) -> dict[str, Any]:
 def _trained(backend: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
     backend.train_from_iterator(texts, trainer)
     return backend
+
+
+def _backends(text: str) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer | None]:
+    """What a tokenizer.json holds: one tokenizer, and perhaps another for the texts that are to be written."""
+    if TARGET not in text:
+        return tokenizers.Tokenizer.from_str(text), None
+    both = json.loads(text)
+    target = both.pop(TARGET)
+    return tokenizers.Tokenizer.from_str(json.dumps(both)), tokenizers.Tokenizer.from_str(json.dumps(target))
 
 
 def _roles_beside(path: Path) -> dict[str, str]:

@@ -43,6 +43,8 @@ from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.vision import VisionTransformer
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.kernels import attend_exact
 from cutaway.nn.probe import probes
 from cutaway.pipeline import Pipeline
 from cutaway.runs import replacing_folder, write_json, write_text
@@ -138,7 +140,7 @@ NEXT = "at each position, for the token that comes next: after a text, take thos
 RIGHT = "pad on the right, with any id"
 
 
-def of_encoder_decoder(model: EncoderDecoder, config: ModelConfig) -> list[Graph]:
+def of_encoder_decoder(model: EncoderDecoder, config: ModelConfig, longest: int) -> list[Graph]:
     S, T, V = ("batch", "source_length"), ("batch", "length"), config.vocab_size
     source_mask = Port("source_mask", "bool", S, IS_TOKEN)
     memory = Port("memory", "float32", (*S, config.d_model), "what the encoder has read")
@@ -146,21 +148,21 @@ def of_encoder_decoder(model: EncoderDecoder, config: ModelConfig) -> list[Graph
     target_in = Port("target_in", "int64", T, f"ids of what is written so far, after the beginning; {RIGHT}", V)
     logits = Port("logits", "float32", (*T, V), NEXT)
     return [
-        Graph("encoder.onnx", Reading(model), (source, source_mask), memory, config.max_length),
-        Graph("decoder.onnx", Writing(model), (target_in, memory, source_mask), logits, config.max_length),
+        Graph("encoder.onnx", Reading(model), (source, source_mask), memory, longest),
+        Graph("decoder.onnx", Writing(model), (target_in, memory, source_mask), logits, longest),
     ]
 
 
-def of_decoder(model: DecoderOnly, config: ModelConfig) -> list[Graph]:
+def of_decoder(model: DecoderOnly, config: ModelConfig, longest: int) -> list[Graph]:
     T, S, V = ("batch", "length"), ("batch", "source_length"), config.vocab_size
     inputs = [Port("ids", "int64", T, f"ids of what is written so far; {RIGHT}", V)]
     if config.cross_attention:
         inputs.append(Port("memory", "float32", (*S, config.d_model), "what to look at while writing"))
         inputs.append(Port("memory_mask", "bool", S, IS_TOKEN))
-    return [Graph("model.onnx", model, tuple(inputs), Port("logits", "float32", (*T, V), NEXT), config.max_length)]
+    return [Graph("model.onnx", model, tuple(inputs), Port("logits", "float32", (*T, V), NEXT), longest)]
 
 
-def of_encoder(model: EncoderOnly, config: ModelConfig) -> list[Graph]:
+def of_encoder(model: EncoderOnly, config: ModelConfig, longest: int) -> list[Graph]:
     T = ("batch", "length")
     inputs = [
         Port("ids", "int64", T, "ids of a text, between the beginning and the end", config.vocab_size),
@@ -175,17 +177,17 @@ def of_encoder(model: EncoderOnly, config: ModelConfig) -> list[Graph]:
         "classes": Port("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json"),
         "vectors": Port("vectors", "float32", ("batch", config.d_model), "of a length of its own, not of length 1"),
     }
-    return [Graph("model.onnx", model, tuple(inputs), outputs[config.head], config.max_length)]
+    return [Graph("model.onnx", model, tuple(inputs), outputs[config.head], longest)]
 
 
-def of_vision(model: VisionTransformer, config: ModelConfig) -> list[Graph]:
+def of_vision(model: VisionTransformer, config: ModelConfig, longest: int) -> list[Graph]:
     shape = ("batch", config.channels, config.image_size, config.image_size)
     images = Port("images", "float32", shape, "channels, rows and columns of pixels, from 0 to 1")
     logits = Port("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json")
-    return [Graph("model.onnx", model, (images,), logits, config.n_positions)]
+    return [Graph("model.onnx", model, (images,), logits, longest)]
 
 
-GRAPHS: dict[str, Callable[[Any, ModelConfig], list[Graph]]] = {
+GRAPHS: dict[str, Callable[[Any, ModelConfig, int], list[Graph]]] = {
     "encoder_decoder": of_encoder_decoder,
     "decoder": of_decoder,
     "encoder": of_encoder,
@@ -233,7 +235,7 @@ def export_onnx(pipeline: Pipeline, folder: str | Path, check: bool = True, over
     refuse(config)
     check_target(folder, overwrite, is_export, OUR_FILES)
     model = plain(pipeline)
-    graphs = GRAPHS[config.family](model, config)
+    graphs = GRAPHS[config.family](model, config, pipeline.config.longest_text)
     notes, differences = [], []
     can_check = check and find_spec("onnxruntime") is not None
     if check and not can_check:
@@ -301,7 +303,7 @@ def plain(pipeline: Pipeline) -> Model:
 def write_graph(graph: Graph, path: Path, task: str) -> None:
     examples = {name: torch.from_numpy(value) for name, value in graph.examples(EXAMPLE).items()}
     axes = graph.dynamic_axes()
-    with quiet(), torch.no_grad():
+    with quiet(), spelled_out(graph.module), torch.no_grad():
         try:
             traced = torch.export.export(graph.module, (), examples, dynamic_shapes=axes, strict=False)
             program = torch.onnx.export(
@@ -320,6 +322,24 @@ def write_graph(graph: Graph, path: Path, task: str) -> None:
         assert program is not None
         describe(program.model, graph, task)
         program.save(path, external_data=size_of(graph.module) > LARGE)
+
+
+@contextmanager
+def spelled_out(module: nn.Module) -> Iterator[None]:
+    """Attention by the readable kernel, which is made of what a graph is made of.
+
+    torch would spell the fused one out as well, into as many operations; but there a query that may attend to nothing
+    gets the mean of all values, and not zeros.
+    """
+    attentions = [part for part in module.modules() if isinstance(part, MultiHeadAttention)]
+    kernels = [attention.attend for attention in attentions]
+    for attention in attentions:
+        attention.attend = attend_exact
+    try:
+        yield
+    finally:
+        for attention, kernel in zip(attentions, kernels, strict=True):
+            attention.attend = kernel
 
 
 def size_of(module: nn.Module) -> int:
@@ -398,7 +418,7 @@ def write_beside(folder: Path, graphs: Sequence[Graph], pipeline: Pipeline) -> N
 def about_texts(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
     """How a text becomes ids, and when a text that is written ends."""
     told: dict[str, Any] = {
-        "max_length": config.model.max_length,
+        "max_length": config.longest_text,
         "special_ids": {role: getattr(tokenizer, role) for role in ROLES if role in tokenizer.roles},
         "reads": READS[config.model.family](tokenizer),
     }

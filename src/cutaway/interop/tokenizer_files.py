@@ -3,7 +3,8 @@
     tokenizer.json              read as it is
     vocab.json, merges.txt      GPT-2: byte-level BPE
     vocab.txt                   BERT: WordPiece
-    source.spm, vocab.json      Marian: the source's SentencePiece, numbered by a vocabulary that both languages share
+    source.spm, vocab.json      Marian: SentencePiece, numbered by a vocabulary that both languages share; target.spm for
+                                the texts that are to be written
     spiece.model                T5: SentencePiece
 
 Which token is <s>, </s>, padding is asked of tokenizer_config.json and special_tokens_map.json, then of config.json.
@@ -36,10 +37,10 @@ def read_tokenizer(folder: Path, their_config: Mapping[str, Any]) -> Tokenizer:
     settings = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
     backend = read_backend(folder, settings)
     roles = roles_of(backend, settings, their_config)
-    family = family_of(their_config)
-    if family == "decoder":
+    if family_of(their_config) == "decoder":
         say_what_begins(backend, roles, settings.get("add_bos_token"))
-    return Tokenizer(backend, roles)
+    has_two = not (folder / "tokenizer.json").is_file() and (folder / "target.spm").is_file()
+    return Tokenizer(backend, roles, from_marian(folder, settings, "target.spm") if has_two else None)
 
 
 def read_backend(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -88,14 +89,13 @@ def from_word_pieces(folder: Path, settings: Mapping[str, Any]) -> tokenizers.To
     return backend
 
 
-def from_marian(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Pieces are cut by the source's SentencePiece; their ids, and the target's pieces, are those of vocab.json.
+def from_marian(folder: Path, settings: Mapping[str, Any], file: str = "source.spm") -> tokenizers.Tokenizer:
+    """A text is cut by the SentencePiece of its language; the ids are those of vocab.json, which both languages share.
 
-    A piece that the target alone has is for writing: in a text that is read it is chosen only if all else is unknown.
-    (SentencePiece makes one unknown piece of unknown characters that stand side by side; those of them that the target
-    knows keep their ids here.)
+    A piece that the other language alone has is chosen only if all else is unknown. (SentencePiece makes one unknown
+    piece of unknown characters that stand side by side; those of them that the other language knows keep their ids.)
     """
-    model, ids = read_model(folder / "source.spm"), read_json(folder / "vocab.json")
+    model, ids = read_model(folder / file), read_json(folder / "vocab.json")
     names = sorted(ids, key=lambda name: int(ids[name]))
     if [ids[name] for name in names] != list(range(len(names))):
         raise DataError(f"the ids in {folder / 'vocab.json'} are not 0 to {len(names) - 1}, each once. Restore it.")
@@ -206,15 +206,17 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: str, max_length:
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
     special = {ROLE_SETTINGS[role]: name for role, name in tokenizer.roles.items()}
     ids = {f"{role}_token_id": int(getattr(tokenizer, role)) for role in ("bos", "eos", "pad")}
-    if family == "encoder":
-        special |= {"cls_token": bos, "sep_token": eos}
-    if family == "encoder_decoder":
-        ids["decoder_start_token_id"] = tokenizer.bos
-    settings = {
+    settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
         "clean_up_tokenization_spaces": False,
     }
+    if family == "encoder":
+        special |= {"cls_token": bos, "sep_token": eos}
+    else:  # theirs would hand segments to models that have none
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+    if family == "encoder_decoder":
+        ids["decoder_start_token_id"] = tokenizer.bos
     write_json(folder / "tokenizer_config.json", {**settings, **special})
     write_json(folder / "special_tokens_map.json", special)
     return ids

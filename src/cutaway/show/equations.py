@@ -81,7 +81,7 @@ def projected(letter: str, axis: str, groups: str) -> Callable[..., Told]:
 def scores(model: nn.Module, owner: Any, name: str) -> Told:
     if kind_of(owner) == "LinearAttention":
         return Told("scores = q kᵀ", "B H Q K")
-    text = "q kᵀ / √E"
+    text = "q [p_k; k]ᵀ / √E" if kind_of(owner) == "PrefixedAttention" else "q kᵀ / √E"
     if owner.cap:
         text = f"cap · tanh({text} / cap)"
     bias = {"AlibiPosition": " - m_h · |i - j|", "RelativeBiasPosition": " + b_h[bucket(j - i)]"}
@@ -99,7 +99,8 @@ def weights(model: nn.Module, owner: Any, name: str) -> Told:
 
 def heads(model: nn.Module, owner: Any, name: str) -> Told:
     relative = " + weights a_V[j - i]" if kind_of(owner.position) == "RelativePosition" else ""
-    return Told(f"heads = weights v{relative}", "B H Q E")
+    values = "[p_v; v]" if kind_of(owner) == "PrefixedAttention" else "v"
+    return Told(f"heads = weights {values}{relative}", "B H Q E")
 
 
 def update(model: nn.Module, owner: Any, name: str) -> Told:
@@ -151,6 +152,11 @@ def parallel(module: Any, last: str) -> Told:
 def stack(module: Any, last: str) -> Told:
     layers = f"layer_{len(module.layers)}( ... layer_1(x))"
     return Told(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
+
+
+def prompted(module: Any, last: str) -> Told:
+    plain = stack(module, last)
+    return plain._replace(equation=f"{plain.equation.replace('x', '[prompt; x]')}, without the prompt")
 
 
 def encoder_only(module: Any, last: str) -> Told:
@@ -208,14 +214,24 @@ def linear(module: Any, last: str) -> Told:
     return Told(with_bias("x W", module, "b"), "B T " + LINEAR_AXES.get(last, "D"))
 
 
+def low_rank(module: Any, last: str) -> Told:
+    plain = linear(module, last)
+    return plain._replace(equation=f"{plain.equation} + α/r · x Aᵀ Bᵀ")
+
+
 LINEAR_AXES = {"query": "H·E", "key": "G·E", "value": "G·E", "expand": "F", "gate": "F", "classify": "C", "route": "N"}
 
 MODULES: dict[str, Callable[[Any, str], Told]] = {
     "Linear": linear,
+    "LowRank": low_rank,
     "LayerNorm": norm(LAYER_NORM),
     "RMSNorm": norm(RMS_NORM),
     "MultiHeadAttention": lambda module, last: Told(
         "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i k_iᵀ / √E) v_i", "B T D"
+    ),
+    "PrefixedAttention": lambda module, last: Told(
+        "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i [p_k; k_i]ᵀ / √E) [p_v; v_i]",
+        "B T D",
     ),
     "LinearAttention": lambda module, last: Told("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
     "FeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
@@ -229,6 +245,7 @@ MODULES: dict[str, Callable[[Any, str], Told]] = {
     ),
     "ParallelLayer": parallel,
     "Stack": stack,
+    "PromptedStack": prompted,
     "InputEmbedding": lambda module, last: embedded(module, module, last),
     "PatchEmbedding": lambda module, last: embedded(module, module, last),
     "TokenEmbedding": lambda module, last: Told("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),

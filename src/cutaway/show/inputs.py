@@ -63,7 +63,7 @@ def translation_rows(pipeline: Any, examples: Sequence[Any]) -> list[Row]:
     own = dict(zip(texts, pipeline.translate(texts), strict=True)) if texts else {}
     pairs = [Pair(e, own[e]) if isinstance(e, str) else e for e in examples]
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = tokenizer.encode_batch([pair.target for pair in pairs])
+    targets = tokenizer.for_target.encode_batch([pair.target for pair in pairs])
     room = pipeline.config.longest_text - 1  # a translation that was cut off there would be one token too long
     targets = [ids[:room] if pair.source in own else ids for ids, pair in zip(targets, pairs, strict=True)]
     return [

@@ -36,6 +36,7 @@ class Call:
     mask: Mask | Tensor | None
     shape: tuple[int, int, int]  # B, Q, K
     device: torch.device
+    before: tuple[int, int] = (0, 0)  # queries and keys that stand before the text: a learned prompt
 
     @property
     def kind(self) -> str:
@@ -54,7 +55,11 @@ class Call:
         return found
 
     def allowed(self) -> Tensor:
-        """Spelled out, True = may attend. -> [B, Q, K]"""
+        """Spelled out for the text, True = may attend. -> [B, Q, K]"""
+        queries, keys = self.before
+        return self.everything()[:, queries:, keys:]
+
+    def everything(self) -> Tensor:
         dense = self.mask.dense(self.device) if isinstance(self.mask, Mask) else self.mask
         if dense is None:
             return torch.ones(self.shape, dtype=torch.bool, device=self.device)
@@ -78,11 +83,12 @@ def watching_masks(model: nn.Module) -> Iterator[list[Call]]:
     calls: list[Call] = []
 
     def noting(name: str) -> Any:
-        def note(attention: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def note(attention: MultiHeadAttention, given: tuple[Any, ...], named: dict[str, Any]) -> None:
             told = inspect.signature(attention.forward).bind(*given, **named).arguments
             x, memory = told["x"], told.get("memory")
             keys = x if memory is None else memory
-            calls.append(Call(name, told.get("mask"), (x.size(0), x.size(1), keys.size(1)), x.device))
+            shape, hidden = (x.size(0), x.size(1), keys.size(1)), attention.weights.hidden
+            calls.append(Call(name, told.get("mask"), shape, x.device, (hidden.get(2, 0), hidden.get(3, 0))))
 
         return note
 

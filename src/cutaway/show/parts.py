@@ -111,6 +111,9 @@ def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[li
         pairs = [*zip(names, given, strict=False), *named.items()]
         inputs[:] = [(key, value) for key, value in pairs if isinstance(value, Tensor) and value.dtype != torch.bool]
         outputs[:] = [output] if isinstance(output, Tensor) else []
+        if isinstance(module, Probe):  # of a model with a learned prompt, it shows the text alone
+            inputs[:] = [(key, module.shown(value)) for key, value in inputs]
+            outputs[:] = [module.shown(value) for value in outputs]
 
     with ExitStack() as hooks, recording(model, "*_attention.weights"):
         hooks.callback(module.register_forward_hook(hook, with_kwargs=True).remove)

@@ -112,7 +112,7 @@ def of_translation(
     if target is None:
         ids, finished = written(translator, source, prefix, decode or translator.config.decode)
     else:
-        ids, finished = tokenizer.encode(target), True
+        ids, finished = tokenizer.for_target.encode(target), True
     target_out = [*ids, tokenizer.eos] if finished else ids
     target_in = [tokenizer.bos, *target_out[:-1]]
     check_room(translator, len(target_in))

@@ -64,6 +64,7 @@ def walking(model: nn.Module) -> Iterator[Walk]:
 
         def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
             is_softmax = name.endswith("_attention.weights")
+            output = module.shown(output) if isinstance(module, Probe) else output
             steps.append(Step(name, told.equation, summarize_value(output, told.axes, is_softmax)))
 
         return hook

@@ -1,0 +1,102 @@
+"""Looking into fine-tuned models: pictures show the text, as if there were no adapter, and the numbers are the model's."""
+
+import numpy as np
+import pytest
+import torch
+from looking import untrained
+
+from cutaway.config import FinetuneConfig
+from cutaway.data.examples import Pair
+from cutaway.finetune.adapt import adapt
+from cutaway.models.weights import trained
+from cutaway.show.beam_tree import beam_tree
+from cutaway.show.equations import told_of
+from cutaway.show.heads import head_statistics
+from cutaway.show.inputs import rows_of
+from cutaway.show.leaks import find_leaks
+from cutaway.show.masks import mask_views
+from cutaway.show.parts import part, part_tree
+from cutaway.show.question import ask
+from cutaway.show.switches import ablations
+from cutaway.show.trace import trace
+from cutaway.show.walk import walking
+
+MODELS = {
+    "translation": {},
+    "language_model": {"family": "decoder", "position": "rope", "attention": "window"},
+    "classification": {"family": "encoder", "head": "classes", "attention": "sparse"},
+}
+SETTINGS = {
+    "lora": {"rank": 2, "parts": ("*_attention.*",)},
+    "prefix": {"length": 3},
+    "prompt": {"length": 3, "parts": ("*coder",)},
+}
+TEXT = "a b c"
+
+every_method = pytest.mark.parametrize("method", list(SETTINGS))
+every_model = pytest.mark.parametrize("task", list(MODELS))
+
+
+def pipeline_of(task, method):
+    pipeline = untrained(**MODELS[task])
+    adapt(pipeline.model, FinetuneConfig(base="x", method=method, **SETTINGS[method]))
+    with torch.no_grad():
+        for weight in trained(pipeline.model).values():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    return pipeline
+
+
+@every_method
+@every_model
+def test_a_trace_is_of_the_text(task, method):
+    pipeline = pipeline_of(task, method)
+    traced = trace(pipeline, TEXT)
+    with torch.no_grad():
+        question = ask(pipeline, TEXT)
+        logits = question.logits(pipeline.model)
+    assert traced.log_p == pytest.approx(question.total_log_p(logits), abs=1e-5)
+    assert len(traced.lens["p"][-1]) == len(question.answers)
+    assert traced.lens["p"][-1] == pytest.approx(logits.softmax(-1).amax(-1).tolist(), abs=1e-3)  # the last layer's
+    for kind in traced.kinds():
+        rows, columns = traced.axes(kind)
+        for layer in range(traced.n_layers(kind)):
+            weights = traced.weights(kind, layer)
+            assert weights.shape[1:] == (len(rows), len(columns))
+            total = weights.sum(-1)
+            assert (total < 1.001).all()
+            # the rest of a row goes to what was learned; the first token of a decoder has no other choice in the base
+            assert (total > 0.999).all() == (method == "lora" or (method == "prompt" and kind == "cross"))
+
+
+@every_method
+@every_model
+def test_masks_and_leaks_are_those_of_the_base(task, method):
+    """A prompt is among the positions of a stack; the masks that are shown are of the text, and nothing leaks."""
+    plain, pipeline = untrained(**MODELS[task]), pipeline_of(task, method)
+    example = rows_of(plain, [Pair("a b c d e", "c b a") if task == "translation" else "a b c d e"])[0]
+    before, after = mask_views(plain, example), mask_views(pipeline, example)
+    assert [view.title for view in before] == [view.title for view in after]
+    for one, other in zip(before, after, strict=True):
+        assert (one.rows, one.columns, one.words) == (other.rows, other.columns, other.words)
+        assert np.array_equal(one.allowed, other.allowed)
+    report = find_leaks(pipeline, example)
+    assert report.ok, report.sentences()
+
+
+@every_method
+def test_the_rest_of_the_looking_works(method):
+    pipeline = pipeline_of("translation", method)
+    with walking(pipeline.model) as steps:
+        ask(pipeline, TEXT).logits(pipeline.model)
+    assert all(step.equation for step in steps)
+    names = [name for name, _ in pipeline.model.named_modules() if "attention" in name and not name.endswith("norm")]
+    assert all(told_of(pipeline.model, name).equation for name in names if not name.endswith(("position", "dropout")))
+    question = ask(pipeline, TEXT)
+    shown = part(pipeline.model, question, "decoder.layers.0.self_attention.weights")
+    assert shown["outputs"][0]["rows"] == question.target_in
+    assert part(pipeline.model, question, "encoder")["equation"]
+    assert part_tree(pipeline.model)["parameters"] == sum(p.numel() for p in pipeline.model.parameters())
+    assert all(np.isfinite(value) for value in ablations(pipeline.model, question).values())
+    assert beam_tree(pipeline, TEXT, 2, 0.6)
+    table = head_statistics(pipeline, [Pair("a b c d", "d c b a"), Pair("a b", "b a")])
+    assert len(table) == 2 * 2 * 3

@@ -1,0 +1,149 @@
+"""An imported model is a run like any other: every command works on it, and it can be fine-tuned."""
+
+import json
+
+import numpy as np
+import pytest
+from foreign import write_theirs
+from helpers import cutaway_here, tiny_of
+
+from cutaway.config import ModelConfig
+from cutaway.models.presets import preset
+
+pytestmark = pytest.mark.slow
+
+SIZE = {"vocab_size": 40, "max_length": 64}
+BERT = {"position": "learned", "norm_epsilon": 1e-12, "feed_forward": "gelu", "embedding_scale": "one", "embedding_norm": True,
+        "segments": 2, **SIZE}  # fmt: skip
+
+
+def tiny_bert(**changes) -> ModelConfig:
+    return tiny_of("encoder", **BERT, **changes)
+
+
+MODELS = {
+    "gpt2": lambda: tiny_like("tiny-gpt2"),
+    "llama": lambda: tiny_like("tiny-llama"),
+    "t5": lambda: tiny_like("tiny-t5"),
+    "marian": lambda: tiny_of(output_bias=True, feed_forward="silu", **SIZE),
+    "bert": lambda: tiny_bert(),
+    "bert-vectors": lambda: tiny_bert(head="vectors", pooling="mean"),
+    "bert-classes": lambda: tiny_bert(head="classes", pooling="cls_tanh"),
+    "bert-tags": lambda: tiny_bert(head="tags"),
+    "vit": lambda: preset("tiny-vit"),
+}
+WRITES = {"gpt2": "generate", "llama": "generate", "t5": "translate", "marian": "translate"}
+TEXT = "w5 w6 w7 w8"
+
+
+def tiny_like(name: str) -> ModelConfig:
+    from dataclasses import replace
+
+    return replace(preset(name), **SIZE)
+
+
+@pytest.fixture(params=MODELS)
+def imported(request, tmp_path):
+    """(its name, the folder with runs/it)"""
+    write_theirs(tmp_path / "theirs", MODELS[request.param]())
+    done(tmp_path, "import", "theirs", "runs/it")
+    return request.param, tmp_path
+
+
+def done(folder, *arguments, **options):
+    told = cutaway_here(*arguments, cwd=folder, **options)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def test_every_command(imported):
+    name, folder = imported
+    told = done(folder, "runs", "runs/it")
+    assert "weights only" in told
+    assert (folder / "runs/it/model.safetensors").is_file()
+    if name == "vit":
+        np.save(folder / "images.npy", np.random.default_rng(0).random((2, 4, 4), dtype=np.float32))
+        assert "class" in done(folder, "classify", "runs/it", "--file", "images.npy")
+        return
+    trace = json.loads(done(folder, "trace", "runs/it", TEXT, "--json"))
+    assert trace["attention"]
+    assert "Nothing leaks" in done(folder, "mask", "runs/it", TEXT)
+    vectors = [json.loads(line) for line in done(folder, "embed", "runs/it", TEXT, "w9").splitlines()]
+    assert [len(vector) for vector in vectors] == [8, 8]
+    done(folder, "explore", "runs/it", "--export", "page.html")
+    assert (folder / "page.html").stat().st_size > 100_000
+    if name in WRITES:
+        engines = [done(folder, WRITES[name], "runs/it", TEXT, "--engine", engine) for engine in ("torch", "numpy")]
+        assert engines[0] == engines[1]
+    if name == "bert-classes":
+        assert done(folder, "classify", "runs/it", TEXT).startswith("class ")
+    if name == "bert-tags":
+        assert len(done(folder, "tag", "runs/it", TEXT).split()) >= 4
+
+
+RECIPE = """
+[finetune]
+base = "runs/it"
+method = "{method}"
+{more}
+
+[data]
+{data}
+max_tokens = 32
+batch_tokens = 128
+
+[train]
+steps = 3
+valid_every = 3
+save_every = 3
+schedule = "constant"
+lr = 1e-3
+warmup = 4_000
+label_smoothing = 0.0
+"""
+
+
+def write_data(folder, name):
+    """Files that fit the model, and how a recipe names them."""
+    texts = [" ".join(f"w{5 + (i * k) % 30}" for k in range(1, 6)) for i in range(1, 40)]
+    if name in ("t5", "marian"):
+        (folder / "a.txt").write_text("\n".join(texts), encoding="utf-8")
+        (folder / "b.txt").write_text("\n".join(text[::-1] for text in texts), encoding="utf-8")
+        return 'train = ["a.txt", "b.txt"]\nvalid = ["a.txt", "b.txt"]'
+    if name in ("gpt2", "llama", "bert"):
+        (folder / "a.txt").write_text("\n".join(texts), encoding="utf-8")
+        return 'train = ["a.txt"]\nvalid = ["a.txt"]'
+    if name == "bert-tags":
+        lines = ["\n".join(f"{word} class_{i % 3}" for i, word in enumerate(text.split())) for text in texts]
+        (folder / "a.conll").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+        return 'train = ["a.conll"]\nvalid = ["a.conll"]'
+    if name == "vit":
+        images = np.random.default_rng(0).random((24, 4, 4), dtype=np.float32)
+        np.savez(folder / "a.npz", images=images, labels=np.array([f"class {i % 3}" for i in range(24)]))
+        return 'train = ["a.npz"]\nvalid = ["a.npz"]'
+    (folder / "a.tsv").write_text("\n".join(f"{text}\tclass {i % 3}" for i, text in enumerate(texts)), encoding="utf-8")
+    return 'train = ["a.tsv"]\nvalid = ["a.tsv"]'
+
+
+@pytest.mark.parametrize("method", ["full", "lora", "prefix", "prompt"])
+def test_fine_tuning(imported, method):
+    name, folder = imported
+    more = "[model]\nhead = \"classes\"\n" if name == "bert-vectors" else ""
+    recipe = RECIPE.format(method=method, more=more, data=write_data(folder, name))
+    if name == "vit":
+        recipe = recipe.replace("max_tokens = 32\n", "")
+    (folder / "tune.toml").write_text(recipe, encoding="utf-8")
+    done(folder, "train", "tune.toml")
+    kept = folder / "runs/tune" / ("model.safetensors" if method == "full" else "adapter.safetensors")
+    assert kept.is_file()
+    if name in WRITES:
+        done(folder, WRITES[name], "runs/tune", TEXT)
+    elif name in ("bert-vectors", "bert-classes"):
+        assert done(folder, "classify", "runs/tune", TEXT).startswith("class ")
+    text = "0" if name == "vit" else TEXT
+    done(folder, "trace", "runs/tune", text)
+    if method == "lora":
+        done(folder, "export", "runs/tune", "merged", "--to", "run")
+        assert (folder / "merged/model.safetensors").is_file()
+        if name != "vit":  # the first of its pictures is not at hand: a merged run has no data
+            done(folder, "trace", "merged", text)
