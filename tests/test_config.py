@@ -11,8 +11,10 @@ from cutaway.config import (
     ModelConfig,
     TrainConfig,
     apply_overrides,
+    base_of_tables,
     choices,
     read_recipe,
+    read_tables,
 )
 from cutaway.errors import ConfigError
 from cutaway.shipped import shipped_names
@@ -126,8 +128,17 @@ def test_missing_recipe():
 
 
 @pytest.mark.parametrize("name", shipped_names("recipes"))
-def test_built_in_recipes_are_valid(name):
-    assert isinstance(read_recipe(find_recipe(name)), Config)
+def test_built_in_recipes_are_valid(name, tmp_path, monkeypatch):
+    """One that begins with a run begins with that of a built-in recipe, which is trained first if it must be."""
+    monkeypatch.chdir(tmp_path)
+    base = base_of_tables(read_tables(find_recipe(name)))
+    if base:
+        assert base in shipped_names("recipes")
+        (tmp_path / "runs" / base).mkdir(parents=True)
+        (tmp_path / "runs" / base / "config.json").write_text(read_recipe(find_recipe(base)).to_json())
+    config = read_recipe(find_recipe(name))
+    assert isinstance(config, Config)
+    assert Config.from_json(config.to_json()) == config
 
 
 def test_overrides_do_not_touch_what_they_are_put_on():

@@ -58,6 +58,14 @@ class ModelConfig:
 
     position: PositionName = "sinusoidal"
     rope_base: float = 10_000.0
+    # rope, for texts longer than those of the first training: "linear" turns all pairs `rope_factor` times slower;
+    # "llama3" those that turn fewer than `rope_slow` times in `rope_original_length` tokens, but none that turn more
+    # often than `rope_fast` times; between the two, by degrees.
+    rope_scaling: Literal["none", "linear", "llama3"] = "none"
+    rope_factor: float = 1.0
+    rope_slow: float = 1.0
+    rope_fast: float = 4.0
+    rope_original_length: int = 8_192
     relative_buckets: int = 32  # relative_bias: how many numbers a head learns
     relative_distance: int = 128  # relative_bias: distances beyond share the last bucket
     relative_clip: int = 16  # relative: distances beyond share one vector
@@ -170,8 +178,11 @@ def check_model_numbers(c: ModelConfig) -> None:
         require(getattr(c, name) >= 0, c, name, "must not be negative (0 switches it off)")
     for name in ("dropout", "attention_dropout"):
         require(0 <= getattr(c, name) < 1, c, name, "must be at least 0 and below 1")
-    for name in ("norm_epsilon", "rope_base"):
+    for name in ("norm_epsilon", "rope_base", "rope_slow"):
         require(getattr(c, name) > 0, c, name, "must be positive")
+    require(c.rope_factor >= 1, c, "rope_factor", "must be at least 1")
+    require(c.rope_fast > c.rope_slow, c, "rope_fast", f"must be above model.rope_slow = {c.rope_slow}")
+    require(c.rope_original_length >= 1, c, "rope_original_length", "must be at least 1")
     require(c.relative_buckets >= 4 and c.relative_buckets % 4 == 0, c, "relative_buckets", "must be a multiple of 4")
     require(c.relative_distance > c.relative_buckets // 2, c, "relative_distance", "must be above half the buckets")
     if c.experts:
@@ -254,6 +265,11 @@ def refuse_unread_in_model(c: ModelConfig) -> None:
             f"model.attention_cap = {c.attention_cap} and model.attention_kernel = 'fused' cannot go together: the "
             'fused kernel does not let go of its scores. Use attention_kernel = "exact".'
         )
+    if c.rope_scaling == "none":
+        refuse_unread(c, ("rope_factor",), "model.rope_scaling = 'none' turns pairs as usual")
+    if c.rope_scaling != "llama3":
+        of_llama3 = ("rope_slow", "rope_fast", "rope_original_length")
+        refuse_unread(c, of_llama3, f"model.rope_scaling = {c.rope_scaling!r} does not look at it")
     for position, names in OF_POSITION.items():
         if c.position != position:
             refuse_unread(c, names, f"model.position = {c.position!r} does not look at it")
@@ -262,7 +278,7 @@ def refuse_unread_in_model(c: ModelConfig) -> None:
 
 
 OF_POSITION = {
-    "rope": ("rope_base",),
+    "rope": ("rope_base", "rope_scaling", "rope_factor", "rope_slow", "rope_fast", "rope_original_length"),
     "relative_bias": ("relative_buckets", "relative_distance"),
     "relative": ("relative_clip",),
 }

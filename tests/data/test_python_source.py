@@ -14,6 +14,7 @@ from cutaway.data.builtin.python_source import (
     code_word_spans,
     code_words,
     expression_kind,
+    python_docstrings,
     python_expressions,
     python_tags,
     python_texts,
@@ -21,16 +22,20 @@ from cutaway.data.builtin.python_source import (
 )
 from cutaway.errors import DataError
 
-READERS = {"texts": python_texts, "tags": python_tags, "expressions": python_expressions}
+READERS = {"texts": python_texts, "docstrings": python_docstrings, "tags": python_tags}
+READERS |= {"expressions": python_expressions}
 
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     """A standard library of our own, so that a test decides what is in it."""
     monkeypatch.setattr(python_source, "_stdlib", lambda: tmp_path)
-    python_source._expressions.cache_clear()
+    cached = (python_source._expressions, python_source._docstrings)
+    for found in cached:
+        found.cache_clear()
     yield tmp_path
-    python_source._expressions.cache_clear()
+    for found in cached:
+        found.cache_clear()
 
 
 def add(library, path, content):
@@ -93,6 +98,56 @@ def test_the_same_arguments_give_the_same_examples(reader):
     assert examples != reader("valid", 25, 1)
     assert len(examples) == 25
     assert not set(examples) & set(reader("test", 25, 0))
+
+
+# ---- Docstrings ----------------------------------------------------------------------------------------------
+
+LONG = "What is said here is longer than forty characters, so that it counts."
+
+
+def test_docstrings_are_those_that_python_finds(library):
+    """Every module, class and function, however deep, by importing the file; what is short is left out."""
+    source = f'''"""{LONG} module"""
+class A:
+    """{LONG} class
+
+        indented
+    """
+    async def f(self):
+        """short"""
+        if self:
+            def g(): "{LONG} inner"
+        try:
+            pass
+        except E:
+            def h():
+                """{LONG} handler"""
+        else:
+            with a: \n                def i(): "{LONG} else"
+x = "{LONG} no docstring"
+'''
+    add(library, "m.py", source)
+    add(library, "broken.py", "def f(:\n")
+    found = [text for split in ("train", "valid", "test") for text in python_docstrings(split, 10**6)]
+    expected = {
+        text
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and len(text := ast.get_docstring(node) or "") >= 40
+    }
+    assert len(expected) == 5
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_docstring_is_in_one_split_alone(library):
+    """The same words in many files: they are the test data's, or the validation data's if these have none."""
+    for i in range(100):
+        add(library, f"m{i}.py", f'"""{LONG}"""\ndef f():\n    """{LONG} {i}"""\n')
+    splits = {split: python_docstrings(split, 10**6) for split in ("test", "valid", "train")}
+    assert sorted(text for texts in splits.values() for text in texts) == sorted(
+        [LONG, *(f"{LONG} {i}" for i in range(100))]
+    )
+    assert LONG in splits["test"]
 
 
 # ---- Words ---------------------------------------------------------------------------------------------------

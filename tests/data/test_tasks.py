@@ -43,7 +43,9 @@ def test_every_task_has_its_row_in_every_table():
     assert names - {"embedding"} == set(TASKS) == set(COLLATE) == set(OBJECTIVES)  # a vector is nothing to learn from
     assert names - {"embedding"} == set(EVALUATE) | {"translation"}
     # each task has a kind of its own; vectors can be had of other models as well
-    assert sorted(task for kind in KINDS if kind is not Embedder for task in kind.tasks) == sorted(names - {"embedding"})
+    assert sorted(task for kind in KINDS if kind is not Embedder for task in kind.tasks) == sorted(
+        names - {"embedding"}
+    )
     assert KINDS[-1] is Embedder
     assert set(Embedder.tasks) == names - {"image_classification"}
     assert {corpus.kind for corpus in BUILTIN.values()} <= {task.kind for task in TASKS.values()}

@@ -152,6 +152,10 @@ CASES = {
     "llama-grouped": (llama, {}, 12),
     "llama-full": (llama, {"num_key_value_heads": 4, "tie_word_embeddings": True}, 12),
     "llama-far": (llama, {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}, 60),
+    "llama-linear": (llama, {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0}}, 60),
+    "llama-3.1": (llama, {"head_dim": 16, "rope_parameters": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32, "rope_theta": 100.0}}, 60),
     "llama-wide-heads": (llama, {"head_dim": 6, "tie_word_embeddings": True}, 12),
     "llama-biases": (llama, {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}, 12),
     "llama-gelu-tanh": (llama, {"hidden_act": "gelu_pytorch_tanh", "rms_norm_eps": 1e-3}, 12),

@@ -128,7 +128,7 @@ def write_data(folder, name):
 @pytest.mark.parametrize("method", ["full", "lora", "prefix", "prompt"])
 def test_fine_tuning(imported, method):
     name, folder = imported
-    more = "[model]\nhead = \"classes\"\n" if name == "bert-vectors" else ""
+    more = '[model]\nhead = "classes"\n' if name == "bert-vectors" else ""
     recipe = RECIPE.format(method=method, more=more, data=write_data(folder, name))
     if name == "vit":
         recipe = recipe.replace("max_tokens = 32\n", "")

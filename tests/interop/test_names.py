@@ -296,8 +296,8 @@ def test_recipes_that_cannot(recipe, nearest, setting):
         ("marian", {"decoder_ffn_dim": 99}, "decoder_ffn_dim = 99"),
         ("marian", {"d_model": 9, "encoder_attention_heads": 3, "decoder_attention_heads": 3}, "d_model = 9"),
         ("pegasus", {"normalize_before": False}, "normalize_before = False"),
-        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope type = 'llama3'"),
-        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope type = 'linear'"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "no low_freq_factor"),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type = 'dynamic'"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type = 'yarn'"),
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
          "partial_rotary_factor = 0.5"),
@@ -321,6 +321,8 @@ def test_rope_in_both_ways_to_say_it():
     assert of(Settings({"rope_theta": 500_000.0, "rope_scaling": None}), {}).rope_base == 500_000.0
     assert of(Settings({"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}}), {}).rope_base == 3e5
     assert of(Settings({"rope_scaling": {"rope_type": "default"}}), {}).rope_base == 10_000.0
+    stretched = of(Settings({"rope_theta": 3e5, "rope_scaling": {"type": "linear", "factor": 2}}), {})
+    assert (stretched.rope_base, stretched.rope_scaling, stretched.rope_factor) == (3e5, "linear", 2.0)
 
 
 def test_t5_says_in_several_ways_that_it_does_not_scale():

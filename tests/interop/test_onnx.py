@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from helpers import AXES, is_possible, name_of, perturbed
 from looking import TEXTS, untrained
@@ -145,6 +146,17 @@ def test_another_shape_or_no_number_is_never_close_enough(found):
 def test_a_difference_is_a_share_of_the_largest_number():
     assert onnx.compared(np.array([1.0, 200.5]), np.array([1.0, 200.0])) == 0.0025
     assert onnx.compared(np.array([0.25]), np.array([0.0])) == 0.25
+
+
+def test_a_tokenizer_of_two_parts_is_written_as_one_that_anybody_can_read(tmp_path):
+    """Marian's cuts the target otherwise; who translates reads sources."""
+    pipeline = untrained("encoder_decoder")
+    source, target = (Tokenizer.train(TEXTS, scheme, 40).backend for scheme in ("word", "char"))
+    pipeline._tokenizer = Tokenizer(source, target=target)
+    onnx.write_beside(tmp_path, [], pipeline)
+    plain = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert plain.encode("a b , c").ids == pipeline.tokenizer.encode("a b , c")
+    assert set(json.loads((tmp_path / "tokenizer.json").read_text())) == set(json.loads(source.to_str()))
 
 
 # Slow: what is made

@@ -21,6 +21,8 @@ from cutaway.nn.positions import (
     RotaryPosition,
     SinusoidalPosition,
     alibi_slopes,
+    linear_stretch,
+    llama3_stretch,
     t5_bucket,
 )
 
@@ -102,6 +104,30 @@ def test_rope_equals_its_formula(base):
     for b, h, t in np.ndindex(2, 3, 4):
         expected = rotated(x[b, h, t].numpy(), positions[t].item(), base)
         assert np.abs(out[b, h, t].numpy() - expected).max() < 1e-10
+
+
+@pytest.mark.usefixtures("double")
+def test_stretched_rope_equals_its_formula():
+    """Pair by pair, by its wave length; of the pairs here, some are kept, some stretched, some between."""
+    factor, slow, fast, length, base, width = 8.0, 1.0, 4.0, 64, 100.0, 16
+    stretched = RotaryPosition(width, 50, base, llama3_stretch(factor, slow, fast, length))
+    evenly = RotaryPosition(width, 50, base, linear_stretch(factor))
+    kinds = set()
+    for i in range(width // 2):
+        speed = base ** (-2 * i / width)
+        wave = 2 * math.pi / speed
+        if wave < length / fast:
+            kind, wanted = "kept", speed
+        elif wave > length / slow:
+            kind, wanted = "stretched", speed / factor
+        else:
+            share = (length / wave - slow) / (fast - slow)
+            kind, wanted = "between", (1 - share) * speed / factor + share * speed
+        kinds.add(kind)
+        for position in (1, 49):
+            assert abs(stretched.cos[position, i].item() - math.cos(position * wanted)) < 1e-12
+            assert abs(evenly.sin[position, i].item() - math.sin(position * speed / factor)) < 1e-12
+    assert kinds == {"kept", "between", "stretched"}
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 39))

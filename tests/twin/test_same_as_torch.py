@@ -26,6 +26,9 @@ NAMED = {
     "gpt": {"family": "decoder", "norm_placement": "pre", "position": "learned", "feed_forward": "gelu_tanh"},
     "llama": {"family": "decoder", "norm_placement": "pre", "position": "rope", "feed_forward": "swiglu", "norm": "rms",
               "bias": False, "n_kv_heads": 1, "embeddings": "separate", "embedding_scale": "one"},
+    "llama-3.1": {"family": "decoder", "norm_placement": "pre", "position": "rope", "feed_forward": "swiglu", "norm": "rms",
+                  "rope_scaling": "llama3", "rope_factor": 8.0, "rope_original_length": 8, "rope_base": 30.0},
+    "linear-rope": {"family": "decoder", "position": "rope", "rope_scaling": "linear", "rope_factor": 3.0},
     "t5": {"norm_placement": "pre", "position": "relative_bias", "norm": "rms", "bias": False, "embedding_scale": "one"},
 }  # fmt: skip
 

@@ -117,7 +117,8 @@ FREE = {
     "dropout", "attention_dropout", "attention_kernel", "init", "norm_epsilon",
     # what is read only with settings that the demands rule out, or that their sizes carry
     "attention_window", "experts_per_token", "expert_capacity", "relative_clip", "relative_buckets",
-    "relative_distance", "rope_base", "image_size", "patch_size", "channels",
+    "relative_distance", "rope_base", "rope_scaling", "rope_factor", "rope_slow", "rope_fast", "rope_original_length",
+    "image_size", "patch_size", "channels",
 }  # fmt: skip
 
 # What none of the architectures has.

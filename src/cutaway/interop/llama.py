@@ -30,6 +30,21 @@ GATES = {
     "gelu_fast": "geglu_tanh",
 }
 
+# their rope type -> ours, and what its numbers are called here and there
+ROPE: dict[str, tuple[str, dict[str, str]]] = {
+    "default": ("none", {}),
+    "linear": ("linear", {"rope_factor": "factor"}),
+    "llama3": (
+        "llama3",
+        {
+            "rope_factor": "factor",
+            "rope_slow": "low_freq_factor",
+            "rope_fast": "high_freq_factor",
+            "rope_original_length": "original_max_position_embeddings",
+        },
+    ),
+}
+
 DEMANDS = demands(
     family=("decoder",),
     head=("language",),
@@ -72,7 +87,7 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
         attention_dropout=s.get("attention_dropout", 0.0),
         bias=bias,
         position="rope",
-        rope_base=rope_base(s),
+        **rope_from(s),
         norm="rms",
         norm_placement="pre",
         norm_epsilon=s.get("rms_norm_eps", 1e-6),
@@ -82,16 +97,28 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
     )
 
 
-def rope_base(s: Settings) -> float:
+def rope_from(s: Settings) -> dict[str, Any]:
     """From "rope_theta" with "rope_scaling", or from "rope_parameters", which newer files have for both."""
     rope = s.get("rope_parameters", s.get("rope_scaling", {}))
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ConfigError(s.refusal("rope type", kind, "'default', positions that are not rescaled"))
+    if kind not in ROPE:
+        raise ConfigError(s.refusal("rope type", kind, ", ".join(map(repr, ROPE))))
     turned = rope.get("partial_rotary_factor", s.get("partial_rotary_factor", 1.0))
     if turned not in (None, 1.0):
         raise ConfigError(s.refusal("partial_rotary_factor", turned, "1.0, heads that are turned as a whole"))
-    return float(rope.get("rope_theta", s.get("rope_theta", 10_000.0)))
+    scaling, names = ROPE[kind]
+    missing = [theirs for theirs in names.values() if theirs not in rope]
+    if missing:
+        raise ConfigError(
+            f"{s.title} has rope type {kind!r}, but no {missing[0]} beside it in its config.json. Add it."
+        )
+    base = float(rope.get("rope_theta", s.get("rope_theta", 10_000.0)))
+    return {"rope_base": base, "rope_scaling": scaling, **{ours: rope[theirs] for ours, theirs in names.items()}}
+
+
+def rope_to(c: ModelConfig) -> dict[str, Any]:
+    kind, names = next((kind, names) for kind, (ours, names) in ROPE.items() if ours == c.rope_scaling)
+    return {"rope_type": kind, **{theirs: getattr(c, ours) for ours, theirs in names.items()}}
 
 
 def config_to(c: ModelConfig) -> dict[str, Any]:
@@ -108,8 +135,9 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
         "attention_dropout": c.attention_dropout,
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
-        "rope_theta": c.rope_base,  # for older versions of their library
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.rope_base},
+        "rope_parameters": {**rope_to(c), "rope_theta": c.rope_base},
+        "rope_theta": c.rope_base,  # these two for older versions of their library
+        "rope_scaling": rope_to(c) if c.rope_scaling != "none" else None,
         "rms_norm_eps": c.norm_epsilon,
         "hidden_act": their_name(GATES, c.feed_forward),
         "tie_word_embeddings": is_tied(c),

@@ -408,7 +408,8 @@ def write_beside(folder: Path, graphs: Sequence[Graph], pipeline: Pipeline) -> N
     }
     if config.model.family != "vision":
         told |= about_texts(config, pipeline.tokenizer)
-        write_text(folder / "tokenizer.json", pipeline.tokenizer.to_json() + "\n")
+        reading = pipeline.tokenizer.backend  # one that cuts the texts to be written otherwise has nothing to do here
+        write_text(folder / "tokenizer.json", reading.to_str(pretty=True) + "\n")
         write_json(folder / "tokenizer_config.json", pipeline.tokenizer.settings())
     if pipeline.labels:
         write_json(folder / "labels.json", list(pipeline.labels))

@@ -3,8 +3,8 @@
     tokenizer.json              read as it is
     vocab.json, merges.txt      GPT-2: byte-level BPE
     vocab.txt                   BERT: WordPiece
-    source.spm, vocab.json      Marian: SentencePiece, numbered by a vocabulary that both languages share; target.spm for
-                                the texts that are to be written
+    source.spm, vocab.json      Marian: SentencePiece, numbered by a vocabulary that both languages share
+      and target.spm            ... for the texts that are to be written
     spiece.model                T5: SentencePiece
 
 Which token is <s>, </s>, padding is asked of tokenizer_config.json and special_tokens_map.json, then of config.json.

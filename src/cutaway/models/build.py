@@ -48,6 +48,9 @@ from cutaway.nn.positions import (
     RelativePosition,
     RotaryPosition,
     SinusoidalPosition,
+    Stretch,
+    linear_stretch,
+    llama3_stretch,
 )
 from cutaway.nn.residual import PostNorm, PreNorm, Residual, SandwichNorm
 
@@ -63,11 +66,19 @@ ATTENTIONS: dict[str, tuple[type[MultiHeadAttention], Callable[[ModelConfig], tu
     "linear": (LinearAttention, lambda c: ()),
 }
 
+ROPE_SCALINGS: dict[str, Callable[[ModelConfig], Stretch | None]] = {
+    "none": lambda c: None,
+    "linear": lambda c: linear_stretch(c.rope_factor),
+    "llama3": lambda c: llama3_stretch(c.rope_factor, c.rope_slow, c.rope_fast, c.rope_original_length),
+}
+
 # the second argument: whether it is for a decoder, which sees the past alone
 POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
     "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.n_positions),
     "learned": lambda c, causal: LearnedPosition(c.d_model, c.n_positions),
-    "rope": lambda c, causal: RotaryPosition(c.head_width, c.n_positions, c.rope_base),
+    "rope": lambda c, causal: RotaryPosition(
+        c.head_width, c.n_positions, c.rope_base, ROPE_SCALINGS[c.rope_scaling](c)
+    ),
     "alibi": lambda c, causal: AlibiPosition(c.n_heads, c.n_positions),
     "relative_bias": lambda c, causal: RelativeBiasPosition(
         c.n_heads, c.n_positions, c.relative_buckets, c.relative_distance, causal

@@ -13,9 +13,12 @@ token comes at a time, is right by construction.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+
+Stretch = Callable[[Tensor], Tensor]  # how fast each pair turns -> how fast it is to turn
 
 
 class Position(nn.Module):
@@ -88,14 +91,16 @@ class RotaryPosition(Position):
         (x₂ᵢ, x₂ᵢ₊₁) ─▶ (x₂ᵢ cos θ - x₂ᵢ₊₁ sin θ,  x₂ᵢ sin θ + x₂ᵢ₊₁ cos θ),    θ = pos · base^(-2i/E)
 
     A dot product of two turned vectors depends on the *difference* of their angles, so attention sees distances.
+    `stretch` changes how fast each pair turns, for texts that are longer than those of the first training.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, d_head: int, max_length: int, base: float = 10_000.0):
+    def __init__(self, d_head: int, max_length: int, base: float = 10_000.0, stretch: Stretch | None = None):
         super().__init__(max_length)
-        angle_TP = angles(max_length, d_head, base)
+        speed_P = speeds(d_head, base)
+        angle_TP = at_each_position(max_length, speed_P if stretch is None else stretch(speed_P))
         self.register_buffer("cos", angle_TP.cos().to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("sin", angle_TP.sin().to(torch.get_default_dtype()), persistent=False)
 
@@ -185,9 +190,37 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 def angles(length: int, width: int, base: float = 10_000.0) -> Tensor:
     """pos · base^(-2i/width), for each pair i of columns. -> [length, width / 2] in double precision"""
-    position = torch.arange(length, dtype=torch.float64)[:, None]
+    return at_each_position(length, speeds(width, base))
+
+
+def speeds(width: int, base: float) -> Tensor:
+    """base^(-2i/width): the angle by which pair i turns from one position to the next. -> [width / 2]"""
     even = torch.arange(0, width, 2, dtype=torch.float64)
-    return position * torch.exp(-math.log(base) * even / width)
+    return torch.exp(-math.log(base) * even / width)
+
+
+def at_each_position(length: int, speed_P: Tensor) -> Tensor:
+    return torch.arange(length, dtype=torch.float64)[:, None] * speed_P
+
+
+def linear_stretch(factor: float) -> Stretch:
+    """Every pair turns so many times slower: positions lie closer together (Chen et al. 2023)."""
+    return lambda speed_P: speed_P / factor
+
+
+def llama3_stretch(factor: float, slow: float, fast: float, original_length: int) -> Stretch:
+    """Only the pairs that turn slowly turn slower still, as in Llama 3.1.
+
+    A pair that turns many times within the length of the first training tells near tokens apart, and is left alone;
+    one that does not come round once has positions ahead of it that it has never seen.
+    """
+
+    def stretch(speed_P: Tensor) -> Tensor:
+        turns_P = original_length * speed_P / (2 * math.pi)
+        kept_P = ((turns_P - slow) / (fast - slow)).clamp(0, 1)
+        return speed_P * (kept_P + (1 - kept_P) / factor)
+
+    return stretch
 
 
 def alibi_slopes(n_heads: int) -> list[float]:

@@ -302,12 +302,13 @@ def too_small(o: Observed) -> Finding | None:
     is_close = abs(valid[-1] - o.final_nll) < 0.05 * valid[-1]
     if not (is_flat and is_close) or stuck(o):
         return None
-    dropout = o.config.model.dropout
+    dropout, finetune = o.config.model.dropout, o.config.finetune
+    size = {"lora": "finetune.rank", "full": "model.d_model, layers"}.get(finetune.method, "finetune.length")
     return Finding(
         "note",
         "It has learned what it can hold",
         f"Training and validation loss agree ({o.final_nll:.3f}, {valid[-1]:.3f}) and fall no more.",
-        "A larger model (model.d_model, layers) may do better"
+        f"A larger {'adapter' if finetune.is_adapter else 'model'} ({size}) may do better"
         + (f", or less than model.dropout = {dropout:g}." if dropout else "."),
     )
 

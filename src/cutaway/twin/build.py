@@ -30,6 +30,9 @@ from cutaway.twin.positions import (
     RelativePosition,
     RotaryPosition,
     SinusoidalPosition,
+    Slower,
+    all_slower,
+    slow_ones_slower,
 )
 
 RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
@@ -37,11 +40,16 @@ RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
     "window": lambda c: (window(c.attention_window),),
     "sparse": lambda c: (strided(c.attention_window),),
 }
+SLOWER: dict[str, Callable[[ModelConfig], Slower | None]] = {
+    "none": lambda c: None,
+    "linear": lambda c: all_slower(c.rope_factor),
+    "llama3": lambda c: slow_ones_slower(c.rope_factor, c.rope_slow, c.rope_fast, c.rope_original_length),
+}
 # the second argument: whether it is for a decoder, which sees the past alone
 POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
     "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.max_length),
     "learned": lambda c, causal: LearnedPosition(c.d_model, c.max_length),
-    "rope": lambda c, causal: RotaryPosition(c.head_width, c.max_length, c.rope_base),
+    "rope": lambda c, causal: RotaryPosition(c.head_width, c.max_length, c.rope_base, SLOWER[c.rope_scaling](c)),
     "alibi": lambda c, causal: AlibiPosition(c.n_heads),
     "relative_bias": lambda c, causal: RelativeBiasPosition(c.n_heads, c.relative_buckets, c.relative_distance, causal),
     "relative": lambda c, causal: RelativePosition(c.head_width, c.relative_clip),

@@ -11,6 +11,7 @@ Each returns what it makes and the way back. Positions are integers [T], counted
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from cutaway.twin.parts import Buffer, Called, Parameter, Part
 def no_gradient(dy: Array) -> float:
     """The way back from what does not depend on the query: nothing to be added to its gradient."""
     return 0.0
+
+
+Slower = Callable[[Array], Array]  # how fast each pair turns -> how many times slower it is to turn
 
 
 class Position(Part):
@@ -87,8 +91,10 @@ class RotaryPosition(Position):
     y = R x, so dx = Rᵀ dy; and the transpose of a rotation is the rotation by -θ. The gradient is turned back.
     """
 
-    def __init__(self, d_head: int, max_length: int, base: float):
+    def __init__(self, d_head: int, max_length: int, base: float, slower: Slower | None = None):
         angle_TP = angles(max_length, d_head, base)
+        if slower is not None:  # by a factor of its own for each pair
+            angle_TP = angle_TP / slower(base ** (-np.arange(0, d_head, 2) / d_head))
         self.cos, self.sin = Buffer(np.cos(angle_TP)), Buffer(np.sin(angle_TP))
 
     def rotate(self, x: Array, positions: Array) -> Called:
@@ -189,6 +195,22 @@ def turned(x: Array, cos: Array, sin: Array) -> Array:
 def angles(length: int, width: int, base: float = 10_000.0) -> Array:
     """pos · base^(-2i/width), for each pair i of the columns -> [length, width / 2]"""
     return np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
+
+
+def all_slower(factor: float) -> Slower:
+    return lambda speed: np.full_like(speed, factor)
+
+
+def slow_ones_slower(factor: float, slow: float, fast: float, original_length: int) -> Slower:
+    """Llama 3.1: `factor` for pairs that turn fewer than `slow` times in the first training's length, 1 for those that
+    turn more than `fast` times; between them 1 / (s + (1 - s) / factor), with s going from 0 to 1."""
+
+    def slower(speed: Array) -> Array:
+        turns = speed * original_length / (2 * np.pi)
+        s = np.clip((turns - slow) / (fast - slow), 0, 1)
+        return np.asarray(1 / (s + (1 - s) / factor))
+
+    return slower
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
