@@ -698,12 +698,14 @@ def refuse_tokenizer(data: Mapping[str, Any], base: str) -> None:
 
 def refuse_other_model(model: Mapping[str, Any], of_base: Mapping[str, Any], base: str) -> None:
     """A model that has other weights than its base, or does something else with them."""
-    may_differ = (*OWN_WAY, *(OF_THE_HEAD if model.get("head") != of_base["head"] else ()))
+    may_differ = {*OWN_WAY, *(OF_THE_HEAD if model.get("head") != of_base["head"] else ())}
+    if of_base["family"] == "vision":
+        may_differ.remove("pooling")  # whether there is a class token is a matter of the embedding
     for name, value in model.items():
         if name in of_base and name not in may_differ and value != of_base[name]:
             raise ConfigError(
                 f"model.{name} = {value!r}, but the base {base!r} was trained with {of_base[name]!r}. Remove it: a "
-                f"fine-tuned model is that of its base, but for {', '.join(OWN_WAY)}."
+                f"fine-tuned model is that of its base, but for {', '.join(n for n in OWN_WAY if n in may_differ)}."
             )
 
 

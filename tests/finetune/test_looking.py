@@ -68,7 +68,7 @@ def test_a_trace_is_of_the_text(task, method):
             assert (total > 0.999).all() == (method == "lora" or (method == "prompt" and kind == "cross"))
 
 
-@every_method
+@pytest.mark.parametrize("method", ["prefix", "prompt"])
 @every_model
 def test_masks_and_leaks_are_those_of_the_base(task, method):
     """A prompt is among the positions of a stack; the masks that are shown are of the text, and nothing leaks."""
@@ -83,7 +83,7 @@ def test_masks_and_leaks_are_those_of_the_base(task, method):
     assert report.ok, report.sentences()
 
 
-@every_method
+@pytest.mark.parametrize("method", ["prompt", *(pytest.param(m, marks=pytest.mark.slow) for m in ("lora", "prefix"))])
 def test_the_rest_of_the_looking_works(method):
     pipeline = pipeline_of("translation", method)
     with walking(pipeline.model) as steps:

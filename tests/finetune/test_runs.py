@@ -29,6 +29,7 @@ METHODS = {
     "freeze": {"method": "full", "freeze": ("encoder.*", "*norm*")},
 }
 ADAPTERS = ["lora", "prefix", "prompt"]
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,8 @@ def runs(tmp_path_factory):
 
 def recipe(base, name, **train) -> Config:
     """On the same corpus, with fewer of its sentences, and a learning rate at which something happens."""
-    small = small_recipe(schedule="constant", lr=3e-2, warmup=4_000, snapshots=2, samples=0, **train)
+    settings = {"steps": 8, "valid_every": 4, "save_every": 4, "log_every": 4, **train}
+    small = small_recipe(schedule="constant", lr=3e-2, warmup=4_000, snapshots=2, samples=0, **settings)
     tables = {
         "data": {"corpus": "reverse", "size": 100, "heldout_size": 20, "max_tokens": 64, "batch_tokens": 256},
         "train": dataclasses.asdict(small.train),
@@ -113,14 +115,16 @@ def test_checkpoints_and_snapshots_load(runs, name):
     run = RunFolder(runs / name)
     file = "adapter.safetensors" if name in ADAPTERS else "model.safetensors"
     assert torch.equal(logits(run.path, weights=run.pointer("best") / file), logits(run.path))
-    young = logits(run.path, weights=run.snapshot(6))
+    young = logits(run.path, weights=run.snapshot(4))
     assert max_difference(young, logits(runs / "base")) > 1e-4
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", ["lora", "freeze", *(pytest.param(n, marks=SLOW) for n in ("prefix", "prompt", "full"))]
+)
 def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path, name):
     """Both with weights that follow slowly (EMA), so that these are saved, too."""
-    settings = recipe(runs / "base", name, ema=0.9, steps=6)
+    settings = recipe(runs / "base", name, ema=0.9, steps=6, save_every=6, valid_every=6)
     whole = begin(settings, RunFolder(tmp_path / "whole")).trainer
     whole.run()
     run = RunFolder(tmp_path / "stopped")
@@ -316,7 +320,7 @@ def classifying(folder, head="classes", **finetune) -> Config:
     return config_from_tables(on_base({"model": model, "data": data, "train": train, "finetune": given}))
 
 
-@pytest.mark.parametrize("method", [*ADAPTERS, "full"])
+@pytest.mark.parametrize("method", ["lora", *(pytest.param(m, marks=SLOW) for m in ("prefix", "prompt", "full"))])
 def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
     run = RunFolder(tmp_path / method)
     training = begin(classifying(reader, method=method), run)

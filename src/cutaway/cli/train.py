@@ -59,8 +59,7 @@ def train(
     Ctrl-C saves and stops; the same command with --resume goes on (with engine torch).
     """
     path = find_recipe(recipe)
-    train_base_first(base_of_tables(read_tables(path, set or ())), engine)
-    config = read_recipe(path, set or ())
+    tables = read_tables(path, set or ())
     folder = RunFolder(run or Path("runs") / path.stem)
     if is_leader():
         refuse_to_overwrite(folder, resume or overwrite, engine)
@@ -73,6 +72,9 @@ def train(
             raise MissingExtra("torch", "torch", what="--evaluate")
     if engine not in MAKE_TRAINING:
         raise ConfigError(f"there is no engine {engine!r} to train with. {did_you_mean(engine, MAKE_TRAINING)}")
+    if engine == "torch" and not resume:
+        train_base_first(base_of_tables(tables))
+    config = read_recipe(path, set or ())
     again = command(
         "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
     )
@@ -92,7 +94,7 @@ def train(
     say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
 
 
-def train_base_first(base: str, engine: str) -> None:
+def train_base_first(base: str) -> None:
     """A recipe may begin with a built-in one's run: if nobody has trained that yet, it is done now."""
     if not base:
         return
@@ -104,7 +106,7 @@ def train_base_first(base: str, engine: str) -> None:
         if in_a_team():
             raise RunError(f"there is no run {base!r} to begin with. Train it first: {command('train', base)}")
         say(f"This begins with a run of the recipe {base!r}, and there is none yet. It comes first, into {folder}:")
-        train(base, run=folder, engine=engine)
+        train(base, run=folder)
         say()
 
 
@@ -112,7 +114,7 @@ def warn_if_unfinished(base: RunFolder) -> None:
     from cutaway.summary import summarize
 
     summary = summarize(base)
-    if summary.state in ("stopped", "going on"):
+    if summary.can_resume and summary.state in ("stopped", "going on"):
         say(f"Note: the base {base} {summary.told_state}; this begins with its best weights so far.")
 
 

@@ -66,7 +66,8 @@ def projected(letter: str, axis: str, groups: str) -> Callable[..., Told]:
     def tell(model: nn.Module, owner: Any, name: str) -> Told:
         source = "memory" if name.endswith("cross_attention") and letter != "q" else "x"
         linear = {"q": owner.query, "k": owner.key, "v": owner.value}[letter]
-        text = f"{source} W_{letter.upper()}" + (f" + b_{letter.upper()}" if linear.bias is not None else "")
+        matrix = f"W_{letter.upper()}" if kind_of(linear) != "LowRank" else f"(W_{letter.upper()} + α/r · B A)"
+        text = f"{source} {matrix}" + (f" + b_{letter.upper()}" if linear.bias is not None else "")
         if letter != "v" and kind_of(owner.query_norm) != "Identity":
             text = f"norm({text})"
         if kind_of(owner) == "LinearAttention" and letter != "v":

@@ -1,0 +1,186 @@
+"""Fine-tuning from the command line: the base first, then everything that one may do with such a run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from helpers import cutaway_here as cutaway
+
+from cutaway import shipped
+from cutaway.runs import RunFolder
+
+pytestmark = pytest.mark.slow
+
+BASE = """
+[model]
+family = "decoder"
+d_model = 16
+d_ff = 32
+n_heads = 2
+decoder_layers = 2
+max_length = 128
+dropout = 0.0
+position = "rope"
+[data]
+train = ["a.txt"]
+valid = ["a.txt"]
+test = ["a.txt"]
+tokenizer = "word"
+max_tokens = 24
+batch_tokens = 64
+[train]
+steps = 6
+warmup = 3
+valid_every = 3
+save_every = 3
+[decode]
+strategy = "greedy"
+"""
+TUNED = """
+[finetune]
+base = "tiny-base"
+method = "{method}"
+[data]
+train = ["b.txt"]
+valid = ["b.txt"]
+test = ["b.txt"]
+max_tokens = 24
+batch_tokens = 64
+[train]
+steps = 6
+schedule = "constant"
+lr = 1e-2
+valid_every = 3
+save_every = 3
+snapshots = 2
+"""
+METHODS = ["lora", "prefix", "prompt", "full"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with recipes of our own as the built-in ones, and one run of each."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "recipes").mkdir()
+    (folder / "recipes/tiny-base.toml").write_text(BASE)
+    for method in METHODS:
+        (folder / f"recipes/tiny-{method}.toml").write_text(TUNED.format(method=method))
+    (folder / "a.txt").write_text("a b c d e .\n\nb c d e a .\n\n" * 8)
+    (folder / "b.txt").write_text("e d c b a .\n\na e d c b .\n\n" * 8)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shipped, "shipped", lambda name: folder / name)
+        told = {method: cutaway("train", f"tiny-{method}", cwd=folder) for method in METHODS}
+    for method, result in told.items():
+        assert result.returncode == 0, result.stderr
+        (folder / f"{method}.log").write_text(result.stderr)
+    return folder
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+def test_the_base_comes_first_and_once(home):
+    logs = {method: (home / f"{method}.log").read_text() for method in METHODS}
+    assert "there is none yet. It comes first, into runs/tiny-base" in " ".join(logs["lora"].split())
+    assert all("comes first" not in log for method, log in logs.items() if method != "lora")
+    assert RunFolder(home / "runs/tiny-base").require()
+
+
+def test_the_share_that_is_trained_is_printed(home):
+    log = " ".join((home / "lora.log").read_text().split())
+    # two layers with a query and a value each, 8 x 16 and 16 x 8
+    assert "Base: tiny-base" in log
+    assert f"Trained: {2 * 2 * 2 * 8 * 16:,} of " in log
+    assert "%): lora on 4 parts" in log
+    assert "(100.00 %): all" in (home / "full.log").read_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_everything_works_on_such_a_run(home, method):
+    run = f"runs/tiny-{method}"
+    assert ok(cutaway("generate", run, "a e", cwd=home)).startswith("a e")
+    assert "perplexity" in json.loads(ok(cutaway("evaluate", run, "--json", cwd=home)))
+    told = json.loads(ok(cutaway("runs", run, "--json", cwd=home)))["runs"][0]
+    assert told["state"] == "finished"
+    assert told["parameters"] > 3_000
+    assert cutaway("doctor", run, "--json", cwd=home).returncode in (0, 3)
+    walk = json.loads(ok(cutaway("trace", run, "a e d", "--json", cwd=home)))
+    assert len(walk["attention"]) == 2
+    assert "Nothing leaks." in ok(cutaway("mask", run, "a e d", cwd=home))
+    ok(cutaway("explore", run, "--export", f"{method}.html", cwd=home))
+    assert (home / f"{method}.html").stat().st_size > 10_000
+    assert (home / run / "report.html").is_file()
+    ok(cutaway("figures", run, "a e d", cwd=home))
+
+
+def test_a_lora_run_is_exported_as_one_of_its_own(home):
+    ok(cutaway("export", "runs/tiny-lora", "alone", "--to", "run", cwd=home))
+    assert (home / "alone/model.safetensors").is_file()
+    texts = [ok(cutaway("generate", run, "a e", cwd=home)) for run in ("alone", "runs/tiny-lora")]
+    assert texts[0] == texts[1]
+    refused = cutaway("export", "runs/tiny-prefix", "no", "--to", "run", cwd=home)
+    assert refused.returncode == 1
+    assert "finetune.method = 'prefix'" in refused.stderr
+
+
+def test_it_resumes(home):
+    steps = ("--set", "train.steps=9", "--resume")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shipped, "shipped", lambda name: home / name)
+        result = cutaway("train", "tiny-lora", *steps, "--run", "runs/tiny-lora", cwd=home)
+    ok(result)
+    assert "Resuming at step 6" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["finetune.base=tiny"], "finetune.base = 'tiny' is no run folder. In runs/ there are: tiny-base, tiny-full"),
+        (["finetune.base=runs/tiny-prompt"], "is an adapter itself"),
+        (["model.n_heads=4"], "model.n_heads = 4, but the base 'tiny-base' was trained with 2"),
+        (["data.tokenizer=char"], "data.tokenizer = 'char' is not for a fine-tuned model to choose"),
+        (["finetune.parts=[\"x\"]"], "finetune.parts: 'x' matches nothing"),
+        (["finetune.method=prompt", "finetune.length=120"], "finetune.length = 120 vectors before data.max_tokens = 24"),
+    ],
+)  # fmt: skip
+def test_mistakes(home, settings, message):
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = cutaway("train", "recipes/tiny-lora.toml", "--run", "runs/new", *words, cwd=home)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert message in " ".join(result.stderr.split())
+    assert not (home / "runs/new/config.json").exists()
+
+
+def test_with_the_numpy_engine_it_says_what_it_cannot(home):
+    result = cutaway("train", "recipes/tiny-lora.toml", "--run", "runs/new", "--engine", "numpy", cwd=home)
+    assert result.returncode == 1
+    assert "trains a model from nothing" in result.stderr
+    for method, code in (("lora", 0), ("prefix", 1)):
+        result = cutaway("generate", f"runs/tiny-{method}", "a e", "--engine", "numpy", cwd=home)
+        assert result.returncode == code
+    assert "Use engine 'torch'" in result.stderr
+
+
+def test_data_inspect_reads_with_the_tokenizer_of_the_base(home):
+    assert "tokens (from a file)" in ok(cutaway("data", "inspect", "recipes/tiny-lora.toml", cwd=home))
+
+
+def test_two_processes_train_what_one_does(home):
+    """Started by the command itself; both find the base."""
+    runs = []
+    for processes in (1, 2):
+        name = f"runs/by-{processes}"
+        result = subprocess.run(
+            [sys.executable, "-m", "cutaway", "train", "recipes/tiny-lora.toml", "--run", name,
+             "--set", f"train.processes={processes}", "--set", "train.precision=float64"],
+            cwd=home, capture_output=True, text=True, timeout=200, encoding="utf-8",
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        runs.append(RunFolder(home / name))
+    losses = [[row["valid_loss"] for row in run.read_metrics() if "valid_loss" in row] for run in runs]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-9)
