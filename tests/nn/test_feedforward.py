@@ -16,8 +16,10 @@ ACTIVATIONS = {
     "relu2": lambda x: max(0.0, x) ** 2,  # So et al. 2021
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),  # Hendrycks & Gimpel 2016: x Φ(x)
     "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + math.exp(-x)),  # Elfwing et al. 2018: x sigmoid(x)
     "swiglu": lambda x: x / (1 + math.exp(-x)),  # Shazeer 2020, equation 6: Swish₁(xW) ⊙ xV
     "geglu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),  # GELU(xW) ⊙ xV
+    "geglu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
 }
 
 
@@ -39,7 +41,7 @@ def test_feed_forward_equals_its_formula(name, bias):
         out = network(x)
     for b, t in np.ndindex(2, 3):
         token = x[b, t].numpy()
-        if name in ("swiglu", "geglu"):
+        if "glu" in name:
             opened = np.array([ACTIVATIONS[name](n) for n in through(network.gate, token)])
             hidden = opened * through(network.expand, token)
         else:
