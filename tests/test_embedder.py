@@ -86,8 +86,15 @@ def test_what_cannot_be_done_is_said():
         embedder().embed(["a"], pooling="avg")
     with pytest.raises(ConfigError, match=r"pooling 'cls'.*family 'decoder'.*Use 'mean'"):
         embedder("decoder").embed(["a"], pooling="cls")
-    with pytest.raises(DataError, match=r"the text 'a a a.*\.\.\.' has 52 tokens.*positions for 32"):
-        embedder().embed([" ".join("a" * 50)])
+    long = " ".join("ab" * 25)
+    with pytest.raises(DataError, match=r"the text 'a b a.*\.\.\.' has 52 tokens.*takes 30.*--cut"):
+        embedder().embed([long])  # of 32 positions, a sentence encoder uses as many as its data.max_tokens
+    made = embedder()
+    tokenizer = made.tokenizer
+    ids = torch.tensor([[tokenizer.bos, *tokenizer.encode(long)[:28], tokenizer.eos]])
+    with torch.no_grad():
+        wanted = made.model(ids)[0]
+    assert max_difference(torch.tensor(made.embed([long], normalize=False, cut=True)[0]), wanted) < 1e-5
 
 
 def saved(made, path):
@@ -117,6 +124,16 @@ def test_the_command(tmp_path):
     assert len(told.stdout.splitlines()) == 3
     told = cutaway_here("embed", "run", "a", "--similar", cwd=tmp_path)
     assert (told.returncode, "Give two or more" in told.stderr) == (1, True)
+    for more, option in (
+        (("--out", "x"), "--out"),
+        (("--no-normalize",), "--no-normalize"),
+        (("--file", "texts.txt"), "--file"),
+    ):
+        told = cutaway_here("embed", "run", "a", "b", "--similar", *more, cwd=tmp_path)
+        assert (told.returncode, f"{option} has no effect with --similar" in told.stderr) == (1, True)
+    told = cutaway_here("embed", "run", "--out", "none.npy", cwd=tmp_path, stdin="")
+    assert (told.returncode, "standard input is empty" in told.stderr) == (1, True)
+    assert not (tmp_path / "none.npy").exists()
     told = cutaway_here("evaluate", "run", cwd=tmp_path)
     assert (told.returncode, "neither trained nor scored" in told.stderr) == (1, True)
 

@@ -603,9 +603,9 @@ def check_files(data: DataConfig, split: str, task: str) -> None:
         refuse_unread(data, ("columns",), "images come in arrays")
 
 
-def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML recipe, with `overrides` such as "train.steps=100" on top."""
-    return config_from_tables(on_base(read_tables(path, overrides)))
+def read_recipe(path: str | Path, overrides: Iterable[str] = (), started: Path | None = None) -> Config:
+    """Read a TOML recipe, with `overrides` such as "train.steps=100" on top. `started`: the run that it has begun."""
+    return config_from_tables(on_base(read_tables(path, overrides), started))
 
 
 def read_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
@@ -624,15 +624,19 @@ OWN_WAY = ("head", "n_classes", "pooling", "dropout", "attention_dropout", "atte
 OF_THE_HEAD = ("pooling", "embeddings")  # what another head does not take over
 
 
-def on_base(tables: Mapping[str, Any]) -> dict[str, Any]:
+def on_base(tables: Mapping[str, Any], started: Path | None = None) -> dict[str, Any]:
     """The tables of a recipe that begins with a trained run, completed by it: its model, tokenizer, way of decoding.
 
-    In such a recipe, [model] and [decode] hold what is to be different from that run.
+    In such a recipe, [model] and [decode] hold what is to be different from that run. A run that has been started
+    already knows all of it: then nobody asks for its base.
     """
     base = base_of_tables(tables)
     if not base:
         return dict(tables)
-    there = dataclasses.asdict(read_base(find_base(base)))
+    if started and is_run(started):
+        there = json.loads((started / "config.json").read_text(encoding="utf-8"))
+    else:
+        there = dataclasses.asdict(read_base(find_base(base)))
     given = {name: tables.get(name, {}) for name in ("model", "data", "decode")}
     if not all(isinstance(table, Mapping) for table in given.values()):
         return dict(tables)  # who makes a Config of them says what is wrong
@@ -660,9 +664,18 @@ def base_folders(base: str, beside: Path | None = None) -> list[Path]:
     return [*named, beside.parent / Path(base).name] if beside else named
 
 
-def find_base(base: str) -> Path:
-    for folder in base_folders(base):
-        if (folder / "config.json").is_file():
+def is_run(folder: Path) -> bool:
+    """Whether the folder's config.json is one of ours: others' folders have one, too."""
+    try:
+        Config.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (ConfigError, OSError, ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def find_base(base: str, beside: Path | None = None) -> Path:
+    for folder in base_folders(base, beside):
+        if is_run(folder):
             return folder
     there = sorted(path.parent.name for path in Path("runs").glob("*/config.json"))
     known = f"In runs/ there are: {', '.join(there)}." if there else "There is no run in runs/ either."

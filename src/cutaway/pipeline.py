@@ -274,12 +274,17 @@ class Embedder(Pipeline):
     tasks = ("embedding", "masked_language_model", "classification", "tagging", "language_model", "translation")
 
     def embed(
-        self, texts: Sequence[str], pooling: str = "auto", normalize: bool = True, batch_size: int = 64
+        self,
+        texts: Sequence[str],
+        pooling: str = "auto",
+        normalize: bool = True,
+        cut: bool = False,
+        batch_size: int = 64,
     ) -> list[list[float]]:
         """A vector for each text. `pooling`: "mean" or "max" of its tokens, or the first of them ("cls"); "auto": as
         the model was made for, and the mean if it was made for something else. `normalize`: of length 1, so that a dot
-        product is a cosine."""
-        rows = self.rows(texts)
+        product is a cosine. `cut`: of a text that is too long, the beginning stands for all of it."""
+        rows = [self.cut(row) for row in self.rows(texts)] if cut else self.rows(texts)
         self.check(texts, rows)
         results: list[list[float]] = [[] for _ in rows]
         for indices in by_length(rows, batch_size):
@@ -310,14 +315,27 @@ class Embedder(Pipeline):
             return [[*ids, tokenizer.eos] for ids in encoded]
         return [[tokenizer.bos, *ids, tokenizer.eos] for ids in encoded]
 
+    @property
+    def room(self) -> int:
+        """How long a text may be: of a sentence encoder, as long as those that it was made for."""
+        config = self.config
+        return (
+            min(config.longest_text, config.data.max_tokens) if config.model.head == "vectors" else config.longest_text
+        )
+
+    def cut(self, row: list[int]) -> list[int]:
+        """The beginning of a row that is too long; what ends a text still ends it."""
+        if len(row) <= self.room:
+            return row
+        return row[: self.room] if self.config.model.family == "decoder" else [*row[: self.room - 1], row[-1]]
+
     def check(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
-        room = self.config.longest_text
         for text, row in zip(texts, rows, strict=True):
-            if len(row) > room:
+            if len(row) > self.room:
                 shown = text if len(text) <= 40 else text[:40] + "..."
                 raise DataError(
-                    f"the text {shown!r} has {len(row):,} tokens, and this model has positions for {room:,}. "
-                    "Cut it into parts, and embed each."
+                    f"the text {shown!r} has {len(row):,} tokens, and this model takes {self.room:,}. Cut it into "
+                    "parts and embed each; or let its beginning stand for all of it (--cut, or cut=True)."
                 )
 
 

@@ -25,14 +25,15 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from cutaway.config import Config
+from cutaway.config import Config, is_run
 from cutaway.errors import RunError
 
+__all__ = ["is_run"]  # beside what is defined here
 CHECKSUM = "sha256"  # the key in a safetensors file's metadata
 LONGEST_HEADER = 100_000_000  # bytes: the format allows no more
 
@@ -200,6 +201,37 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
 
+# What a run folder may hold: nothing else is ever removed with it.
+RUN_FILES = {
+    "config.json", "tokenizer.json", "tokenizer_config.json", "labels.json", "model.safetensors", "adapter.safetensors",
+    "data.json", "metrics.jsonl", "scores.json", "report.html", "figures", "checkpoints", "snapshots", "tensorboard",
+    "latest", "best", "lock",
+}  # fmt: skip
+
+
+def check_target(folder: Path, overwrite: bool, is_ours: Callable[[Path], bool], known: Callable[[str], bool]) -> None:
+    """A folder that holds anything is replaced on request alone, and only if it holds nothing but what we write."""
+    if folder.is_file():
+        raise RunError(f"{folder} is a file. Name a folder that does not exist yet.")
+    inside = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not inside:
+        return
+    if not overwrite:
+        raise RunError(f"the folder {folder} is not empty. Name another one, or have it replaced (--overwrite).")
+    if not is_ours(folder):
+        raise RunError(
+            f"the folder {folder} is not what would be written there, so it is not replaced. Name another one."
+        )
+    foreign = [name for name in inside if not known(name)]
+    if foreign:
+        raise RunError(
+            f"the folder {folder} holds other files too ({', '.join(foreign[:3])}), so it is not replaced. Move them "
+            "away, or name another folder."
+        )
+    if RunFolder(folder).is_being_trained:
+        raise RunError(f"another process is training into {folder}. Wait until it is done, or name another folder.")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, renamed to it when the block ends well and removed when it does not."""
@@ -218,19 +250,35 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """As `replacing`, for a whole folder."""
+    """As `replacing`, for a whole folder. What it replaces is put aside, and removed when the new one stands there."""
+    path = Path(os.path.realpath(path))
+    if path in (Path.cwd(), *Path.cwd().parents):
+        raise RunError(f"{path} is the folder that you are in: it cannot be replaced from within. Name another one.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield temporary
-        for file in (path for path in temporary.rglob("*") if path.is_file()):
+        for file in (file for file in temporary.rglob("*") if file.is_file()):
             _flush_to_disk(file)
         os.chmod(temporary, 0o777 & ~_umask())
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+        _put_in_place(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    if not path.exists():
+        os.replace(new, path)
+        return
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    os.replace(path, aside / path.name)
+    try:
+        os.replace(new, path)
+    except OSError:
+        os.replace(aside / path.name, path)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

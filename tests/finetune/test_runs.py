@@ -255,11 +255,12 @@ def test_a_merged_run_is_the_adapter_without_its_base(runs, tmp_path):
     of_base = safetensors.torch.load(read_sealed(RunFolder(runs / "base").weights))
     saved = safetensors.torch.load(read_sealed(merged.weights))
     assert {n: (t.shape, t.dtype) for n, t in saved.items()} == {n: (t.shape, t.dtype) for n, t in of_base.items()}
-    with pytest.raises(RunError, match="there is something in .*merged' already. Choose another folder, or overwrite"):
+    with pytest.raises(RunError, match="merged is not empty. Name another one, or have it replaced"):
         merge_run(runs / "lora", folder)
     merge_run(runs / "lora", folder, overwrite=True)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RunError, match="there is something in .*mine' already. Choose another folder.$"):
+    (tmp_path / "mine/notes").write_text("mine")
+    with pytest.raises(RunError, match="mine is not what would be written there, so it is not replaced"):
         merge_run(runs / "lora", tmp_path / "mine", overwrite=True)
 
 

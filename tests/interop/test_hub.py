@@ -80,13 +80,13 @@ def hub():
     server.server_close()
 
 
-def fetch(name, address, cache):
+def fetch(name, address, cache, offline="0"):
     """In a process of its own: the client reads its settings once, when it is imported."""
     code = (
         "import sys\nfrom cutaway.errors import CutawayError\nfrom cutaway.interop.hub import find_folder\n"
         "try:\n    print(find_folder(sys.argv[1]))\nexcept CutawayError as error:\n    sys.exit(f'told: {error}')"
     )
-    settings = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
+    settings = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_OFFLINE": offline, "HF_HUB_DISABLE_XET": "1",
                 "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "HF_HUB_DISABLE_TELEMETRY": "1"}  # fmt: skip
     return subprocess.run(
         [sys.executable, "-c", code, name], env={**os.environ, **settings}, capture_output=True, text=True, timeout=60
@@ -106,6 +106,20 @@ def test_a_model_is_fetched_by_its_name(hub, tmp_path):
         else:
             assert Path(path).read_bytes() == content
     assert not any("pytorch_model.bin" in path for path in handler.asked)
+
+
+@pytest.mark.slow
+def test_what_was_fetched_before_needs_no_network(hub, tmp_path):
+    handler, address = hub
+    folder = fetch("someone/small", address, tmp_path).stdout
+    asked = len(handler.asked)
+    for place, offline in ((address, "1"), ("http://127.0.0.1:9", "0")):  # forbidden; and nobody is there
+        again = fetch("someone/small", place, tmp_path, offline)
+        assert (again.stdout, again.returncode) == (folder, 0), again.stderr
+    assert len(handler.asked) == asked
+    other = fetch("someone/other", "http://127.0.0.1:9", tmp_path)
+    assert "told: there is no folder 'someone/other' here, and no model of that name could be fetched" in other.stderr
+    assert "Traceback" not in other.stderr
 
 
 @pytest.mark.slow

@@ -237,3 +237,50 @@ def test_damaged_sentencepiece_files_are_told(spm, tmp_path):
     (tmp_path / "bpe").write_bytes(spm("bpe", model_type="bpe").read_bytes())
     with pytest.raises(DataError, match=r"another kind than Unigram.*save_pretrained"):
         read_model(tmp_path / "bpe")
+
+
+def test_a_vocabulary_is_cut_at_line_feeds_alone(tmp_path):
+    """Chinese BERT's has U+2028 for a word, which Python takes for the end of a line."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "\x85", "cat", "dog"]
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(words).encode() + b"\r\n")
+    found = read_tokenizer(tmp_path, {"model_type": "bert"})
+    assert found.vocab_size == len(words)
+    assert found.encode("dog cat") == [8, 7]
+    (tmp_path / "vocab.txt").write_text("\n".join([*words, "cat"]), encoding="utf-8")
+    with pytest.raises(DataError, match="has the word 'cat' twice"):
+        read_tokenizer(tmp_path, {"model_type": "bert"})
+
+
+def test_one_token_for_everything_is_an_end_and_not_unknown(tmp_path):
+    """As in SmolLM: <|endoftext|> begins, ends, pads, and is what would be unknown."""
+    ours = Tokenizer.train(TEXTS, "bpe", 300)
+    saved(ours, tmp_path, bos_token="</s>", eos_token="</s>", pad_token="</s>", unk_token="</s>")
+    found = read_tokenizer(tmp_path, {"model_type": "llama"})
+    assert found.unk != found.eos
+    assert found.decode([*found.encode("the cat"), found.eos, *found.encode(" sleeps"), found.pad]) == "the cat sleeps"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"strip_accents": "yes"}, {"cls_token": ["a"]}, {"do_lower_case": {}, "strip_accents": []}]
+)
+def test_settings_that_make_no_sense_are_told(tmp_path, settings):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ncat\n", encoding="utf-8")
+    write(tmp_path / "tokenizer_config.json", settings)
+    with pytest.raises(DataError, match="cannot be made sense of"):
+        read_tokenizer(tmp_path, {"model_type": "bert"})
+
+
+def test_a_role_that_nobody_plays_is_named_with_a_remedy_for_importers(tmp_path):
+    (tmp_path / "vocab.txt").write_text("cat\ndog\n[UNK]\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"no token for.*special_tokens_map.json"):
+        read_tokenizer(tmp_path, {"model_type": "bert"})
+
+
+def test_of_two_tokenizers_the_reading_one_is_written(tmp_path):
+    reading, writing = Tokenizer.train(TEXTS, "word", 60), Tokenizer.train(TEXTS, "word", 60)
+    both = Tokenizer(reading.backend, reading.roles, writing.backend)
+    assert Tokenizer.from_json(both.to_json(), both.roles).for_target.encode(TEXTS[0]) == writing.encode(TEXTS[0])
+    write_tokenizer(both, tmp_path, "encoder_decoder", 64)
+    found = read_tokenizer(tmp_path, {"model_type": "marian", "decoder_start_token_id": reading.bos})
+    assert found.for_target is found
+    assert found.encode(TEXTS[0]) == reading.encode(TEXTS[0])

@@ -30,6 +30,9 @@ def embed(
         str, typer.Option(help="mean, cls or max. auto: as the model was made for, else the mean.")
     ] = "auto",
     normalize: Annotated[bool, typer.Option(help="Vectors of length 1, so that a dot product is a cosine.")] = True,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Of a text that is too long, let the beginning stand for all of it.")
+    ] = False,
     similar: Annotated[
         bool, typer.Option("--similar", help="Print how alike the texts are, instead of their vectors.")
     ] = False,
@@ -48,25 +51,28 @@ def embed(
     embedder = Embedder.load(run, device)
 
     def vectors(texts: Sequence[str], first: int = 0) -> list[list[float]]:
-        return embedder.embed(texts, pooling, normalize)
+        return embedder.embed(texts, pooling, normalize, cut)
 
     if similar:
-        print_similar(embedder, text, file, pooling)
+        for option, given in {"--file": file, "--out": out, "--no-normalize": None if normalize else True}.items():
+            if given is not None:
+                raise ConfigError(
+                    f"{option} has no effect with --similar, which prints cosines. Leave one of them out."
+                )
+        print_similar(embedder, text, pooling, cut)
     elif out is not None and out.suffix == ".npy":
         write_array(results(vectors, text, file, "embed"), out)
     else:
         write((json.dumps(vector) for vector in results(vectors, text, file, "embed")), out)
 
 
-def print_similar(embedder: Embedder, text: Sequence[str] | None, file: Path | None, pooling: str) -> None:
+def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool) -> None:
     """Each pair of texts, most alike first."""
     import numpy as np
 
-    if file is not None:
-        raise ConfigError("--similar compares the texts of the command line. Leave --file out, or --similar.")
     if not text or len(text) < 2:
         raise DataError(f"--similar compares texts, and {len(text or ())} was given. Give two or more.")
-    vectors = np.array(embedder.embed(text, pooling))
+    vectors = np.array(embedder.embed(text, pooling, cut=cut))
     cosines = vectors @ vectors.T
     pairs = sorted(((cosines[i, j], i, j) for i in range(len(text)) for j in range(i)), reverse=True)
     write((f"{cosine:.4f}\t{text[j]}\t{text[i]}" for cosine, i, j in pairs), None)
@@ -78,6 +84,8 @@ def write_array(rows: Iterator[Sequence[float]], out: Path) -> None:
     from cutaway.runs import replacing
 
     vectors = np.array(list(rows), np.float32)
+    if not len(vectors):
+        raise DataError("there is no text to make a vector of: standard input is empty.")
     with replacing(out) as temporary, temporary.open("wb") as stream:
         np.save(stream, vectors)
     say(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers are in {out}.")

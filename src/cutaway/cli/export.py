@@ -20,6 +20,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="The folder to write.")],
     to: Annotated[str, typer.Option(help="hf: Hugging Face's format; onnx; run: a run on its own, adapters merged.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an export left in this folder.")] = False,
+    check: Annotated[bool, typer.Option(help="onnx: run what was written, and compare.")] = True,
 ) -> None:
     """Write a run in the format of other programs.
 
@@ -35,7 +36,12 @@ def export(
     """
     if to not in WAYS:
         raise ConfigError(f"there is no format {to!r} to export to. {did_you_mean(to, WAYS)}")
-    WAYS[to](run, folder, overwrite)
+    if to == "onnx":
+        to_onnx(run, folder, overwrite, check)
+    elif not check:
+        raise ConfigError(f"--no-check has no effect with --to {to}: only a graph is run. Leave it out.")
+    else:
+        WAYS[to](run, folder, overwrite)
 
 
 def to_hugging_face(run: Path, folder: Path, overwrite: bool) -> None:
@@ -50,12 +56,12 @@ def to_hugging_face(run: Path, folder: Path, overwrite: bool) -> None:
     say(f'Load it with transformers:  {written.architecture}.from_pretrained("{folder}")')
 
 
-def to_onnx(run: Path, folder: Path, overwrite: bool) -> None:
+def to_onnx(run: Path, folder: Path, overwrite: bool, check: bool = True) -> None:
     from cutaway.interop.onnx import export_onnx
     from cutaway.pipeline import load_pipeline
 
     with err.status(f"writing {folder}: torch is building the graph, and onnxruntime tries it ..."):
-        written = export_onnx(load_pipeline(run, "cpu"), folder, overwrite=overwrite)
+        written = export_onnx(load_pipeline(run, "cpu"), folder, check, overwrite)
     for line in written.told():
         out.print(escape(line))
     for note in written.notes:
@@ -80,7 +86,7 @@ def whole(run: Path) -> Iterator[Path]:
         yield run
         return
     with TemporaryDirectory() as temporary:
-        merged = Path(temporary) / run.name
+        merged = Path(temporary) / "merged"
         merge_run(run, merged)
         yield merged
 

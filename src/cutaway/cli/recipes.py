@@ -15,6 +15,6 @@ def find_recipe(name: str) -> Path:
 
 def base_tokenizer(config: Config) -> Path | None:
     """The tokenizer of the run that a recipe begins with; None: the recipe makes its own."""
-    if not config.finetune.base or config.model.family == "vision":
+    if not config.finetune.base:
         return None
     return RunFolder(find_base(config.finetune.base)).require().tokenizer

@@ -14,7 +14,7 @@ from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.evaluate import evaluate as evaluate_run
 from cutaway.cli.look_back import look_back
 from cutaway.cli.recipes import base_tokenizer, find_recipe
-from cutaway.config import Config, base_folders, base_of_tables, read_recipe, read_tables
+from cutaway.config import Config, base_folders, base_of_tables, is_run, read_recipe, read_tables
 from cutaway.errors import ConfigError, Diverged, Interrupted, MissingExtra, RunError, did_you_mean
 from cutaway.runs import RunFolder
 from cutaway.shipped import shipped_names
@@ -74,7 +74,7 @@ def train(
         raise ConfigError(f"there is no engine {engine!r} to train with. {did_you_mean(engine, MAKE_TRAINING)}")
     if engine == "torch" and not resume:
         train_base_first(base_of_tables(tables))
-    config = read_recipe(path, set or ())
+    config = read_recipe(path, set or (), started=folder.path if resume else None)
     again = command(
         "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
     )
@@ -98,7 +98,7 @@ def train_base_first(base: str) -> None:
     """A recipe may begin with a built-in one's run: if nobody has trained that yet, it is done now."""
     if not base:
         return
-    folders = [RunFolder(folder) for folder in base_folders(base) if (folder / "config.json").is_file()]
+    folders = [RunFolder(folder) for folder in base_folders(base) if is_run(folder)]
     if folders:
         warn_if_unfinished(folders[0])
     elif base in shipped_names("recipes"):

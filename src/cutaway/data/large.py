@@ -29,7 +29,16 @@ from cutaway.data.pieces import MaskedPieces, Pieces
 from cutaway.data.prepared import PreparedData, Tell, as_bytes, left_out_in_all, nobody
 from cutaway.data.rows import File
 from cutaway.data.stored import LAYOUTS, TEXT, Rows, StoredExamples, Writer, checksum_of, mapped, types_of
-from cutaway.data.tasks import TASKS, ends_of, files_of, has_split, room_between, stream_split
+from cutaway.data.tasks import (
+    TASKS,
+    ends_of,
+    files_of,
+    has_split,
+    in_known_order,
+    known_labels,
+    room_between,
+    stream_split,
+)
 from cutaway.data.tokenizer import LIBRARY, Tokenizer, make_tokenizer
 from cutaway.errors import DataError
 
@@ -84,7 +93,9 @@ def ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = Non
     files = {split: list(map(identity, files_of(config, task, split))) for split in ("train", "valid")
              if getattr(config, split)}  # fmt: skip
     is_trained = config.tokenizer not in ("byte", "file")
+    known = known_labels(tokenizer_file) if config.tokenizer == "file" else []
     return {
+        **({"labels": known} if known else {}),
         "format": FORMAT,
         "library": LIBRARY,
         "task": task,
@@ -191,7 +202,7 @@ def learn(
     if TASKS[task].kind in ("labels", "tags"):
         for _ in source:  # the rest, if the tokenizer did not want it
             pass
-    return tokenizer, sorted(labels)
+    return tokenizer, in_known_order(sorted(labels), tokenizer_file)
 
 
 def texts_of(task: str, example: Any) -> Any:

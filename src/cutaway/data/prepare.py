@@ -16,14 +16,15 @@ from cutaway.data.large import is_large, prepare_large
 from cutaway.data.misfits import without_misfits
 from cutaway.data.pieces import MaskedPieces, Pieces
 from cutaway.data.prepared import PreparedData, Tell, fingerprint, left_out_in_all, nobody
-from cutaway.data.tasks import TASKS, Encoding, has_split, labels_of, load_split
+from cutaway.data.tasks import TASKS, Encoding, has_split, in_known_order, labels_of, load_split
 from cutaway.data.tokenizer import Tokenizer, make_tokenizer
 
 __all__ = ["PreparedData", "prepare", "tokenizer_for", "without_misfits"]
 
 
 def prepare(config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody) -> PreparedData:
-    """Prepare a corpus; with a `tokenizer_file`, such as that of a run to be resumed, no tokenizer is trained.
+    """Prepare a corpus; with a `tokenizer_file`, such as that of a run to be resumed, no tokenizer is trained, and the
+    classes are those of the labels.json beside it, if it has them all.
 
     `tell` is called now and then while a large corpus is prepared, with what is being done and how much of it is.
     """
@@ -34,7 +35,8 @@ def prepare(config: DataConfig, task: str, tokenizer_file: Path | None = None, t
         valid = load_split(config, task, "valid") if has_split(config, "valid") else ()
         texts = (text for example in examples for text in TASKS[task].texts(example))
         tokenizer = tokenizer_for(config, task, texts, tokenizer_file)
-        encoding = Encoding(tokenizer, labels_of(task, examples), config.max_tokens)
+        labels = in_known_order(labels_of(task, examples), tokenizer_file)
+        encoding = Encoding(tokenizer, labels, config.max_tokens)
         train, left_out = fitting(TASKS[task].encode(examples, encoding), config.max_tokens)
         held_out, left_out_too = fitting(TASKS[task].encode(valid, encoding), config.max_tokens) if valid else ([], {})
         return PreparedData(

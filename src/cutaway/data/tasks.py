@@ -11,10 +11,12 @@ image_classification    .npz: images and labels                    pixels and th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,3 +282,15 @@ def has_split(config: DataConfig, split: str) -> bool:
 def labels_of(task: str, examples: Sequence[Any]) -> list[str]:
     """The different classes of the training data, in alphabetical order: a class's number is its place here."""
     return sorted(set(chain.from_iterable(TASKS[task].labels(example) for example in examples)))
+
+
+def known_labels(tokenizer_file: Path | None) -> list[str]:
+    """Those of the run that this tokenizer is of, in the order of its head; none: there is no such run."""
+    file = tokenizer_file.with_name("labels.json") if tokenizer_file else None
+    return list(json.loads(file.read_text(encoding="utf-8"))) if file and file.is_file() else []
+
+
+def in_known_order(labels: Sequence[str], tokenizer_file: Path | None) -> list[str]:
+    """The classes of some data; if a run that is begun with, or gone on with, knows them all, then its classes."""
+    known = known_labels(tokenizer_file)
+    return known if labels and set(labels) <= set(known) else list(labels)

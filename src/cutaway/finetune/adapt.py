@@ -50,19 +50,25 @@ def adapt(model: nn.Module, finetune: FinetuneConfig, new_head: bool = False) ->
 
     A head that is new is trained in any case: a base has nothing for it.
     """
-    how = train_beside(model, finetune, new_head) if finetune.is_adapter else train_itself(model, finetune)
+    how = train_beside(model, finetune, new_head) if finetune.is_adapter else train_itself(model, finetune, new_head)
     share = Share(count(trained(model).values()), count(model.parameters()), how)
     if not share.trained:
         raise ConfigError(f"finetune.freeze = {list(finetune.freeze)} leaves nothing to train. Name less.")
     return share
 
 
-def train_itself(model: nn.Module, finetune: FinetuneConfig) -> str:
+def train_itself(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:
     weights = dict(model.named_parameters())
     frozen = matching(finetune.freeze, weights, "finetune.freeze")
+    if new_head and (random := [name for name in frozen if name.startswith("head.")]):
+        raise ConfigError(
+            f"finetune.freeze = {list(finetune.freeze)} would freeze {random[0]}, which is new: the base has nothing "
+            "for it, and it would stay as chance made it. Name less."
+        )
     for name in frozen:
         weights[name].requires_grad_(False)
-    return f"all but {len(frozen)} of {len(weights)} weights" if frozen else "all"
+    how = f"all but {len(frozen)} of {len(weights)} weights" if frozen else "all"
+    return how + (", with a new head" if new_head else "")
 
 
 def train_beside(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:

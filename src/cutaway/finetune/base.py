@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutaway.config import Config, FinetuneConfig, base_folders, find_base, read_base, refuse_other_model
+from cutaway.config import Config, FinetuneConfig, base_folders, find_base, is_run, read_base, refuse_other_model
 from cutaway.errors import RunError
 from cutaway.runs import RunFolder, identity_of, metadata_of, read_sealed
 
@@ -25,7 +25,11 @@ class Base:
     identity: str
 
     def read(self) -> bytes:
-        return read_sealed(self.run.weights)
+        """Its weights, if they are still those that it was opened with."""
+        content = read_sealed(self.run.weights)
+        if identity_of(self.run.weights) != self.identity:
+            raise RunError(f"the weights of the base {self.run} have just been replaced by others. Begin again.")
+        return content
 
 
 def opened(folder: Path) -> Base:
@@ -33,9 +37,14 @@ def opened(folder: Path) -> Base:
     return Base(run, config, identity_of(run.require().weights))
 
 
-def open_base(config: Config) -> Base:
+def open_base(config: Config, run: RunFolder) -> Base:
     """The run that a recipe begins with, if its model is one that this recipe can go on with."""
-    base = opened(find_base(config.finetune.base))
+    base = opened(find_base(config.finetune.base, run.path))
+    if config.finetune.is_adapter and base.run.is_being_trained:
+        raise RunError(
+            f"the base {base.run} is being trained right now: an adapter for its weights of this moment would fit no "
+            "others. Wait until it is done."
+        )
     refuse_other_model(vars(config.model), vars(base.config.model), config.finetune.base)
     return base
 
@@ -43,7 +52,7 @@ def open_base(config: Config) -> Base:
 def base_of(adapter: Path, finetune: FinetuneConfig, run: RunFolder) -> Base:
     """The base that an adapter was made for: where the recipe said, in runs/, or beside the adapter's own run."""
     wanted = metadata_of(adapter).get("base", "")
-    found = [folder for folder in base_folders(finetune.base, run.path) if (folder / "config.json").is_file()]
+    found = [folder for folder in base_folders(finetune.base, run.path) if is_run(folder)]
     for folder in found:
         if (base := opened(folder)).identity == wanted:
             return base

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from cutaway.config import Config, FinetuneConfig
 from cutaway.errors import RunError
 from cutaway.finetune.base import base_of
-from cutaway.runs import RunFolder, metadata_of, read_sealed, replacing_folder, sealed, write_text
+from cutaway.runs import (
+    RUN_FILES,
+    RunFolder,
+    check_target,
+    is_run,
+    metadata_of,
+    read_sealed,
+    replacing_folder,
+    sealed,
+    write_text,
+)
 
 Arrays = Mapping[str, NDArray[Any]]
 DOWN, UP = ".down", ".up"  # how the names of a LowRank's own matrices end
@@ -35,14 +45,12 @@ def merged(
     """The weights of a base with an adapter in them: W + α/r · up · down, in double precision; all else as it is."""
     has_new_head = about.get("head") == "new"
     result = {name: value for name, value in base.items() if not (has_new_head and name.startswith("head."))}
-    for name, value in adapter.items():
+    result |= {name: value for name, value in adapter.items() if not name.endswith((DOWN, UP))}
+    for name, down in adapter.items():  # last: a weight may have been trained itself, and have matrices beside it
         if name.endswith(DOWN):
             part = name.removesuffix(DOWN)
-            weight, up = result[f"{part}.weight"], adapter[part + UP]
-            added = finetune.alpha / finetune.rank * (up.astype("float64") @ value.astype("float64"))
-            result[f"{part}.weight"] = weight + added
-        elif not name.endswith(UP):
-            result[name] = value
+            added = finetune.alpha / finetune.rank * (adapter[part + UP].astype("float64") @ down.astype("float64"))
+            result[f"{part}.weight"] = result[f"{part}.weight"] + added
     return result
 
 
@@ -55,10 +63,11 @@ def merge_run(run: str | Path, folder: str | Path, overwrite: bool = False) -> P
             f"{source} is no adapter (finetune.method = {config.finetune.method!r}): it has all its weights."
         )
     require_lora(config.finetune, f"a copy of {source} without its base", "Keep the run and its base.")
-    if target.exists() and not (overwrite and (target / "config.json").is_file()):
-        instead = "Choose another folder" + (", or overwrite it." if (target / "config.json").is_file() else ".")
-        raise RunError(f"there is something in {str(target)!r} already. {instead}")
+    check_target(target, overwrite, is_run, RUN_FILES.__contains__)
     base = base_of(source.weights, config.finetune, source)
+    for needed in (source.path, base.run.path):
+        if target.exists() and target.samefile(needed):
+            raise RunError(f"{target} is what this is made of, so it is not replaced. Name another folder.")
     of_base, adapter = (safetensors.numpy.load(content) for content in (base.read(), read_sealed(source.weights)))
     weights = merged(of_base, adapter, metadata_of(source.weights), config.finetune)
     weights = {name: np.asarray(value, of_base.get(name, value).dtype) for name, value in weights.items()}

@@ -20,6 +20,13 @@ NOT_KEPT = {
     "diversity_penalty": 0.0,
     "forced_bos_token_id": 0,
     "begin_suppress_tokens": [],
+    "early_stopping": False,
+    "penalty_alpha": 0.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "sequence_bias": {},
+    "forced_decoder_ids": [],
+    "exponential_decay_length_penalty": [],
 }
 TOP_K = 50  # theirs, if nothing is said
 
@@ -34,7 +41,14 @@ def decode_from(
         for name, neutral in NOT_KEPT.items()
         if name in said and said[name] != neutral
     ]
-    settings: dict[str, Any] = {"strategy": "greedy", "suppress": suppressed(said, vocab_size, notes)}
+    ends = said.get("eos_token_id")
+    if isinstance(ends, list) and len(ends) > 1:
+        notes.append(f"eos_token_id = {ends}: a text ends with the first of them; the others do not end it here.")
+    settings: dict[str, Any] = {
+        "max_length": int(said.get("max_new_tokens", 0)),
+        "strategy": "greedy",
+        "suppress": suppressed(said, vocab_size, notes),
+    }
     if said.get("num_beams", 1) > 1:
         settings |= {"strategy": "beam", "beam_size": said["num_beams"]}
         ours = DecodeConfig().length_penalty

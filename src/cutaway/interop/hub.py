@@ -24,28 +24,48 @@ def find_folder(source: str) -> Path:
 
 
 def fetched(name: str) -> Path:
-    """Fetch what is not yet in the hub's cache on this machine (HF_HOME says where that is)."""
+    """What of it is not yet in the hub's cache on this machine (HF_HOME says where that is) is fetched."""
     try:
         from huggingface_hub import HfApi, snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
     except ImportError:
         what = f"{name!r} is no folder here, and fetching a model of that name"
         raise MissingExtra("huggingface_hub", "hub", what) from None
     try:
         files = HfApi().list_repo_files(name)
-        if not any(file.endswith(".safetensors") for file in files):
-            others = [file for file in files if file.endswith((".bin", ".pt", ".ckpt", ".h5", ".msgpack"))]
-            raise DataError(
-                f"the model {name!r} has no .safetensors on the hub{', only ' + ', '.join(others) if others else ''}. "
-                "Weights that can run code are not read. Convert them where you trust them: AutoModel"
-                f".from_pretrained({name!r}).save_pretrained(FOLDER) with transformers; then import FOLDER."
-            )
-        return Path(snapshot_download(name, allow_patterns=WANTED))
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # of several libraries: no such name, no network, no permission
+        if (kept := in_cache(name)) is not None:
+            return kept
         raise DataError(
-            f"there is no folder {name!r} here, and no model of that name could be fetched from the hub: {reason} "
-            "Give the path of a folder that holds config.json and model.safetensors, or check the name."
+            f"there is no folder {name!r} here, and no model of that name could be fetched from the hub: "
+            f"{first_line(error)} Give the path of a folder that holds config.json and model.safetensors, or check "
+            "the name."
         ) from None
+    if not any(file.endswith(".safetensors") for file in files):
+        others = [file for file in files if file.endswith((".bin", ".pt", ".ckpt", ".h5", ".msgpack"))]
+        raise DataError(
+            f"the model {name!r} has no .safetensors on the hub{', only ' + ', '.join(others) if others else ''}. "
+            "Weights that can run code are not read. Convert them where you trust them, with transformers and the "
+            'class that its config.json names under "architectures", as in '
+            f"MarianMTModel.from_pretrained({name!r}).save_pretrained(FOLDER); then import FOLDER."
+        )
+    try:
+        return Path(snapshot_download(name, allow_patterns=WANTED))
+    except Exception as error:
+        raise DataError(
+            f"the model {name!r} could not be fetched from the hub: {first_line(error)} Try again."
+        ) from None
+
+
+def in_cache(name: str) -> Path | None:
+    """Where an earlier fetch put it."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=WANTED, local_files_only=True))
+    except Exception:
+        return None
+
+
+def first_line(error: Exception) -> str:
+    told = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return told if told.endswith((".", "!", "?")) else told + "."

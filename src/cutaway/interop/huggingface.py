@@ -8,7 +8,7 @@ Whatever cannot be had exactly is refused by name, before anything is written. A
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.errors import ConfigError, DataError, RunError
+from cutaway.errors import ConfigError, DataError
 from cutaway.interop import names
 from cutaway.interop.architecture import Architecture, Settings
 from cutaway.interop.bert import BERT
@@ -41,7 +41,18 @@ from cutaway.interop.tensors import (
 )
 from cutaway.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from cutaway.interop.vit import VIT
-from cutaway.runs import RunFolder, read_sealed, replacing_folder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import (
+    RUN_FILES,
+    RunFolder,
+    check_target,
+    is_run,
+    read_sealed,
+    replacing_folder,
+    sealed,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 # model_type, as their config.json has it -> what we know of it
 ARCHITECTURES: dict[str, Architecture] = {a.model_type: a for a in (GPT2, LLAMA, BERT, T5, MARIAN, PEGASUS, VIT)}
@@ -75,7 +86,7 @@ class Exported:
 def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) -> Imported:
     """Make a run folder of a model in Hugging Face's format. -> what was read, and what was left out"""
     source, run = Path(source), Path(run)
-    check_target(run, overwrite, is_run, RUN_FILES)
+    check_target(run, overwrite, is_run, RUN_FILES.__contains__)
     their_config = read_json(source / "config.json")
     architecture = find_architecture(their_config, source)
     settings = Settings(their_config, f"the {architecture.title} in {source}", source)
@@ -89,7 +100,8 @@ def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) 
     with making_sense_of(settings):
         ours = architecture.adjust(settings, model, ours)
     tokenizer = tokenizer_of(source, their_config, model)
-    write_run(run, Config(model=model, data=data_for(model), decode=decode), ours, tokenizer, settings)
+    data = data_for(model, source, settings.notes)
+    write_run(run, Config(model=model, data=data, decode=decode), ours, tokenizer, settings)
     return Imported(
         run=run,
         architecture=settings.architecture,
@@ -163,11 +175,19 @@ def decoding(source: Path, their_config: Mapping[str, Any], model: ModelConfig, 
     return decode
 
 
-def data_for(model: ModelConfig) -> DataConfig:
-    """Texts that fit into the model, should it be trained on."""
+def data_for(model: ModelConfig, source: Path, notes: list[str]) -> DataConfig:
+    """Texts that fit into the model, should it be trained on; of a sentence encoder, those that it was made for."""
     if model.family == "vision":
         return DataConfig()
-    return DataConfig(tokenizer="file", tokenizer_file="tokenizer.json", max_tokens=min(256, model.max_length))
+    longest = min(256, model.max_length)
+    if model.head == "vectors":
+        beside = source / "sentence_bert_config.json"
+        said = read_json(beside).get("max_seq_length") if beside.is_file() else None
+        longest = min(said or model.max_length, model.max_length)
+        if longest < model.max_length:
+            notes.append(f"a text may have {longest} tokens (max_seq_length), though there are more positions.")
+    batch = max(DataConfig().batch_tokens, longest)
+    return DataConfig(tokenizer="file", tokenizer_file="tokenizer.json", max_tokens=longest, batch_tokens=batch)
 
 
 def write_run(
@@ -196,7 +216,7 @@ def export_folder(
             f"the run {str(run)!r} is an adapter (finetune.method = {config.finetune.method!r}) on "
             f"{config.finetune.base!r}, not a whole model. Merge it first, then export what comes of that."
         )
-    check_target(folder, overwrite, is_theirs, THEIR_FILES)
+    check_target(folder, overwrite, is_theirs, is_their_file)
     architecture = choose_architecture(config.model)
     ours = read_run_weights(source)
     theirs = names.write(architecture.table(config.model), ours, str(source.model))
@@ -205,6 +225,8 @@ def export_folder(
         ids = write_vocabulary(new, source, config)
         settings = their_settings(architecture, config, ids, theirs, source.read_labels())
         beside = {"config.json": settings, **architecture.files(config.model)}
+        if config.model.head == "vectors":  # how long a text may be is told by the data, not by the positions
+            beside["sentence_bert_config.json"]["max_seq_length"] = config.data.max_tokens
         if config.model.family in ("decoder", "encoder_decoder"):
             beside["generation_config.json"] = generation_to(config.model, config.decode, ids)
         for name, value in beside.items():
@@ -216,7 +238,7 @@ def export_folder(
         parameters=count(ours),
         tensors=len(theirs),
         files=tuple(files),
-        notes=tuple(remarks(architecture, config)),
+        notes=tuple(remarks(architecture, config, source)),
     )
 
 
@@ -262,13 +284,17 @@ def their_settings(
     return settings | {"dtype": "float64" if is_double else "float32"}
 
 
-def remarks(architecture: Architecture, config: Config) -> list[str]:
+def remarks(architecture: Architecture, config: Config, run: RunFolder) -> list[str]:
     """What whoever loads an export should know."""
     found = []
     if architecture in (GPT2, LLAMA) and config.model.embedding_scale == "sqrt_d":
         found.append(
             f"embeddings are scaled by sqrt(d_model) here, and {architecture.title} has no such factor: it is in the "
             "embedding matrix there, and the output has a matrix of its own."
+        )
+    if config.model.family == "encoder_decoder" and (both := Tokenizer.open(run.tokenizer)).for_target is not both:
+        found.append(
+            "only the tokenizer of the texts that are read is written; those to be written are cut in another way here."
         )
     if config.model.head == "vectors":
         found.append("BERT's pooler is not written, since this model has none: transformers will say that it is new.")
@@ -281,12 +307,7 @@ def count(weights: Mapping[str, Array]) -> int:
     return sum(math.prod(array.shape) for array in weights.values())
 
 
-# What a run folder and a folder of theirs may hold: nothing else is ever removed.
-RUN_FILES = {
-    "config.json", "tokenizer.json", "tokenizer_config.json", "labels.json", "model.safetensors", "adapter.safetensors",
-    "data.json", "metrics.jsonl", "scores.json", "report.html", "figures", "checkpoints", "snapshots", "tensorboard",
-    "latest", "best", "lock",
-}  # fmt: skip
+# What a folder of theirs may hold: nothing else is ever removed.
 THEIR_FILES = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "preprocessor_config.json", "modules.json", "sentence_bert_config.json", "1_Pooling", "model.safetensors",
@@ -294,41 +315,8 @@ THEIR_FILES = {
 }  # fmt: skip
 
 
-def check_target(
-    folder: Path, overwrite: bool, is_ours_to_replace: Callable[[Path], bool], known: Collection[str]
-) -> None:
-    """A folder that holds anything is replaced on request alone, and only if it holds nothing but what we write."""
-    if folder.is_file():
-        raise RunError(f"{folder} is a file. Name a folder that does not exist yet.")
-    inside = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if not inside:
-        return
-    if not overwrite:
-        raise RunError(f"the folder {folder} is not empty. Name another one, or have it replaced (--overwrite).")
-    if not is_ours_to_replace(folder):
-        raise RunError(
-            f"the folder {folder} is not what would be written there, so it is not replaced. Name another one."
-        )
-    foreign = [name for name in inside if name not in known and not is_shard(name)]
-    if foreign:
-        raise RunError(
-            f"the folder {folder} holds other files too ({', '.join(foreign[:3])}), so it is not replaced. Move them "
-            "away, or name another folder."
-        )
-    if RunFolder(folder).is_being_trained:
-        raise RunError(f"another process is training into {folder}. Wait until it is done, or name another folder.")
-
-
-def is_shard(name: str) -> bool:
-    return name.startswith("model-") and name.endswith(".safetensors")
-
-
-def is_run(folder: Path) -> bool:
-    try:
-        RunFolder(folder).read_config()
-    except (ConfigError, OSError, TypeError, AttributeError):
-        return False
-    return True
+def is_their_file(name: str) -> bool:
+    return name in THEIR_FILES or (name.startswith("model-") and name.endswith(".safetensors"))
 
 
 def is_theirs(folder: Path) -> bool:

@@ -37,7 +37,6 @@ from cutaway import __version__
 from cutaway.config import Config, ModelConfig
 from cutaway.data.tokenizer import ROLES, Tokenizer
 from cutaway.errors import ConfigError, MissingExtra, RunError
-from cutaway.interop.huggingface import check_target
 from cutaway.models.build import Model
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
@@ -47,7 +46,7 @@ from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
 from cutaway.nn.probe import probes
 from cutaway.pipeline import Pipeline
-from cutaway.runs import replacing_folder, write_json, write_text
+from cutaway.runs import check_target, replacing_folder, write_json, write_text
 
 OPSET = 18  # of 2022: what runs it need not be of this year
 LARGE = 1_500_000_000  # bytes: a file of more than 2 GB is no ONNX, so then the weights get a file of their own
@@ -233,7 +232,7 @@ def export_onnx(pipeline: Pipeline, folder: str | Path, check: bool = True, over
     require_packages()
     folder, config = Path(folder), pipeline.config.model
     refuse(config)
-    check_target(folder, overwrite, is_export, OUR_FILES)
+    check_target(folder, overwrite, is_export, OUR_FILES.__contains__)
     model = plain(pipeline)
     graphs = GRAPHS[config.family](model, config, pipeline.config.longest_text)
     notes, differences = [], []
@@ -318,7 +317,10 @@ def write_graph(graph: Graph, path: Path, task: str) -> None:
             )
         except Exception as error:  # torch has many kinds of them, and only a first line is meant for people
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise RunError(f"torch cannot make a graph for {graph.file} of this model: {reason}") from error
+            raise RunError(
+                f"torch cannot make a graph for {graph.file} of this model: {reason} Another version of torch or "
+                "onnxscript may; or export it --to hf."
+            ) from error
         assert program is not None
         describe(program.model, graph, task)
         program.save(path, external_data=size_of(graph.module) > LARGE)
@@ -385,7 +387,7 @@ def difference(graph: Graph, path: Path) -> float:
             raise RunError(
                 f"{graph.file} does not say what the model says: for {shapes} they differ by {share:.1e} of the "
                 f"largest number, and {TOLERANCE:.0e} is allowed. Nothing was written. Another version of torch or "
-                "onnxruntime may do it right; check=False writes it all the same."
+                "onnxruntime may do it right; without the check (--no-check) it is written all the same."
             )
         largest = max(largest, share)
     return largest

@@ -35,12 +35,23 @@ LANGUAGE = re.compile(r">>.+<<")  # how a Marian model of many languages is told
 def read_tokenizer(folder: Path, their_config: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a folder, with its roles as this model uses them."""
     settings = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
-    backend = read_backend(folder, settings)
-    roles = roles_of(backend, settings, their_config)
-    if family_of(their_config) == "decoder":
-        say_what_begins(backend, roles, settings.get("add_bos_token"))
-    has_two = not (folder / "tokenizer.json").is_file() and (folder / "target.spm").is_file()
-    return Tokenizer(backend, roles, from_marian(folder, settings, "target.spm") if has_two else None)
+    try:
+        backend = read_backend(folder, settings)
+        roles = roles_of(backend, settings, their_config)
+        if family_of(their_config) == "decoder":
+            say_what_begins(backend, roles, settings.get("add_bos_token"))
+        has_two = not (folder / "tokenizer.json").is_file() and (folder / "target.spm").is_file()
+        return Tokenizer(backend, roles, from_marian(folder, settings, "target.spm") if has_two else None)
+    except DataError as error:
+        if "no token for" not in str(error):
+            raise
+        role = 'Name it in special_tokens_map.json, as in {"eos_token": "</s>"}.'
+        raise DataError(f"{folder}: {str(error).partition(' Name it:')[0]} {role}") from None
+    except (TypeError, ValueError, KeyError, AttributeError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"the tokenizer in {folder} cannot be made sense of ({type(error).__name__}: {error}). Are its files "
+            "whole, and is tokenizer_config.json what its makers wrote?"
+        ) from None
 
 
 def read_backend(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -64,7 +75,7 @@ def from_json(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer
 def from_merges(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """GPT-2: bytes, merged in the order of merges.txt."""
     vocabulary = read_json(folder / "vocab.json")
-    lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_lines(folder / "merges.txt")
     pairs = [line.partition(" ") for line in lines if line and not line.startswith("#version")]
     merges = [(left, right) for left, _, right in pairs]
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
@@ -76,7 +87,10 @@ def from_merges(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokeniz
 
 def from_word_pieces(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """BERT: words cut at white space and marks, then into the longest pieces that the vocabulary has."""
-    names = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    names = read_lines(folder / "vocab.txt")
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise DataError(f"{folder / 'vocab.txt'} has the word {twice!r} twice: its ids are not certain. Restore it.")
     backend = tokenizers.Tokenizer(models.WordPiece({name: id for id, name in enumerate(names)}, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=bool(settings.get("do_lower_case", True)),
@@ -173,6 +187,9 @@ def roles_of(
     else:
         found["bos"] = found["bos"] or end
     found["pad"] = found["pad"] or found["eos"]  # nobody attends to it, so any will do
+    for role in ("unk", "mask"):  # one token for everything, as SmolLM has it: it is an end, and nothing is unknown
+        if found[role] in (found["pad"], found["bos"], found["eos"]):
+            found[role] = None
     return {role: name for role, name in found.items() if name is not None}
 
 
@@ -199,7 +216,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: str, max_length:
 
     What we put around a text when a batch is made, they leave to the tokenizer.
     """
-    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())  # a copy
     bos, eos = tokenizer.roles["bos"], tokenizer.roles["eos"]
     before = {"decoder": [bos] if tokenizer.begins else [], "encoder": [bos], "encoder_decoder": []}[family]
     backend.post_processor = around(backend, before, [] if family == "decoder" else [eos])
@@ -220,6 +237,12 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: str, max_length:
     write_json(folder / "tokenizer_config.json", {**settings, **special})
     write_json(folder / "special_tokens_map.json", special)
     return ids
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines end with a line feed and nothing else: a vocabulary may hold signs that Python, too, calls line ends."""
+    lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 def read_json(path: Path) -> dict[str, Any]:

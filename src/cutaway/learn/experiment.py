@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutaway.config import Config, apply_overrides, config_from_tables, with_given
+from cutaway.config import Config, apply_overrides, base_of_tables, config_from_tables, with_given
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.learn.verdict import MEASURES
 from cutaway.shipped import find_toml, shipped_names
@@ -67,6 +67,11 @@ class Experiment:
         for name, value in {**given, "train.seed": seed}.items():
             table, _, key = name.partition(".")
             tables.setdefault(table, {})[key] = value
+        if base_of_tables(tables):
+            raise ConfigError(
+                f"the recipe of this experiment begins with a trained run, {base_of_tables(tables)!r}, and the arms of "
+                "an experiment begin alike, with weights of their own. Take a recipe without [finetune]."
+            )
         config = config_from_tables(tables)
         steps = config.train.steps
         curve = None if "train.valid_every" in given else max(1, steps // POINTS)

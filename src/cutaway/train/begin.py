@@ -51,7 +51,9 @@ def begin(
     in place, before the optimizer is given its parameters, and `objective` asks something else of it than its task does
     (train/objectives.py); config.json knows nothing of either.
     """
-    base = open_base(config) if config.finetune.base else None
+    base = open_base(config, run) if config.finetune.base else None
+    if base and prepared:
+        refuse_other_tokenizer(base, prepared)
     team = join_team(config.train)
     prepared = prepared_in_turn(team, config, prepared, base.run.tokenizer if base else None)
     training = assemble(config, run, prepared, observers, team, base, surgery, objective)
@@ -65,7 +67,7 @@ def resume(
 ) -> Training:
     """Go on where the run in this folder stopped. The recipe must be the one that it was started with."""
     refuse_differences(run.require_started().read_config(), config, run)
-    base = open_base(config) if config.finetune.is_adapter else None  # else all weights are in the checkpoint
+    base = open_base(config, run) if config.finetune.is_adapter else None  # else all weights are in the checkpoint
     team = join_team(config.train)
     prepared = prepared_in_turn(team, config, prepared, run.tokenizer)
     refuse_other_data(run, prepared)
@@ -151,6 +153,15 @@ def refuse_differences(saved: Config, given: Config, run: RunFolder) -> None:
         raise ConfigError(
             f"the recipe is not the one that {str(run)!r} was started with: {shown}. "
             "Set it back to resume, or train into another folder with --run."
+        )
+
+
+def refuse_other_tokenizer(base: Base, prepared: PreparedData) -> None:
+    """The same ids must mean the same words."""
+    if prepared.tokenizer and prepared.tokenizer != Tokenizer.open(base.run.tokenizer).to_json():
+        raise ConfigError(
+            f"the data was prepared with another tokenizer than that of the base {base.run}. Prepare it with that one: "
+            "prepare(config.data, task, base / 'tokenizer.json')."
         )
 
 

@@ -1,0 +1,52 @@
+"""How far each method gets: the example of the recipes, smaller, with its distances stated."""
+
+import math
+
+import pytest
+
+from cutaway.cli.recipes import find_recipe
+from cutaway.config import read_recipe
+from cutaway.data.builtin import load_builtin
+from cutaway.measure import measured
+from cutaway.pipeline import TextGenerator
+from cutaway.runs import RunFolder
+from cutaway.train.begin import begin
+
+pytestmark = pytest.mark.slow
+
+BASE = ["model.d_model=64", "model.d_ff=192", "model.decoder_layers=2", "data.vocab_size=600", "data.size=120"]
+BASE += ["train.steps=300", "train.valid_every=300", "train.samples=0", "train.device=cpu"]
+TUNED = ["data.size=1500", "data.heldout_size=100", "train.steps=200", "train.valid_every=100", "train.samples=0"]
+WAYS = {
+    "lora": ("finetune-lora", []),
+    "prefix": ("finetune-prefix", []),
+    "prompt": ("finetune-prompt", []),
+    "full": ("finetune-lora", ["finetune.method=full", "finetune.parts=[]", "finetune.train=[]", "train.lr=3e-3"]),
+}
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory):
+    """Method -> nats a token on docstrings that nobody has seen; "base": what it begins with."""
+    folder = tmp_path_factory.mktemp("quality")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        begin(read_recipe(find_recipe("python-gpt"), BASE), RunFolder("runs/python-gpt")).trainer.run()
+        for name, (recipe, settings) in WAYS.items():
+            begin(read_recipe(find_recipe(recipe), [*TUNED, *settings]), RunFolder(f"runs/{name}")).trainer.run()
+        texts = load_builtin("python:docstrings", "test", 100)
+        names = {"base": "python-gpt", **{name: name for name in WAYS}}
+        return {key: measured(TextGenerator.load(f"runs/{name}"), texts).nll for key, name in names.items()}
+
+
+def test_lora_comes_near_to_full_fine_tuning(losses):
+    """It goes at least two thirds of the way that the full one goes, in nats a token."""
+    assert losses["base"] - losses["full"] > 0.3
+    assert losses["base"] - losses["lora"] > 2 / 3 * (losses["base"] - losses["full"])
+
+
+def test_every_method_learns(losses):
+    """What fewer numbers can do is less: here a prompt is a single matrix, a prefix one for each layer."""
+    assert losses["lora"] < losses["prefix"] < losses["base"] - 0.05
+    assert losses["prompt"] < losses["base"] - 0.05
+    assert all(math.isfinite(value) for value in losses.values())
