@@ -24,7 +24,8 @@ def embed(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="The lines of this file.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write to this file: .npy for an array [texts, D], anything else as text.")
+        Path | None,
+        typer.Option(help="Write to this file: .npy for an array with a row a text, anything else as text."),
     ] = None,
     pooling: Annotated[
         str, typer.Option(help="mean, cls or max. auto: as the model was made for, else the mean.")

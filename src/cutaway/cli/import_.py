@@ -34,7 +34,7 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in this folder.")] = False,
     json: Annotated[bool, typer.Option("--json", help="What was read, for programs.")] = False,
 ) -> None:
-    """Make a run of a published model: GPT-2, Llama, BERT, T5, Marian, ViT.
+    """Make a run of a published model: GPT-2, Llama, BERT, T5, Marian, Pegasus, ViT.
 
     Reads config.json, .safetensors (whole or in shards) and the tokenizer. Every tensor is accounted for: one that is
     missing, left over or of another shape is refused by its name. Files that can run code (.bin) are never opened.

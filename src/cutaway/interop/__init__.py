@@ -1,4 +1,4 @@
-"""Models from elsewhere, and for elsewhere: Hugging Face's folders, read and written. No torch, no transformers.
+"""Models from elsewhere, and for elsewhere: Hugging Face's folders, read and written without torch or transformers.
 
     their folder ──import_folder──▶ run folder ──export_folder──▶ their folder
 
