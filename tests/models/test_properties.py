@@ -228,10 +228,12 @@ ONE_LAYER = {  # for time's sake; the quick tier has two
     "decoder": {"decoder_layers": 1},
     "vision": {"encoder_layers": 1},
 }
+ALIKE = ("silu", "geglu_tanh")  # the networks of two others with another activation; the pairs above have them
+OTHERS = {**TABLES, "feed_forward": [name for name in TABLES["feed_forward"] if name not in ALIKE]}
 PRODUCT = {
     (family, position): [
         dict(zip(TABLES, values, strict=True))
-        for values in itertools.product(*({**TABLES, "family": [family], "position": [position]}).values())
+        for values in itertools.product(*({**OTHERS, "family": [family], "position": [position]}).values())
     ]
     for family in TABLES["family"]
     for position in TABLES["position"]

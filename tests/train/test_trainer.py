@@ -254,7 +254,8 @@ def test_a_budget_is_kept(tmp_path, budget):
         assert limit <= used[name] < limit * 1.3
         assert run.read_metrics()[-2]["lr"] < 1e-6
     assert trainer.done == 1
-    assert len(list(run.snapshots.iterdir())) == 3
+    snapshots = len(list(run.snapshots.iterdir()))
+    assert snapshots == 3 or (name == "minutes" and 1 <= snapshots < 3)  # a busy machine takes few steps in that time
 
 
 def test_patience_ends_a_training_that_no_longer_gets_better(tmp_path):
