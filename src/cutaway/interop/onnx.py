@@ -319,7 +319,7 @@ def write_graph(graph: Graph, path: Path, task: str) -> None:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise RunError(
                 f"torch cannot make a graph for {graph.file} of this model: {reason} Another version of torch or "
-                "onnxscript may; or export it --to hf."
+                "onnxscript may. (A long learned prompt is known to be in the way: merge or train without one.)"
             ) from error
         assert program is not None
         describe(program.model, graph, task)
