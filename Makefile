@@ -32,8 +32,8 @@ test: $(READY)
 	$(PYTEST) -n 2
 
 test-slow: $(READY) browser
-	$(PYTEST) -m 'slow and not product' --durations=10
-	$(PYTEST) -m product -n 2
+	$(PYTEST) -m 'slow and shares' -n 2 --dist loadfile
+	$(PYTEST) -m 'slow and not shares' --durations=10
 
 soak: $(READY)
 	$(PYTEST) -m soak

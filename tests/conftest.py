@@ -1,9 +1,12 @@
 """Shared set-up: quiet threads, and no test that is skipped in silence."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two pytest workers on two cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -11,6 +14,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 from hypothesis import settings
+
+# Whatever a shell starts in the background ignores Ctrl-C, and hands that on; some tests send it to their processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)
 settings.register_profile("cutaway", deadline=None, max_examples=25, derandomize=True)
@@ -23,8 +30,18 @@ def pytest_report_header(config):
     return None if HAS_GPU else "no GPU here: tests marked `gpu` are deselected"
 
 
+# These only compute. Of what is slow, they use both cores in `make test-slow`; the others have the machine to themselves.
+SHARING = {"interop", "finetune", "decode", "models", "nn", "data", "test_ct2_engine.py", "test_batches.py"}
+ALONE = {"test_team.py"}  # two processes as it is
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
     """A GPU cannot be installed by a script, so its tests are deselected, not skipped."""
+    for item in items:
+        inside = item.path.relative_to(Path(__file__).parent).parts
+        if inside[0] in SHARING and inside[-1] not in ALONE:
+            item.add_marker("shares")
     if HAS_GPU:
         return
     wanted = [item for item in items if "gpu" not in item.keywords]

@@ -100,7 +100,7 @@ def pairs_of(choice: dict) -> set:
     return set(itertools.combinations(sorted((name, value) for name, value in choice.items()), 2))
 
 
-def all_pairs(axes: dict, wanted: int = 12, tries: int = 400) -> tuple[list[dict], set]:
+def all_pairs(axes: dict, wanted: int = 12, tries: int = 150) -> tuple[list[dict], set]:
     """Few choices in which any two settings meet that can; and the pairs that cannot, in any company."""
     draw = random.Random(0)
     ordered = [(name, value) for name in sorted(axes) for value in axes[name]]

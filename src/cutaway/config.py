@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -461,11 +462,16 @@ class DecodeConfig:
     strategy: Literal["greedy", "beam", "sample"] = "beam"
     beam_size: int = 4
     length_penalty: float = 0.6
+    coverage_penalty: float = 0.0  # beam, of translations: how much it costs to leave a source token unlooked at
     temperature: float = 1.0
     top_k: int = 0  # 0: all tokens
     top_p: float = 1.0  # 1: all tokens
+    min_p: float = 0.0  # tokens that are less likely than this share of the likeliest are not drawn; 0: all
     seed: int = 0
+    repetition_penalty: float = 1.0  # above 1: tokens that were written become less likely
+    no_repeat_ngram: int = 0  # no n tokens in a row are written twice; 0: they may be
     suppress: tuple[int, ...] = ()  # ids of tokens that are never written
+    min_length: int = 0  # tokens, </s> not counted, before </s> may come
     max_length: int = 0  # tokens a translation may have; 0: 50 more than its source, as in the paper
     batch_size: int = 64  # sentences decoded together
 
@@ -473,8 +479,14 @@ class DecodeConfig:
         check_types(self)
         for name in ("beam_size", "batch_size"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
-        for name in ("length_penalty", "top_k", "max_length", "seed"):
+        for name in (
+            "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "min_length", "max_length", "seed",
+        ):  # fmt: skip
             require(getattr(self, name) >= 0, self, name, "must not be negative")
+        for name in ("length_penalty", "coverage_penalty", "temperature", "repetition_penalty"):
+            require(math.isfinite(getattr(self, name)), self, name, "must be a finite number")
+        require(self.repetition_penalty > 0, self, "repetition_penalty", "must be positive; 1 changes nothing")
+        require(0 <= self.min_p <= 1, self, "min_p", "must be between 0 and 1")
         require(all(id >= 0 for id in self.suppress), self, "suppress", "must be ids of tokens, counted from 0")
         require(self.temperature > 0, self, "temperature", "must be positive; for no randomness use greedy")
         require(0 < self.top_p <= 1, self, "top_p", "must be above 0 and at most 1")
@@ -767,27 +779,35 @@ def toml_value(text: str) -> Any:
 
 def check_types(config: Any) -> None:
     """Hold each field against its annotation: 8.0 heads or a misspelt choice is refused by name."""
-    hints = type_hints(type(config))  # type: ignore[arg-type]
-    for f in dataclasses.fields(config):
-        value, hint = getattr(config, f.name), hints[f.name]
+    for name, hint in type_hints(type(config)).items():  # type: ignore[arg-type]
+        value = getattr(config, name)
+        if type(value) is hint:
+            continue
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
                 raise ConfigError(
-                    f"{setting_name(config, f.name)} = {value!r} is not a choice. "
+                    f"{setting_name(config, name)} = {value!r} is not a choice. "
                     f"{did_you_mean(str(value), get_args(hint))}"
                 )
         elif hint is float and type(value) is int:
-            object.__setattr__(config, f.name, float(value))  # `lr = 1` in TOML means 1.0
+            object.__setattr__(config, name, float(value))  # `lr = 1` in TOML means 1.0
         elif not is_of_type(value, hint):
             raise ConfigError(
-                f"{setting_name(config, f.name)} = {value!r} is of type {type(value).__name__}; "
+                f"{setting_name(config, name)} = {value!r} is of type {type(value).__name__}; "
                 f"expected {getattr(hint, '__name__', hint)}."
             )
 
 
 @cache
 def type_hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
+    """The annotation of each field."""
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+@cache
+def defaults(cls: Any) -> dict[str, Any]:
+    return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
 def is_of_type(value: Any, hint: Any) -> bool:
@@ -806,9 +826,9 @@ def require(holds: bool, config: Any, name: str, what: str) -> None:
 
 def refuse_unread(config: Any, names: Iterable[str], why: str) -> None:
     """A setting that nothing reads is a misunderstanding: say so rather than ignore it."""
-    defaults = {f.name: f.default for f in dataclasses.fields(config)}
+    usual = defaults(type(config))  # type: ignore[arg-type]
     for name in names:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != usual[name]:
             raise ConfigError(
                 f"{setting_name(config, name)} = {getattr(config, name)!r} would have no effect, because {why}. "
                 "Remove it."

@@ -7,7 +7,8 @@
     ├── MissingExtra             an optional dependency that is not installed
     ├── Diverged                 a training whose loss is no longer a number
     ├── TrainingFailed           a training that the machine could not go on with: no memory, no disk
-    └── Interrupted              a training that the user stopped; everything is saved
+    ├── WorkFailed               work on a file that the machine could not go on with; what is done is kept
+    └── Interrupted              what the user stopped; everything is saved
 
 A message says what was given, what was expected, and what to do.
 """
@@ -58,8 +59,12 @@ class TrainingFailed(CutawayError):
     """A training that the machine could not go on with: no memory, no disk, another process gone."""
 
 
+class WorkFailed(CutawayError):
+    """Work on a file that the machine could not go on with: a process of it is gone. What is done is kept."""
+
+
 class Interrupted(CutawayError):
-    """A training that the user stopped; everything is saved."""
+    """A training, or work on a file, that the user stopped; everything is saved."""
 
     exit_code = 130  # what shells report for Ctrl-C
 

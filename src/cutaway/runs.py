@@ -138,7 +138,7 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lock, deadline = self.path / "lock", time.monotonic() + patience
-        while (file := _locked(lock)) is None:
+        while (file := locked_file(lock)) is None:
             if time.monotonic() > deadline:
                 raise RunError(
                     f"another process is training into {str(self.path)!r}. Wait until it is done, stop it, or "
@@ -383,7 +383,7 @@ def _checksum(header: dict[str, Any], data: memoryview) -> str:
     return digest.hexdigest()
 
 
-def _locked(path: Path) -> IO[bytes] | None:
+def locked_file(path: Path) -> IO[bytes] | None:
     """The file at `path`, held by this process until it is closed or the process ends; None if another has it."""
     file = path.open("ab")
     try:

@@ -1,6 +1,5 @@
 """Searches over a fake model of 20 lines, against exhaustive search and exact distributions."""
 
-import collections
 import dataclasses
 
 import pytest
@@ -12,10 +11,10 @@ from looking import untrained
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.beam import beam_search
-from cutaway.decode.filters import temperature, top_k, top_p
+from cutaway.decode.filters import min_p, temperature, top_k, top_p
 from cutaway.decode.request import Search
 from cutaway.decode.search import greedy, sample
-from cutaway.decode.stepper import TranslationStepper
+from cutaway.decode.stepper import TranslationStepper, encoded
 from cutaway.twin.build import build_model as build_twin
 from cutaway.twin.run import NumpyEngine
 
@@ -92,35 +91,6 @@ def test_a_wider_beam_is_seldom_worse_and_the_stopping_rule_loses_nothing():
         assert stopped.score >= patient[0].score - 1e-12
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        (),
-        (temperature(0.5),),
-        (temperature(2.0),),
-        (top_k(2),),
-        (top_p(0.7),),
-        (temperature(0.7), top_k(3), top_p(0.8)),
-    ],
-    ids=["plain", "cold", "hot", "top-k", "top-p", "all"],
-)
-def test_sampling_draws_from_the_exact_distribution(filters):
-    """A chi-squared test of the first token against softmax(filters(logits))."""
-    n, model = 4000, TableModel(6, seed=3, sharpness=1.0)
-    logits = model.logits(0, (BOS,))[None]
-    for apply in filters:
-        logits = apply(logits)
-    expected = logits.softmax(-1)[0]
-    rows = TableModel(6, seed=3, rows=n, sharpness=1.0)
-    rows.sentence = [0] * n
-    drawn = sample(rows, begin([1] * n, BOS), [1] * n, EOS, filters, draws(0, n))
-    counts = collections.Counter(h.tokens[0] if h.tokens else EOS for h in drawn)
-    possible = [t for t in range(6) if expected[t] > 0]
-    assert set(counts) <= set(possible)
-    chi2 = sum((counts[t] - n * expected[t].item()) ** 2 / (n * expected[t].item()) for t in possible)
-    assert chi2 < 20.5  # the 0.999 quantile of chi-squared with 5 degrees of freedom
-
-
 def test_sampling_is_reproducible():
     def draw(seed):
         return sample(TableModel(9, 1, rows=5), begin([6] * 5, BOS), [6] * 5, EOS, (), draws(seed, 5))
@@ -139,6 +109,9 @@ def test_filters():
     assert top_p(p[1].item() - 0.01)(logits).tolist() == [[-inf, 3, -inf, -inf]]
     assert top_p(p[1].item() + 0.01)(logits).tolist() == [[-inf, 3, 2, -inf]]
     assert top_p(1e-9)(logits).tolist() == [[-inf, 3, -inf, -inf]]
+    assert min_p(0.2)(logits).tolist() == [[-inf, 3, 2, -inf]]  # 1 / e is 0.37, 1 / e² is 0.14
+    assert min_p(0.1)(logits).tolist() == [[1, 3, 2, -inf]]
+    assert min_p(1.0)(logits).tolist() == [[-inf, 3, -inf, -inf]]
 
 
 @pytest.mark.usefixtures("double")
@@ -170,6 +143,24 @@ def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
         for ours, naive in zip(run(TranslationStepper(model, source, mask)), run(Naive()), strict=True):
             assert [h.tokens for h in ours] == [h.tokens for h in naive]
             assert all(is_close(a.score, b.score) for a, b in zip(ours, naive, strict=True))
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize(("lengths", "groups"), [([9, 1, 2, 3, 1] * 8, 3), ([9, 8] * 20, 1), ([9, 1] * 8, 1)])
+def test_texts_of_unequal_length_are_read_in_groups_and_leave_the_same_memory(lengths, groups):
+    """In groups only if there are many texts, and much padding."""
+    model = tiny_model(seed=4).double()
+    source, mask = random_ids(len(lengths), 9), torch.arange(9)[None] < torch.tensor(lengths)[:, None]
+    read = []
+    model.source_embedding.register_forward_hook(lambda part, given, x: read.append(given[0].numel()))
+    with torch.inference_mode():
+        ours = encoded(model, source, mask)
+        assert len(read) == groups
+        assert groups == 1 or sum(read) < 0.6 * source.numel()
+        theirs = model.encode(source, mask)
+    assert ours.shape == theirs.shape
+    assert (ours - theirs)[mask].abs().max() < 1e-12
+    assert ours.isfinite().all()
 
 
 def test_what_is_drawn_for_a_text_does_not_depend_on_its_company():

@@ -1,5 +1,8 @@
 """Multi-head attention against torch.nn.MultiheadAttention, and its own promises."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import max_difference
@@ -11,6 +14,7 @@ from cutaway.errors import ConfigError
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
 from cutaway.nn.kernels import attend_exact, attend_fused
+from cutaway.nn.linear_attention import LinearAttention
 from cutaway.nn.masks import Causal, Mask, Strided, Window, causal_mask
 from cutaway.nn.norms import LayerNorm, RMSNorm
 from cutaway.nn.positions import RelativePosition
@@ -105,10 +109,31 @@ def test_cache_reorder_repeats_and_drops_rows():
     cache.layers[0].cross_attention.once(lambda: (k, k))
     cache.advance(1)
     cache.reorder(torch.tensor([2, 0, 0, 2]))
+    assert cache.layers[0].cross_attention.held[0].flatten().tolist() == [0, 1, 2]  # memories may be fewer than rows
+    cache.reorder_memory(torch.tensor([2, 0]))
     keys, values = cache.layers[0].self_attention.append(torch.full((4, 1, 1, 1), 7.0), torch.full((4, 1, 1, 1), 9.0))
     assert keys[:, 0, :, 0].tolist() == [[2, 7], [0, 7], [0, 7], [2, 7]]
     assert values[:, 0, :, 0].tolist() == [[20, 9], [0, 9], [0, 9], [20, 9]]
-    assert cache.layers[0].cross_attention.held[0].flatten().tolist() == [2, 0, 0, 2]
+    assert cache.layers[0].cross_attention.held[0].flatten().tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, LinearAttention])
+@pytest.mark.parametrize("attend", [attend_exact, attend_fused])
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.usefixtures("double")
+def test_rows_that_share_a_memory_are_as_rows_with_a_memory_each(kind, attend, watched):
+    """Two memories of three rows each, of different lengths; one token, and two at once."""
+    torch.manual_seed(0)
+    attention = kind(8, 4, attend, n_kv_heads=2)
+    x, memory = torch.randn(6, 2, 8), torch.randn(2, 5, 8)
+    is_token = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    with recording(attention, "weights") if watched else nullcontext():
+        for new in (x[:, :1], x):
+            cache, rows = KVCache(1).layers[0].cross_attention, torch.tensor([0, 0, 0, 1, 1, 1])
+            mask = Mask(range(new.size(1)), range(5), is_token=is_token)
+            alone = attention(new, memory[rows], replace(mask, is_token=is_token[rows]))
+            attention(new[::3], memory, mask, cache)  # the first step of a beam has a row a memory
+            assert max_difference(attention(new, memory, mask, cache), alone) < 1e-12
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])

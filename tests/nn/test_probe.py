@@ -1,5 +1,7 @@
 """Probes: seen values are the real ones, edits take effect, and an idle probe costs no operator."""
 
+import threading
+
 import pytest
 import torch
 from helpers import max_difference, random_ids, tiny_model
@@ -126,3 +128,14 @@ def test_a_patch_of_another_shape_names_both_shapes():
 
 def test_a_probe_has_no_state():
     assert not Probe().state_dict()
+
+
+def test_what_another_thread_does_with_the_model_is_not_recorded():
+    model = tiny_model()
+    with recording(model, "*.weights") as seen:
+        other = threading.Thread(target=lambda: model(random_ids(1, 3), random_ids(1, 2)))
+        other.start()
+        other.join()
+        assert not seen
+        model(random_ids(2, 5), random_ids(2, 4))
+    assert {len(weights) for weights in seen.values()} == {2}

@@ -16,7 +16,6 @@ from helpers import gap_where_they_part, name_of, perturbed, small_recipe, tiny_
 from cutaway.config import Config, DataConfig, DecodeConfig
 from cutaway.data.prepare import prepare
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.engines import ENGINES
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.models.weights import weights_to_bytes
 from cutaway.pipeline import Classifier, TextGenerator, Translator
@@ -70,11 +69,16 @@ def test_both_engines_write_the_same_texts(choice, tmp_path):
     ours, theirs = pipeline_of(path, "numpy"), pipeline_of(path, "torch")
     for strategy, decode in STRATEGIES.items():
         n_best = 3 if strategy == "beam" else 1
-        found, expected = ours.hypotheses(texts, decode, n_best), theirs.hypotheses(texts, decode, n_best)
+        found, expected = (in_order(one.hypotheses(texts, decode, n_best)) for one in (ours, theirs))
         assert [[h.tokens for h in text] for text in found] == [[h.tokens for h in text] for text in expected]
         for one, other in zip(chain(*found), chain(*expected), strict=True):
             assert one.finished == other.finished
             assert one.score == pytest.approx(other.score, abs=1e-9)
+
+
+def in_order(found):
+    """A window makes texts that are equally likely: there, the last bit of a score is chance, and the tokens decide."""
+    return [sorted(text, key=lambda h: (-round(h.score, 9), h.tokens)) for text in found]
 
 
 @every_choice
@@ -128,7 +132,9 @@ def test_a_trained_run_translates_the_same_on_both(tmp_path):
     training.trainer.run()
     texts = ["a b c", "d e f g h", "b"]
     for strategy in STRATEGIES.values():
-        both = [Translator.load(tmp_path / "run", engine=engine).translate(texts, strategy) for engine in ENGINES]
+        both = [
+            Translator.load(tmp_path / "run", engine=engine).translate(texts, strategy) for engine in ("torch", "numpy")
+        ]
         assert both[0] == both[1]
 
 

@@ -2,28 +2,37 @@
 
 Exactly defined. For a text y with log-probability log p(y) and |y| tokens, </s> included:
 
-    score(y) = log p(y) / lp(|y|),   lp(n) = ((5 + n) / 6)^α          (Wu et al. 2016; the paper uses α = 0.6)
+    score(y) = log p(y) / lp(|y|) + cp(y)
+    lp(n)    = ((5 + n) / 6)^α                              (Wu et al. 2016; the Transformer's paper uses α = 0.6)
+    cp(y)    = β Σ_i log(min(Σ_j a_ij, 1))                  of translations, if asked for: decode/looking.py
 
 At each step every live prefix is extended by every token.
 1. Extensions by other tokens than </s>: the k with the greatest log-probability live on.
 2. Extensions by </s>: one is *found* if fewer than k of those others are more likely than it.
 3. At the greatest length, the prefixes that would live on are found as they are, cut off.
 4. The search ends when no live prefix can still reach a better score than the n-th best text found. A prefix only
-   gets less likely as it grows, so the best that it can reach is its log p over the greatest lp there is.
+   gets less likely as it grows, and cp ≤ 0, so the best that it can reach is its log p over the greatest lp there is.
 
 With k = 1 there is nothing to choose between: the search is greedy, and ends with the first text found.
+
+What a text is forced to begin with counts neither for log p nor for |y|; what the model looked at meanwhile is covered.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cutaway.decode.request import Hypothesis
+from cutaway.decode.looking import Sight, looked_at
+from cutaway.decode.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Rows, Wanted
 from cutaway.decode.stepper import Stepper
+from cutaway.decode.top import top
+from cutaway.errors import DataError
 
 DEAD = float("-inf")
 
@@ -52,100 +61,202 @@ def beam_search(
     alpha: float = 0.6,
     n_best: int = 1,
     watch: Callable[[Extended], None] | None = None,
+    forced: Rows = (),
+    sight: Sight | None = None,
+    wanted: Wanted | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of the stepper the `n_best` texts found, best first.
 
-    `first` [B] is what a row begins with, <s> or the last token of a prompt; `max_lengths` count </s> as a token.
+    `first` [B] is what a row begins with, <s> or the last token of a prompt; `max_lengths` count </s> as a token, but
+    not what a text is `forced` to begin with. `watch` is shown every step in which nothing is forced. A search that is
+    no longer `wanted` ends with what it has found, which may be nothing.
     """
-    beams = [Beam(limit, beam_size, alpha, n_best) for limit in max_lengths]
-    live = list(beams)
-    prefixes_NT = first.new_empty(len(live), 0)
-    log_p_BK = torch.zeros(len(live), 1, device=first.device)
-    tokens_N = first
+    forced = forced or [()] * len(max_lengths)
+    beams = [Beam(i, limit, beam_size, alpha, n_best, len(forced[i])) for i, limit in enumerate(max_lengths)]
+    live, trail = list(beams), Trail(sight)
+    log_p_BK, tokens_N = torch.zeros(len(live), 1, device=first.device), first
+    longest_forced = max(map(len, forced), default=0)
     while live:
-        log_p_NV = stepper.step(tokens_N).log_softmax(dim=-1)
-        total_BKV = log_p_BK[..., None] + log_p_NV.unflatten(0, log_p_BK.shape)
-        ended_BK = total_BKV[..., eos].clone()
-        total_BKV[..., eos] = DEAD
-        log_p_BK, rows_N, tokens_N = best_extensions(total_BKV, beam_size)
-        parents_NT = prefixes_NT
-        prefixes_NT = torch.cat([prefixes_NT[rows_N], tokens_N[:, None]], dim=1)
-        found_BK = collect(live, ended_BK, log_p_BK, parents_NT, prefixes_NT)
-        if watch is not None:
+        log_p_NV = log_probabilities(stepper.step(tokens_N))
+        trail.look(looked_at(stepper, sight))
+        ended_BK, before_BK = log_p_BK + log_p_NV[:, eos].view(log_p_BK.shape), log_p_BK
+        log_p_NV[:, eos] = DEAD
+        log_p_BK, rows_N, tokens_N = best_extensions(log_p_BK, log_p_NV, beam_size)
+        if trail.length < longest_forced:
+            force(live, forced, trail.length, ended_BK, log_p_BK, rows_N, tokens_N)
+        found_BK = collect(live, trail, ended_BK, log_p_BK, rows_N, tokens_N)
+        if watch is not None and trail.length >= longest_forced:
+            total_BKV = before_BK[..., None] + log_p_NV.unflatten(0, before_BK.shape)
             watch(Extended(total_BKV, ended_BK, found_BK, log_p_BK, rows_N, tokens_N))
-        still = [i for i, beam in enumerate(live) if not beam.is_over]
+        still = [b for b, beam in enumerate(live) if not beam.is_over and (wanted is None or wanted(beam.text))]
         if len(still) < len(live):
-            log_p_BK, rows_N, tokens_N, prefixes_NT = keep_beams(still, log_p_BK, rows_N, tokens_N, prefixes_NT)
-            live = [live[i] for i in still]
+            live = [live[b] for b in still]
+            log_p_BK, rows_N, tokens_N = keep_beams(still, log_p_BK, rows_N, tokens_N)
+        trail.add(rows_N, tokens_N, log_p_BK)
         stepper.keep(rows_N)
-    return [beam.best() for beam in beams]
+    return [beam.hypotheses(trail) for beam in beams]
 
 
-def best_extensions(total_BKV: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k best of a beam's K·V extensions: their log-probabilities [B,k], old rows [B·k] and new tokens [B·k]."""
-    B, K, V = total_BKV.shape
-    log_p_BK, index_BK = total_BKV.flatten(1).topk(min(beam_size, K * V))
-    first_row_B1 = torch.arange(B, device=total_BKV.device)[:, None] * K
-    return log_p_BK, (first_row_B1 + index_BK // V).flatten(), (index_BK % V).flatten()
+def log_probabilities(logits_NV: Tensor) -> Tensor:
+    """log softmax; a row in which every token is forbidden leads nowhere, whereas NaN of a broken model stays NaN."""
+    log_p_NV = logits_NV.log_softmax(dim=-1)
+    if log_p_NV[:, 0].isnan().any():
+        log_p_NV[(logits_NV == DEAD).all(dim=-1)] = DEAD
+    return log_p_NV
+
+
+def best_extensions(log_p_BK: Tensor, log_p_NV: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best of a beam's K·V extensions: their log-probabilities [B,k], old rows [B·k] and new tokens [B·k].
+
+    They are among the k best of each row, so no total is computed for the others. A place that cannot be filled (it has
+    the log-probability -inf) repeats the best one, lest somebody be asked about a text that cannot be.
+    """
+    B, K = log_p_BK.shape
+    gain_NC, token_NC = top(log_p_NV, min(beam_size, log_p_NV.size(1)))
+    C = gain_NC.size(1)
+    total_BX = (log_p_BK[..., None] + gain_NC.view(B, K, C)).flatten(1)
+    log_p_Bk, index_Bk = total_BX.topk(min(beam_size, K * C))
+    index_Bk = torch.where(log_p_Bk == DEAD, index_Bk[:, :1], index_Bk)
+    tokens_Bk = token_NC.view(B, K * C).gather(1, index_Bk)
+    rows_Bk = torch.arange(0, B * K, K, device=log_p_BK.device)[:, None] + index_Bk.div(C, rounding_mode="floor")
+    return log_p_Bk, rows_Bk.flatten(), tokens_Bk.flatten()
+
+
+def force(
+    live: Sequence[Beam], forced: Rows, step: int, ended_BK: Tensor, log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
+) -> None:
+    """Sentences that are still forced go on with one prefix, whose probability does not count, and find nothing."""
+    width, rows_before = log_p_BK.size(1), ended_BK.size(1)
+    for b, beam in enumerate(live):
+        if step < beam.n_forced:
+            rows = slice(b * width, (b + 1) * width)
+            ended_BK[b], log_p_BK[b], log_p_BK[b, 0] = DEAD, DEAD, 0
+            rows_N[rows], tokens_N[rows] = b * rows_before, forced[beam.text][step]
 
 
 def collect(
-    live: Sequence[Beam], ended_BK: Tensor, log_p_BK: Tensor, parents_NT: Tensor, prefixes_NT: Tensor
+    live: Sequence[Beam], trail: Trail, ended_BK: Tensor, log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
 ) -> list[list[bool]]:
     """Tell each beam what it found at this step, and how likely its best live prefix is. -> whose </s> was found"""
-    ended, alive = ended_BK.tolist(), log_p_BK.tolist()
-    found_BK = []
+    ended, alive, found_BK = ended_BK.tolist(), log_p_BK.tolist(), []
+    old, new = len(ended[0]), len(alive[0])
     for b, beam in enumerate(live):
-        beam.length += 1
+        beam.length = trail.length + 1 - beam.n_forced
         # fewer than k are more likely: either k do not exist, or the k-th is not more likely
-        threshold = alive[b][-1] if len(alive[b]) == beam.size else DEAD
+        threshold = alive[b][-1] if new == beam.size else DEAD
         found_BK.append([log_p >= threshold and log_p > DEAD for log_p in ended[b]])
         for k, log_p in enumerate(ended[b]):
             if found_BK[b][k]:
-                beam.found(parents_NT[b * len(ended[b]) + k], log_p, finished=True)
+                beam.find(trail, log_p, b * old + k)
         if beam.length == beam.max_length:
             for k, log_p in enumerate(alive[b]):
                 if log_p > DEAD:
-                    beam.found(prefixes_NT[b * len(alive[b]) + k], log_p, finished=False)
+                    beam.find(trail, log_p, int(rows_N[b * new + k]), int(tokens_N[b * new + k]))
         beam.best_live = alive[b][0]
     return found_BK
 
 
 def keep_beams(
-    still: Sequence[int], log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor, prefixes_NT: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    still: Sequence[int], log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Only the sentences that go on."""
     chosen = torch.tensor(still, dtype=torch.long, device=log_p_BK.device)
+    rows_N, tokens_N = (x_N.view(log_p_BK.shape)[chosen].flatten() for x_N in (rows_N, tokens_N))
+    return log_p_BK[chosen], rows_N, tokens_N
 
-    def by_sentence(x: Tensor) -> Tensor:
-        return x.unflatten(0, log_p_BK.shape)[chosen].flatten(0, 1)
 
-    return log_p_BK[chosen], by_sentence(rows_N), by_sentence(tokens_N), by_sentence(prefixes_NT)
+class Trail:
+    """How the live prefixes came about. A step says of each row which row before it extends, by which token, and how
+    likely that is; so a prefix is not copied when it is extended, but read from its end back to its beginning."""
+
+    def __init__(self, sight: Sight | None):
+        self.sight, self.length = sight, 0
+        self.steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.read: list[tuple[list[int], list[int], list[float]]] = []  # the same as lists, once they are wanted
+        self.looks: list[Tensor] = []  # where the rows looked, before they were extended
+        self.covered_NS: Tensor | None = None
+
+    def look(self, looked_NS: Tensor | None) -> None:
+        if looked_NS is None or self.sight is None:
+            return
+        if self.sight.aligned:
+            self.looks.append(looked_NS)
+        if self.sight.coverage:
+            self.covered_NS = looked_NS if self.covered_NS is None else self.covered_NS + looked_NS
+
+    def add(self, rows_N: Tensor, tokens_N: Tensor, log_p_BK: Tensor) -> None:
+        self.steps.append((rows_N, tokens_N, log_p_BK))
+        self.length += 1
+        if self.covered_NS is not None:
+            self.covered_NS = self.covered_NS[rows_N]
+
+    def penalty(self, row: int, text: int) -> float:
+        if self.covered_NS is None or self.sight is None:
+            return 0.0
+        return self.sight.penalty(self.covered_NS[row], text)
+
+    def back_from(self, found: Found) -> tuple[list[int], list[float], list[Tensor]]:
+        """From a text found back to its beginning: its tokens (</s> left out), their totals, and looks."""
+        for rows_N, tokens_N, log_p_BK in self.steps[len(self.read) :]:
+            self.read.append((rows_N.tolist(), tokens_N.tolist(), log_p_BK.flatten().tolist()))
+        tokens = [] if found.token is None else [found.token]
+        totals, row = [found.log_p], found.row
+        looks = [self.looks[found.step][row]] if self.looks else []
+        for step in range(found.step - 1, -1, -1):
+            rows_before, tokens_then, totals_then = self.read[step]
+            tokens.append(tokens_then[row])
+            totals.append(totals_then[row])
+            row = rows_before[row]
+            if self.looks:
+                looks.append(self.looks[step][row])
+        return tokens[::-1], totals[::-1], looks[::-1]
+
+
+class Found(NamedTuple):
+    """A whole text: it extends a row of a step, by </s> (None) or, cut off, by a token."""
+
+    score: float
+    log_p: float
+    step: int
+    row: int
+    token: int | None
 
 
 class Beam:
     """The search for one sentence: what it has found, and when it is over."""
 
-    def __init__(self, max_length: int, size: int, alpha: float, n_best: int):
-        self.max_length, self.size, self.alpha, self.n_best = max_length, size, alpha, n_best
-        self.length = 0
+    def __init__(self, text: int, max_length: int, size: int, alpha: float, n_best: int, n_forced: int = 0):
+        self.text, self.max_length, self.size, self.alpha, self.n_best = text, max_length, size, alpha, n_best
+        self.n_forced, self.length = n_forced, -n_forced
         self.best_live = 0.0
-        self.texts: list[Hypothesis] = []
+        self.best: list[Found] = []  # best first
 
-    def found(self, tokens: Tensor, log_p: float, finished: bool) -> None:
-        score = log_p / length_penalty(self.length, self.alpha)
-        self.texts.append(Hypothesis(tokens.tolist(), log_p, score, finished))
+    def find(self, trail: Trail, log_p: float, row: int, token: int | None = None) -> None:
+        score = log_p / length_penalty(self.length, self.alpha) + trail.penalty(row, self.text)
+        insort(self.best, Found(score, log_p, trail.length, row, token), key=lambda found: -found.score)
+        del self.best[self.n_best :]
 
     @property
     def is_over(self) -> bool:
         if self.length == self.max_length or self.best_live == DEAD:
             return True
-        if len(self.texts) < self.n_best:
+        if len(self.best) < self.n_best:
             return False
         if self.size == 1:
             return True
         within_reach = self.best_live / length_penalty(self.max_length, self.alpha)
-        return self.best()[-1].score >= within_reach
+        return self.best[-1].score >= within_reach
 
-    def best(self) -> list[Hypothesis]:
-        return sorted(self.texts, key=lambda text: text.score, reverse=True)[: self.n_best]
+    def hypotheses(self, trail: Trail) -> list[Hypothesis]:
+        if math.isnan(self.best_live):
+            raise DataError(NO_NUMBERS)
+        if not self.best and self.best_live == DEAD:
+            raise DataError(NOTHING_ALLOWED)
+        return [self.hypothesis(found, trail) for found in self.best]
+
+    def hypothesis(self, found: Found, trail: Trail) -> Hypothesis:
+        tokens, totals, looks = trail.back_from(found)
+        n, sight = self.n_forced, trail.sight
+        gains = [after - before for before, after in zip([0.0, *totals[n:-1]], totals[n:], strict=True)]
+        alignment = None if sight is None else sight.alignment(looks[n:], self.text)
+        return Hypothesis(tokens[n:], found.log_p, found.score, found.token is None, gains, alignment)

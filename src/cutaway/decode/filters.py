@@ -1,13 +1,18 @@
-"""Filters: logits in, logits out. They shape the distribution that sampling draws from.
+"""Filters: logits in, logits out. They shape the distribution that sampling draws from, in this order:
 
-All take and give [N, V]; a token that may not be drawn gets -inf.
+    temperature, top-k, top-p, min-p
+
+Each looks at what those before it left. All take and give [N, V]; a token that may not be drawn gets -inf.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
+
+from cutaway.config import DecodeConfig
 
 Filter = Callable[[Tensor], Tensor]
 
@@ -38,3 +43,30 @@ def top_p(p: float) -> Filter:
         return logits.masked_fill(outside_NV.scatter(1, order_NV, outside_NV), float("-inf"))
 
     return keep_nucleus
+
+
+def min_p(share: float) -> Filter:
+    """Only tokens that are at least `share` times as likely as the likeliest may be drawn (Nguyen et al. 2024).
+
+    p ≥ share · p_max is logit ≥ logit_max + log(share): what the probabilities are divided by does not matter.
+    """
+    below = math.log(share)
+
+    def keep_likely(logits: Tensor) -> Tensor:
+        return logits.masked_fill(logits < logits.amax(dim=-1, keepdim=True) + below, float("-inf"))
+
+    return keep_likely
+
+
+def filters_of(decode: DecodeConfig) -> list[Filter]:
+    """Those that change anything, in their order."""
+    filters: list[Filter] = []
+    if decode.temperature != 1:
+        filters.append(temperature(decode.temperature))
+    if decode.top_k:
+        filters.append(top_k(decode.top_k))
+    if decode.top_p < 1:
+        filters.append(top_p(decode.top_p))
+    if decode.min_p > 0:
+        filters.append(min_p(decode.min_p))
+    return filters

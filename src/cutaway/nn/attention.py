@@ -50,6 +50,7 @@ class MultiHeadAttention(nn.Module):
         self.d_head = d_head or d_model // n_heads
         self.attend, self.dropout, self.cap = attend, dropout, cap
         self.position = position
+        self.side_by_side: Any = None  # [B,T,D] -> [B,T,(H+G+G)·E], a quicker way to the three: models/inference.py
         self.query = nn.Linear(d_model, self.n_heads * self.d_head, bias)
         self.key = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.value = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
@@ -76,8 +77,8 @@ class MultiHeadAttention(nn.Module):
         """Self-attention: at the new tokens themselves, and at those before them in the cache."""
         start = cache.length if cache else 0
         new, all_so_far = Span(start, start + x.size(1)), Span(0, start + x.size(1))
-        q = self.q(self.turned(self.queries(x), new))
-        k, v = self.keys_and_values(x)
+        q, k, v = self.project(x)
+        q = self.q(self.turned(q, new))
         k, v = self.k(self.turned(k, new)), self.v(v)  # kept turned in the cache: a token's position never changes
         if cache is not None:
             k, v = cache.append(k, v)
@@ -92,7 +93,7 @@ class MultiHeadAttention(nn.Module):
 
         q = self.q(self.queries(x))
         k, v = cache.once(of_memory) if cache else of_memory()
-        return self.attended(q, k, v, mask)
+        return unfolded(self.attended(folded(q, k.size(0)), k, v, mask), q.size(0))
 
     def attended(
         self,
@@ -115,7 +116,7 @@ class MultiHeadAttention(nn.Module):
 
     def by_position(self, q: Tensor, queries: Span | None, keys: Span | None) -> dict[str, Any]:
         """What the positions have to say to the kernel; of a memory there are none."""
-        if self.position is None or queries is None or keys is None:
+        if self.position is None or not self.position.biases or queries is None or keys is None:
             return {}
         position, query, key = self.position, queries.tensor(q.device), keys.tensor(q.device)
         told: dict[str, Any] = {"bias": position.bias(q, query, key)}
@@ -123,14 +124,22 @@ class MultiHeadAttention(nn.Module):
             told["relative_values"] = lambda weights: position.values(weights, query, key)
         return told
 
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B,H,T,E], keys and values [B,G,T,E] of x [B,T,D], in one product if their matrices lie together."""
+        if self.side_by_side is None or not self.side_by_side.fits(self):
+            return self.queries(x), *self.keys_and_values(x)
+        H, G = self.n_heads, self.n_kv_heads
+        q, k, v = self.split(self.side_by_side(x)).split((H, G, G), dim=1)
+        return normed(q, self.query_norm), normed(k, self.key_norm), v
+
     def queries(self, x: Tensor) -> Tensor:
-        return self.query_norm(self.split(self.query(x)))
+        return normed(self.split(self.query(x)), self.query_norm)
 
     def keys_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.key_norm(self.split(self.key(y))), self.split(self.value(y))
+        return normed(self.split(self.key(y)), self.key_norm), self.split(self.value(y))
 
     def turned(self, x_BHTE: Tensor, positions: Span) -> Tensor:
-        if self.position is None:
+        if self.position is None or not self.position.rotates:
             return x_BHTE
         return self.position.rotate(x_BHTE, positions.tensor(x_BHTE.device))
 
@@ -154,3 +163,25 @@ class MultiHeadAttention(nn.Module):
     def see(self, name: str, value: Tensor) -> Tensor:
         """Lead a value inside the kernel through the probe of that name."""
         return getattr(self, name)(value)
+
+
+def normed(x: Tensor, norm: nn.Module) -> Tensor:
+    return x if type(norm) is nn.Identity else norm(x)  # what does nothing need not be called
+
+
+def folded(q_NHQE: Tensor, n_memories: int) -> Tensor:
+    """The rows of a beam look at one memory: side by side they are queries of one text, and it is read once.
+
+    [N,H,Q,E] -> [B,H,K·Q,E], where N = B·K rows share B memories; with a memory each nothing changes.
+    """
+    if q_NHQE.size(0) == n_memories:
+        return q_NHQE
+    return q_NHQE.unflatten(0, (n_memories, -1)).transpose(1, 2).flatten(2, 3)
+
+
+def unfolded(heads_BHLE: Tensor, n_rows: int) -> Tensor:
+    """[B,H,K·Q,E] -> [N,H,Q,E]: the way back."""
+    if heads_BHLE.size(0) == n_rows:
+        return heads_BHLE
+    K = n_rows // heads_BHLE.size(0)
+    return heads_BHLE.unflatten(2, (K, -1)).transpose(1, 2).flatten(0, 1)

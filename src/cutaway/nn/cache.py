@@ -33,12 +33,15 @@ class AttentionCache:
 
     def append(self, k: Tensor, v: Tensor) -> Held:
         """Put k and v behind what is held; all keys and values so far come back."""
-        start, end = self.length, self.length + k.size(2)
+        start, new = self.length, k.size(2)
+        end = start + new
         keys, values = self.held or (None, None)
         keys, values = _with_room(keys, k, start, end), _with_room(values, v, start, end)
-        keys[:, :, start:end], values[:, :, start:end] = k, v
+        # keys[:, :, start:end] = k, but sooner: this is done for every token in every layer
+        keys.narrow(2, start, new).copy_(k)
+        values.narrow(2, start, new).copy_(v)
         self.held = keys, values
-        return keys[:, :, :end], values[:, :, :end]
+        return keys.narrow(2, 0, end), values.narrow(2, 0, end)
 
     def once(self, compute: Callable[[], Held]) -> Held:
         """What a memory that does not change leaves: computed at the first step, kept for the others."""
@@ -48,7 +51,7 @@ class AttentionCache:
 
     def reorder(self, rows: Tensor) -> None:
         if self.held is not None:
-            self.held = self.held[0][rows], self.held[1][rows]
+            self.held = self.held[0].index_select(0, rows), self.held[1].index_select(0, rows)
 
 
 class LayerCache:
@@ -57,10 +60,6 @@ class LayerCache:
     def __init__(self, owner: KVCache):
         self.self_attention = AttentionCache(owner)
         self.cross_attention = AttentionCache(owner)
-
-    def reorder(self, rows: Tensor) -> None:
-        self.self_attention.reorder(rows)
-        self.cross_attention.reorder(rows)
 
 
 class KVCache:
@@ -90,7 +89,12 @@ class KVCache:
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: repeat, drop or permute hypotheses."""
         for layer in self.layers:
-            layer.reorder(rows)
+            layer.self_attention.reorder(rows)
+
+    def reorder_memory(self, rows: Tensor) -> None:
+        """The same with the memories that are looked at: several hypotheses may share one, so these are fewer."""
+        for layer in self.layers:
+            layer.cross_attention.reorder(rows)
 
 
 def _with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 from cutaway.nn.dropout import Dropout
 from cutaway.nn.kernels import lowest
 from cutaway.nn.probe import Probe
+
+Project = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # x, weight, bias
 
 
 class LanguageHead(nn.Module):
@@ -22,10 +26,11 @@ class LanguageHead(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(vocab_size, d_model)) if shared is None else shared
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.project: Project | None = None  # a quicker way to the same product (models/inference.py)
         self.logits = Probe()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.logits(F.linear(x, self.weight, self.bias))
+        return self.logits((self.project or F.linear)(x, self.weight, self.bias))
 
 
 class MaskedLanguageHead(nn.Module):

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cutaway.errors import ConfigError
-from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.attention import MultiHeadAttention, folded, unfolded
 from cutaway.nn.cache import AttentionCache
 from cutaway.nn.kernels import See, for_each_head
 from cutaway.nn.masks import Causal, Mask
@@ -63,13 +63,15 @@ class LinearAttention(MultiHeadAttention):
     def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
         q, is_token = self.features(x), understood(mask)[1]
         if self.is_watched:
-            return attend_quadratic(q, *self.features_and_values(memory), mask, self.see)
+            k, v = self.features_and_values(memory)
+            return unfolded(attend_quadratic(folded(q, k.size(0)), k, v, mask, self.see), q.size(0))
 
         def summed() -> Sums:
             k, v = self.features_and_values(memory)
-            return nothing(q, v).add(k if is_token is None else k * is_token[:, None, :, None], v)
+            return nothing(k, v).add(k if is_token is None else k * is_token[:, None, :, None], v)
 
-        return look_up(q, Sums(*cache.once(summed)) if cache else summed())
+        sums = Sums(*cache.once(summed)) if cache else summed()
+        return unfolded(look_up(folded(q, memory.size(0)), sums), q.size(0))
 
     def features(self, x: Tensor) -> Tensor:
         return self.q(feature(self.queries(x)))

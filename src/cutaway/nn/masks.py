@@ -201,11 +201,12 @@ class Mask:
 
     def dense(self, device: torch.device, chosen: Tensor | None = None) -> Tensor | None:
         """Spelled out: broadcastable to [B, H, Q, K]; only the `chosen` keys, if given. None: all is allowed."""
-        query, key = self.queries.tensor(device)[:, None], self.keys.tensor(device)[None, :]
-        key = key if chosen is None else key[:, chosen]
         matrix: Tensor | None = None
-        for rule in self.binding:
-            matrix = rule.allows(query, key) if matrix is None else matrix & rule.allows(query, key)
+        if rules := self.binding:  # of a cached step there are none, and then positions need not be made
+            query, key = self.queries.tensor(device)[:, None], self.keys.tensor(device)[None, :]
+            key = key if chosen is None else key[:, chosen]
+            for rule in rules:
+                matrix = rule.allows(query, key) if matrix is None else matrix & rule.allows(query, key)
         if self.is_token is not None:
             tokens = padding_mask(self.is_token if chosen is None else self.is_token[:, chosen])
             matrix = tokens if matrix is None else matrix & tokens

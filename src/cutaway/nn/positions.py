@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Stretch = Callable[[Tensor], Tensor]  # how fast each pair turns -> how fast it is to turn
@@ -36,9 +37,19 @@ class Position(nn.Module):
         self.max_length = max_length
 
     @property
+    def rotates(self) -> bool:
+        """Whether it has anything to do with queries and keys."""
+        return type(self).rotate is not Position.rotate
+
+    @property
+    def biases(self) -> bool:
+        """... and with the scores."""
+        return type(self).bias is not Position.bias or self.has_values
+
+    @property
     def acts_inside(self) -> bool:
         """Whether it has anything to do inside attention."""
-        return type(self).rotate is not Position.rotate or type(self).bias is not Position.bias
+        return self.rotates or self.biases
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Called once, on the embedded tokens. x [B,T,D], positions [T] -> [B,T,D]"""
@@ -71,7 +82,7 @@ class SinusoidalPosition(Position):
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + self.table[positions]
+        return x + F.embedding(positions, self.table)
 
 
 class LearnedPosition(Position):
@@ -82,7 +93,7 @@ class LearnedPosition(Position):
         self.table = nn.Parameter(torch.zeros(max_length, d_model))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + self.table[positions]
+        return x + F.embedding(positions, self.table)
 
 
 class RotaryPosition(Position):

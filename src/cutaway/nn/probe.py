@@ -13,6 +13,7 @@ such as `encoder.layers.0.self_attention.weights`. An idle probe runs no operato
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -39,8 +40,14 @@ class Probe(nn.Module):
     def is_watched(self) -> bool:
         return bool(self.watchers)
 
+    def __call__(self, value: Tensor) -> Tensor:
+        """A decoder passes dozens of probes a token: one that nobody watches must not cost a module's whole call."""
+        if is_hooked(self):
+            return super().__call__(value)
+        return self.forward(value) if self.watchers else value
+
     def forward(self, value: Tensor) -> Tensor:
-        for watcher in self.watchers:
+        for watcher in tuple(self.watchers):  # another thread may stop watching meanwhile
             changed = watcher(self.shown(value))
             value = value if changed is None else self.put_back(value, changed)
         return value
@@ -57,6 +64,11 @@ class Probe(nn.Module):
         value = value.clone()
         self.shown(value).copy_(changed)
         return value
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether somebody wants to know of its calls, so that they must go torch's own way."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 class Recording(dict[str, Tensor]):
@@ -81,12 +93,13 @@ def probes(model: nn.Module) -> dict[str, Probe]:
 def recording(model: nn.Module, *patterns: str) -> Iterator[Recording]:
     """Record every probe whose name matches one of `patterns` (all, if none is given) while the block runs.
 
-    Watched attention runs `attend_exact` meanwhile, so that there are weights to see.
+    Watched attention runs `attend_exact` meanwhile, so that there are weights to see. What other threads do with the
+    model meanwhile is not recorded: a server may be answering somebody else.
     """
-    seen = Recording()
+    seen, mine = Recording(), threading.get_ident()
 
     def noting(name: str) -> Watcher:
-        return lambda value: seen.note(name, value)
+        return lambda value: seen.note(name, value) if threading.get_ident() == mine else None
 
     with watching({name: (probe, noting(name)) for name, probe in find_probes(model, patterns or ("*",)).items()}):
         yield seen

@@ -90,9 +90,11 @@ class Tree:
 def beam_tree(
     writer: Writer, text: str, beam_size: int, length_penalty: float, prefix: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """The whole search for one text, as data: `nodes`, and the texts `found`, best first."""
+    """The whole search for one text, as data: `nodes`, and the texts `found`, best first. Without a coverage penalty,
+    which would rank whole texts by what no node shows."""
     tokenizer, is_text = writer.tokenizer, isinstance(writer, TextGenerator)
     decode = replace(writer.config.decode, strategy="beam", beam_size=beam_size, length_penalty=length_penalty)
+    decode = replace(decode, coverage_penalty=0.0)
     if is_text:
         decode = replace(decode, max_length=decode.max_length or WRITTEN)
     row = tokenizer.begun(tokenizer.encode(text)) if is_text else [*tokenizer.encode(text), tokenizer.eos]

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from cutaway.nn.laid import LaidLinear
+from cutaway.nn.quick import built_as
+
 
 class Told(NamedTuple):
     equation: str
@@ -36,7 +39,12 @@ def told_of(model: nn.Module, name: str) -> Told:
 
 
 def kind_of(module: nn.Module) -> str:
-    return type(module).__name__
+    return type_of(module).__name__
+
+
+def type_of(module: nn.Module) -> type:
+    """What a part is; one that is only made ready to answer is what it was."""
+    return nn.Linear if isinstance(module, LaidLinear) else built_as(module)
 
 
 OF_MEMORY = ("cross_attention.key", "cross_attention.value")  # projections of what the encoder left

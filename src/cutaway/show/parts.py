@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import ConfigError, nearest
 from cutaway.nn.probe import Probe, recording
-from cutaway.show.equations import kind_of, length_axis, told_of
+from cutaway.show.equations import kind_of, length_axis, told_of, type_of
 from cutaway.show.question import Question
 from cutaway.show.values import slices, summarize_value, what_is_shown
 
@@ -87,7 +87,7 @@ def part(model: nn.Module, question: Question, name: str) -> dict[str, Any]:
         "kind": kind_of(module),
         "title": title_of(name),
         "equation": told.equation,
-        "doc": inspect.getdoc(type(module)) or "",
+        "doc": inspect.getdoc(type_of(module)) or "",
         "parameters": {key: list(p.shape) for key, p in module.named_parameters()},
         "source": source_of(owner_of(model, name)),
         "inputs": [value_of(k, v, input_axes(model, name, k, v), question, name) for k, v in inputs],
@@ -123,7 +123,7 @@ def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[li
 
 def source_of(module: nn.Module) -> dict[str, Any] | None:
     """The real lines of this package; None for parts that come from PyTorch itself."""
-    kind = type(module)
+    kind = type_of(module)
     if not kind.__module__.startswith("cutaway."):
         return None
     lines, first = inspect.getsourcelines(kind)

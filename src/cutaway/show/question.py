@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cutaway.config import DecodeConfig
 from cutaway.data.tasks import encode_words
-from cutaway.decode.request import Hypothesis, Search
+from cutaway.decode.request import NO_NUMBERS, Hypothesis, Search, Wish
 from cutaway.errors import DataError
 from cutaway.pipeline import Classifier, Embedder, Pipeline, Tagger, TextGenerator, Translator, Writer
 
@@ -166,9 +166,12 @@ def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: D
     eos = writer.tokenizer.eos
     if eos in prefix:  # the prefix itself says that the text ends
         return list(prefix[: list(prefix).index(eos)]), True
-    found = searched(writer, row, prefix, decode)
-    if not found:  # of a model that has diverged no text is likelier than another
-        return list(prefix), True
+    try:
+        found = searched(writer, row, prefix, decode)
+    except DataError as error:
+        if str(error) != NO_NUMBERS:
+            raise
+        return list(prefix), True  # there is no text, but all the more to look at
     return [*prefix, *found[0].tokens], found[0].finished
 
 
@@ -182,12 +185,20 @@ def searched(
 ) -> list[Hypothesis]:
     """The search of the run, led by a prefix and watched on request. `row`: a source with </s>, or <s> and a prompt."""
     check_tokens(writer, prefix)
-    limit = limit_of(writer, row, decode)
+    limit, tokenizer = limit_of(writer, row, decode), writer.tokenizer
     if len(prefix) >= limit:
         raise DataError(f"the given beginning has {len(prefix)} tokens, and a text may have {limit}. Shorten it.")
-    search: Search = writer.search(decode, [limit], [0], n_best, first=0)._replace(prefix=tuple(prefix), watch=watch)
-    found = (writer.engine.translate if isinstance(writer, Translator) else writer.engine.go_on)([row], search)
-    return list(found[0])
+    search = Search(
+        decode=decode,
+        limits=[limit - len(prefix)],
+        numbers=[0],
+        bos=tokenizer.bos,
+        eos=tokenizer.eos,
+        n_best=n_best,
+        prefixes=[prefix] if prefix else (),
+        watch=watch,
+    )
+    return writer.searched([row], search)[0]
 
 
 def check_tokens(writer: Writer, prefix: Sequence[int]) -> None:
@@ -197,9 +208,8 @@ def check_tokens(writer: Writer, prefix: Sequence[int]) -> None:
 
 
 def limit_of(writer: Writer, row: Sequence[int], decode: DecodeConfig) -> int:
-    """How many tokens the text may have, </s> counted. The </s> of a source does not count as its length."""
-    limit: int = writer.longest_output(len(row) - isinstance(writer, Translator), decode)  # type: ignore[attr-defined]
-    return limit
+    """How many tokens the text may have, </s> and what it is made to begin with counted."""
+    return writer.limit(row, (), Wish(""), decode)
 
 
 def of_words(tagger: Tagger, text: str) -> Question:

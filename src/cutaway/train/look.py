@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ class Look:
 
     def __call__(self, model: nn.Module, measured: Measured) -> Measured:
         task = self.config.model.task
+        if not math.isfinite(measured.nll):  # a model that has diverged writes nothing
+            return measured._replace(bleu=0.0 if self.by_bleu else None)
         if task == "translation":
             return self.translations(model, measured)
         if task == "language_model" and self.count and self.valid:

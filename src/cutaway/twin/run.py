@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -10,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from cutaway.config import Config, ModelConfig
-from cutaway.decode.request import Hypothesis, Rows, Search
+from cutaway.decode.request import Hypothesis, Rows, Search, Start
 from cutaway.errors import ConfigError, RunError
 from cutaway.finetune.base import base_of
 from cutaway.finetune.merge import merged, require_lora
@@ -19,7 +20,8 @@ from cutaway.twin.batch import padded
 from cutaway.twin.build import build_model
 from cutaway.twin.model import Model
 from cutaway.twin.ops import Array
-from cutaway.twin.search import Beam, Line, Sample, Stepper, TextStepper, TranslationStepper, Without, Writer, write
+from cutaway.twin.rules import Rules
+from cutaway.twin.search import Beam, Line, Sample, Stepper, Task, TextStepper, TranslationStepper, Writer, write
 
 
 class NumpyEngine:
@@ -32,16 +34,22 @@ class NumpyEngine:
     def load(cls, run: RunFolder, config: Config, weights: Path, device: str = "cpu", dtype: str = "float32") -> Self:
         if device not in ("auto", "cpu"):
             raise ConfigError(f"engine 'numpy' runs on the CPU, not on device {device!r}. Use engine 'torch' for that.")
+        if dtype not in ("float32", "float64"):
+            raise ConfigError(f"engine 'numpy' computes in float32 or float64, not in {dtype!r}. Use engine 'torch'.")
         if config.finetune.is_adapter:
             return cls(load_adapted(run, config, weights, dtype))
         return cls(load_model(config.model, weights, dtype))
 
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
-        ids, mask = padded(sources)
-        return written(TranslationStepper(self.model, ids, mask), [search.bos] * len(ids), search)  # type: ignore[arg-type]
+        search.check(has_source=True)
+        start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
+        stepper = TranslationStepper(self.model, *padded(sources), search.is_looking)  # type: ignore[arg-type]
+        return written(stepper, start, search, [len(source) for source in sources])
 
     def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
-        return written(TextStepper(self.model, np.array(prompts)), [row[-1] for row in prompts], search)  # type: ignore[arg-type]
+        search.check(has_source=False)
+        start = Start.of(prompts, search.prefixes, is_history=True)
+        return written(TextStepper(self.model, np.array(start.prompts)), start, search)  # type: ignore[arg-type]
 
 
 def load_model(config: ModelConfig, weights: Path, dtype: str = "float32") -> Model:
@@ -78,23 +86,25 @@ def arrays(content: bytes, where: str) -> dict[str, Array]:
     return found
 
 
-def written(stepper: Stepper, first: list[int], search: Search) -> list[list[Hypothesis]]:
+def written(
+    stepper: Stepper, start: Start, search: Search, source_lengths: Sequence[int] = ()
+) -> list[list[Hypothesis]]:
     """What the strategy that was asked for writes."""
-    if search.prefix or search.watch:
-        raise ConfigError('the NumPy engine can be neither led nor watched. Load the run with engine="torch".')
-    decode, eos = search.decode, search.eos
-    if decode.suppress:
-        stepper = Without(stepper, decode.suppress)
+    if search.watch:
+        raise ConfigError('the NumPy engine cannot be watched. Load the run with engine="torch".')
+    lengths = source_lengths or [0] * len(search.limits)
+    tasks = [
+        Task(limit, start.forced[text], Rules(search, start, text), search, lengths[text])
+        for text, limit in enumerate(search.limits)
+    ]
     writers: list[Writer]
-    if decode.strategy == "beam":
-        size, alpha = decode.beam_size, decode.length_penalty
-        writers = [Beam(limit, eos, size, alpha, search.n_best) for limit in search.limits]
-    elif decode.strategy == "sample":
-        draws = search.draws()
-        writers = [Sample(limit, eos, decode, draw) for limit, draw in zip(search.limits, draws, strict=True)]
+    if search.decode.strategy == "beam":
+        writers = [Beam(task) for task in tasks]
+    elif search.decode.strategy == "sample":
+        writers = [Sample(task, draw) for task, draw in zip(tasks, search.draws(), strict=True)]
     else:
-        writers = [Line(limit, eos) for limit in search.limits]
-    return write(stepper, first, writers)
+        writers = [Line(task) for task in tasks]
+    return write(stepper, start.first, writers, search.wanted)
 
 
 def weights_to_bytes(model: Model) -> bytes:

@@ -1,0 +1,154 @@
+"""A built model made ready to answer on a CPU. What it computes stays; with `int8`, approximately.
+
+A decoder writes a token in a millisecond or two, and half of that is not arithmetic. So
+
+- weights are laid in memory as the processor reads them when there are few rows: [in, out], seen as [out, in];
+  or they are kept in 8 bits (nn/int8.py);
+- the matrices of queries, keys and values lie side by side, and are multiplied with in one go;
+- what a part is made of is put where Python looks first: `nn.Module` finds its children by a slower way;
+- a part is called straight (nn/quick.py).
+
+The forward is the one of nn/ and models/; parts and parameters keep their names. The quick ways are taken only where
+they give the same: not while gradients are computed, nor after somebody has changed, converted or replaced what they
+were made of. (But 8 bits are 8 bits: whoever changes the weights of such a model changes nothing.)
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any, TypeGuard, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.heads import LanguageHead
+from cutaway.nn.int8 import Int8Product
+from cutaway.nn.laid import LaidLinear, laid
+from cutaway.nn.probe import is_hooked
+from cutaway.nn.quick import make_quick, make_usual
+
+Built = TypeVar("Built", bound=nn.Module)
+
+
+def make_ready(model: nn.Module, int8: bool = False) -> None:
+    """Once, after the weights were loaded. LoRA's thin matrices stay beside theirs, unless they were merged."""
+    for part in list(model.modules()):
+        for name, child in part.named_children():
+            if name == "self_attention" and looks_around_plainly(child):
+                child.side_by_side = SideBySide(child, int8)
+            if is_plain(child):
+                setattr(part, name, Int8Product(child.weight, child.bias) if int8 else LaidLinear(child))
+        if isinstance(part, LanguageHead):
+            # it often shares its matrix with the embedding, which looks up rows: it gets a copy of its own to read
+            part.project = Int8Head(part) if int8 else WideProduct()
+    for part in model.modules():
+        make_quick(part)
+        vars(part).update(part._modules)
+        vars(part).update({name: parameter for name, parameter in part._parameters.items() if parameter is not None})
+
+
+def as_built(model: Built) -> Built:
+    """A copy in which nothing is made ready, for those who draw a graph of a model."""
+    copied = copy.deepcopy(model)
+    for part in copied.modules():
+        make_usual(part)
+        for name in (*part._modules, *part._parameters):
+            vars(part).pop(name, None)
+        if isinstance(part, MultiHeadAttention):
+            part.side_by_side = None
+        if isinstance(part, LanguageHead):
+            part.project = None
+        if isinstance(part, LaidLinear):
+            part.weight = nn.Parameter(part.weight.detach().clone(memory_format=torch.contiguous_format))
+    return copied
+
+
+def is_plain(part: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(part) is nn.Linear
+
+
+def looks_around_plainly(part: nn.Module) -> TypeGuard[MultiHeadAttention]:
+    """Whether it is an attention that asks for queries, keys and values together, all of them linear maps."""
+    if not isinstance(part, MultiHeadAttention) or type(part).look_around is not MultiHeadAttention.look_around:
+        return False
+    return all(map(is_plain, (part.query, part.key, part.value)))
+
+
+class SideBySide:
+    """One matrix for queries, keys and values. What each has of it stays its parameter, and takes no more room."""
+
+    def __init__(self, attention: MultiHeadAttention, int8: bool):
+        linears = attention.query, attention.key, attention.value
+        weight = laid(torch.cat([linear.weight for linear in linears]))
+        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+        bias = torch.cat(biases) if biases else None
+        if int8:
+            self.product: Any = Int8Product(weight, bias)
+            return
+        self.product = partial(F.linear, weight=weight, bias=bias)
+        start = 0
+        for linear in linears:
+            own = slice(start, start := start + linear.out_features)
+            linear.weight = nn.Parameter(weight[own], linear.weight.requires_grad)
+            if bias is not None:
+                linear.bias = nn.Parameter(bias[own], linear.bias.requires_grad)
+
+    def fits(self, attention: MultiHeadAttention) -> bool:
+        """Whether the three are still what it was made of, and nobody wants to know of them one by one."""
+        query, key, value = attention.query, attention.key, attention.value
+        if torch.is_grad_enabled() or is_hooked(query) or is_hooked(key) or is_hooked(value):
+            return False
+        if isinstance(self.product, Int8Product):
+            return type(query) is type(key) is type(value) is Int8Product
+        is_laid = type(query) is type(key) is type(value) is LaidLinear
+        return is_laid and query.weight.data_ptr() == self.product.keywords["weight"].data_ptr()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = self.product(x)
+        return y
+
+
+class WideProduct:
+    """x Wᵀ + b with a matrix for a whole vocabulary: laid, and for a few rows, such as those of a beam, as oneDNN packs
+    it, which is half again as fast there. These are copies, each made when it is first of use."""
+
+    FEW = range(2, 17)
+
+    def __init__(self) -> None:
+        self.made_of: Any = None
+        self.laid: Tensor | None = None
+        self.packed: Tensor | None = None
+
+    def __deepcopy__(self, memo: Any) -> WideProduct:
+        return WideProduct()
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if torch.is_grad_enabled():
+            return F.linear(x, weight, bias)
+        now = weight.data_ptr(), weight.dtype, 0 if weight.is_inference() else weight._version
+        if self.made_of != now:
+            self.made_of, self.laid, self.packed = now, laid(weight), None
+        assert self.laid is not None
+        if x.numel() // x.size(-1) not in self.FEW or not can_pack(weight):
+            return F.linear(x, self.laid, bias)
+        if self.packed is None:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), self.FEW[-1])
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, bias, "none", [], "")
+        return y
+
+
+def can_pack(weight: Tensor) -> bool:
+    return weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+
+
+class Int8Head:
+    """The same in 8 bits."""
+
+    def __init__(self, head: LanguageHead):
+        self.product = Int8Product(head.weight, head.bias)
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.product(x)

@@ -1,0 +1,202 @@
+"""Search by search against Hugging Face's `generate`, with the same weights: tiny Marian and GPT-2 models made here.
+
+Where definitions differ, docs/decoding.md says how, and with which settings they agree; those are what is held here.
+"""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
+
+import pytest
+import torch
+from foreign import EOS, IDS, PAD, write_tokenizer_of
+
+from cutaway.config import DecodeConfig
+from cutaway.decode.filters import filters_of
+from cutaway.decode.request import Search, Start
+from cutaway.decode.rules import History, Ruled, rules_of
+from cutaway.interop.huggingface import import_folder
+from cutaway.runs import RunFolder
+from cutaway.torch_engine import TorchEngine
+
+pytestmark = pytest.mark.slow
+
+V, LIMIT = 61, 12
+MARIAN = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 80, "dropout": 0.0,
+          "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+          "decoder_start_token_id": PAD, "forced_eos_token_id": None}  # fmt: skip
+GPT2 = {"n_embd": 16, "n_inner": 40, "n_layer": 3, "n_head": 4, "n_positions": 80,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}  # fmt: skip
+
+
+def make(kind):
+    import transformers as hf
+
+    torch.manual_seed(5)
+    if kind == "marian":
+        model = hf.MarianMTModel(hf.MarianConfig(vocab_size=V, **IDS, **MARIAN))
+        model.generation_config.bad_words_ids = [[PAD]]
+    else:
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=V, **IDS, **GPT2))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                spread = 0.3 if parameter.dim() == 1 else 0.7
+                parameter.copy_(parameter * (parameter.dim() == 1) + spread * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.fixture(scope="module", params=["marian", "gpt2"])
+def pair(request, tmp_path_factory):
+    """(their model, our engine, the settings that came with it, whether it translates)"""
+    folder, theirs = tmp_path_factory.mktemp(request.param), make(request.param)
+    theirs.save_pretrained(folder / "theirs")
+    write_tokenizer_of(folder / "theirs", V)
+    import_folder(folder / "theirs", folder / "run")
+    run = RunFolder(folder / "run")
+    config = run.read_config()
+    ours = TorchEngine.load(run, config, run.weights, "cpu", "float32")
+    return theirs, ours, config.decode.suppress, request.param == "marian"
+
+
+def rows(n=16):
+    """Sources, or prompts, of mixed lengths."""
+    torch.manual_seed(7)
+    return [torch.randint(5, V, (1 + i % 7,)).tolist() for i in range(n)]
+
+
+def an_end(pair):
+    """A word that about half of the texts have, but not as their first: it shall be their </s>."""
+    texts = [best[0].tokens for best in by_us(pair, rows(), EOS, strategy="greedy")]
+    half = len(texts) / 2
+    return min(range(5, V), key=lambda word: abs(half - sum(word in text[1:] and word != text[0] for text in texts)))
+
+
+def by_us(pair, texts, end, prefixes=(), **settings):
+    _, engine, suppress, translates = pair
+    search = Search(
+        DecodeConfig(suppress=suppress, **settings), [LIMIT] * len(texts), range(len(texts)), PAD, end, 1, prefixes
+    )
+    return (engine.translate if translates else engine.go_on)(texts, search)
+
+
+def by_them(pair, texts, end, prefixes=(), **settings):
+    """One by one, so that they pad nothing. -> the new tokens"""
+    theirs, _, _, translates = pair
+    written = []
+    for i, text in enumerate(texts):
+        prefix = list(prefixes[i]) if prefixes else []
+        given = {"input_ids": torch.tensor([text if translates else [*text, *prefix]])}
+        if translates:
+            given["decoder_input_ids"] = torch.tensor([[PAD, *prefix]])
+        read = 1 + len(prefix) if translates else len(text) + len(prefix)
+        given["attention_mask"] = torch.ones_like(given["input_ids"])
+        out = theirs.generate(
+            **given, max_new_tokens=LIMIT, do_sample=False, eos_token_id=end, pad_token_id=PAD, **settings
+        )
+        new = out[0, read:].tolist()
+        written.append(new[: new.index(end)] if end in new else new)
+    return written
+
+
+# ours, theirs
+SETTINGS = {
+    "greedy": ({"strategy": "greedy"}, {"num_beams": 1}),
+    "repetition": ({"strategy": "greedy", "repetition_penalty": 1.6}, {"num_beams": 1, "repetition_penalty": 1.6}),
+    "encouraged": ({"strategy": "greedy", "repetition_penalty": 0.7}, {"num_beams": 1, "repetition_penalty": 0.7}),
+    "bigrams": ({"strategy": "greedy", "no_repeat_ngram": 2}, {"num_beams": 1, "no_repeat_ngram_size": 2}),
+    "no word twice": ({"strategy": "greedy", "no_repeat_ngram": 1}, {"num_beams": 1, "no_repeat_ngram_size": 1}),
+    "long": ({"strategy": "greedy", "min_length": 7}, {"num_beams": 1, "min_new_tokens": 7}),
+    "all": (
+        {"strategy": "greedy", "repetition_penalty": 1.3, "no_repeat_ngram": 3, "min_length": 5},
+        {"num_beams": 1, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 5},
+    ),
+    "beam": (
+        {"strategy": "beam", "beam_size": 4, "length_penalty": 0.0},
+        {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never"},
+    ),
+    "wide beam": (
+        {"strategy": "beam", "beam_size": 9, "length_penalty": 0.0},
+        {"num_beams": 9, "length_penalty": 0.0, "early_stopping": "never"},
+    ),
+}
+
+
+@pytest.mark.parametrize("is_led", [False, True], ids=["free", "led"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_same_text_token_for_token(pair, setting, is_led):
+    end, texts = an_end(pair), rows()
+    prefixes = [[5 + i, 9][: i % 3] for i in range(len(texts))] if is_led else ()
+    ours, theirs = SETTINGS[setting]
+    found = by_us(pair, texts, end, prefixes, **ours)
+    assert [best[0].tokens for best in found] == by_them(pair, texts, end, prefixes, **theirs)
+    assert len({len(best[0].tokens) for best in found}) > 1  # some end, and some do not
+
+
+def test_the_score_of_a_beam_is_theirs(pair):
+    """Without a penalty, the score is the log-probability; where nothing is forbidden, for what they forbid in a beam
+    they do not share out among the others."""
+    theirs, end, texts = pair[0], an_end(pair), rows(6)
+    theirs.generation_config.bad_words_ids = None
+    pair = (*pair[:2], (), pair[3])
+    for text, [best] in zip(texts, by_us(pair, texts, end, strategy="beam", length_penalty=0.0), strict=True):
+        out = theirs.generate(
+            torch.tensor([text]), max_new_tokens=LIMIT, num_beams=4, length_penalty=0.0, early_stopping="never",
+            eos_token_id=end, pad_token_id=PAD, return_dict_in_generate=True, output_scores=True, do_sample=False,
+        )  # fmt: skip
+        assert best.score == pytest.approx(float(out.sequences_scores[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"temperature": 0.6}, {"top_k": 5}, {"top_k": 500}, {"top_p": 0.8}, {"min_p": 0.1}, {"min_p": 1.0},
+     {"temperature": 1.7, "top_k": 20, "top_p": 0.7, "min_p": 0.05}],
+    ids=str,
+)  # fmt: skip
+def test_filters_as_functions(setting):
+    from transformers.generation import logits_process as hf
+
+    theirs = {"temperature": hf.TemperatureLogitsWarper, "top_k": hf.TopKLogitsWarper, "top_p": hf.TopPLogitsWarper,
+              "min_p": hf.MinPLogitsWarper}  # fmt: skip
+    logits = 3 * torch.randn(50, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ours, expected = logits, logits.clone()
+    for apply in filters_of(DecodeConfig(strategy="sample", **setting)):
+        ours = apply(ours)
+    for name, value in setting.items():  # in the order in which their generate builds them
+        expected = theirs[name](value)(None, expected)
+    assert torch.equal(ours.isfinite(), expected.isfinite())
+    assert torch.allclose(ours, expected)
+
+
+class Given:
+    """A stepper whose logits are what they are."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def step(self, tokens):
+        return self.logits
+
+    def keep(self, rows):
+        self.logits = self.logits[rows]
+
+
+@pytest.mark.parametrize("setting", [{"repetition_penalty": 1.8}, {"repetition_penalty": 0.5}, {"no_repeat_ngram": 1},
+                                     {"no_repeat_ngram": 2}, {"no_repeat_ngram": 3}, {"suppress": (3, 4)},
+                                     {"min_length": 3}], ids=str)  # fmt: skip
+def test_rules_as_functions(setting):
+    from transformers.generation import logits_process as hf
+
+    draw = torch.Generator().manual_seed(2)
+    read, logits = torch.randint(0, 6, (30, 12), generator=draw), torch.randn(30, 8, generator=draw)
+    [(name, value)] = setting.items()
+    theirs = {
+        "repetition_penalty": lambda: hf.RepetitionPenaltyLogitsProcessor(value),
+        "no_repeat_ngram": lambda: hf.NoRepeatNGramLogitsProcessor(value),
+        "suppress": lambda: hf.SuppressTokensLogitsProcessor(value),
+        "min_length": lambda: hf.MinNewTokensLengthLogitsProcessor(12, value, EOS, device="cpu"),
+    }[name]()
+    search = Search(DecodeConfig(**setting), [1] * 30, range(30), PAD, EOS)
+    history = History(Start.of(read.tolist(), (), is_history=True), torch.device("cpu"))
+    ours = Ruled(Given(logits), rules_of(search), history).step(read[:, -1])
+    assert torch.allclose(ours, theirs(read, logits.clone()))

@@ -1,0 +1,133 @@
+"""For tests of searches: a fake model that both engines can drive, and every text there is, with its score."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from helpers import TableModel
+
+from cutaway.config import DecodeConfig
+from cutaway.decode.looking import Sight
+from cutaway.decode.request import Search, Start
+from cutaway.torch_engine import found
+from cutaway.twin.run import written
+
+BOS, EOS = 0, 1
+SOURCE = 4  # tokens of the longest source
+
+
+class Fake(TableModel):
+    """The table of 20 lines, which looks at a source, too: at random, but always in the same way."""
+
+    def __init__(self, vocab, seed, sentences=(0,), lengths=(), as_arrays=False):
+        super().__init__(vocab, seed, len(sentences))
+        self.sentence, self.lengths, self.as_arrays = list(sentences), lengths, as_arrays
+        self.looked, self.known = None, {}
+
+    def logits(self, sentence, prefix):
+        if (sentence, prefix) not in self.known:
+            self.known[sentence, prefix] = super().logits(sentence, prefix)
+        return self.known[sentence, prefix]
+
+    def look(self, sentence, prefix):
+        """[S]: how much of its attention each token of the source gets; padding gets none."""
+        length = self.lengths[sentence]
+        x = np.random.default_rng([self.seed, sentence, *prefix]).normal(0, 3, length)
+        return np.pad(np.exp(x) / np.exp(x).sum(), (0, SOURCE - length))
+
+    def step(self, tokens):
+        logits = super().step(torch.as_tensor(tokens))
+        if self.lengths:
+            rows = zip(self.sentence, self.prefixes, strict=True)
+            self.looked = np.stack([self.look(sentence, prefix) for sentence, prefix in rows])
+            self.looked = self.looked if self.as_arrays else torch.from_numpy(self.looked)
+        return logits.numpy() if self.as_arrays else logits
+
+    def keep(self, rows):
+        super().keep(torch.as_tensor(rows))
+
+
+def search_for(limits, n_best=1, prefixes=(), allowed=None, heard=None, aligned=False, numbers=None, **settings):
+    numbers = range(len(limits)) if numbers is None else numbers
+    decode = DecodeConfig(**settings)
+    return Search(decode, limits, numbers, BOS, EOS, n_best, prefixes, (), allowed, heard, aligned)
+
+
+def start_of(search, prompts=None):
+    """A translation begins with <s>; a text with its prompt, which is history."""
+    return Start.of(prompts or [[BOS]] * len(search.limits), search.prefixes, is_history=prompts is not None)
+
+
+def by_torch(search, vocab, seed, prompts=None, sentences=None, lengths=()):
+    start = start_of(search, prompts)
+    model = read(Fake(vocab, seed, sentences or range(len(search.limits)), lengths), start)
+    coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
+    own = [lengths[s] for s in model.sentence] if lengths else []
+    return found(model, start, search, sight=Sight(own, search.aligned, coverage) if lengths else None)
+
+
+def by_numpy(search, vocab, seed, prompts=None, sentences=None, lengths=()):
+    start = start_of(search, prompts)
+    model = read(Fake(vocab, seed, sentences or range(len(search.limits)), lengths, as_arrays=True), start)
+    return written(model, start, search, [lengths[s] for s in model.sentence] if lengths else ())
+
+
+def read(model, start):
+    """What all rows read at once."""
+    model.prefixes = [tuple(prompt[:-1]) for prompt in start.prompts]
+    return model
+
+
+BOTH = {"torch": by_torch, "numpy": by_numpy}
+
+
+def with_rules(logits, history, written, decode, allowed=None):
+    """Probabilities as the rules have them, one token at a time, as one would with pencil and paper."""
+    scores = []
+    for token, x in enumerate(logits):
+        if token in history:
+            x = x / decode.repetition_penalty if x > 0 else x * decode.repetition_penalty
+        n = decode.no_repeat_ngram
+        grams = {tuple(history[i : i + n]) for i in range(len(history) - n + 1)} if n else set()
+        forbidden = n and (*history, token)[-n:] in grams and len(history) >= n - 1
+        forbidden = forbidden or token in decode.suppress or (token == EOS and len(written) < decode.min_length)
+        forbidden = forbidden or (allowed is not None and token not in allowed)
+        scores.append(-math.inf if forbidden else x)
+    total = sum(math.exp(x) for x in scores)
+    return [math.exp(x) / total if total else 0.0 for x in scores]
+
+
+def every_text(search, vocab, seed, row=0, prompts=None, lengths=()):
+    """All texts that a model can write, best first: (score, tokens, log p)."""
+    decode, model, limit = search.decode, Fake(vocab, seed, (row,), lengths), search.limits[row]
+    prefix, prompt = list(search.prefixes[row]) if search.prefixes else [], prompts[row] if prompts else [BOS]
+    texts = []
+
+    def note(tokens, log_p, length):
+        score = log_p / ((5 + length) / 6) ** decode.length_penalty
+        if decode.coverage_penalty:
+            reads = [*prompt, *prefix, *tokens]
+            looks = [model.look(row, tuple(reads[: n + 1])) for n in range(len(prompt) - 1, len(prefix) + length)]
+            sums = [min(sum(look[i] for look in looks), 1) for i in range(lengths[row])]
+            score += decode.coverage_penalty * sum(math.log(s) for s in sums)
+        texts.append((score, tokens, log_p))
+
+    def extend(tokens, log_p):
+        logits = model.logits(row, (*prompt, *prefix, *tokens)).tolist()
+        history = [*(prompt if prompts else []), *prefix, *tokens]
+        allowed = search.allowed(row, [*prefix, *tokens]) if search.allowed else None
+        for token, p in enumerate(with_rules(logits, history, tokens, decode, allowed)):
+            if p == 0:
+                continue
+            total, length = log_p + math.log(p), len(tokens) + 1
+            if token == EOS:
+                note(tokens, total, length)
+            elif length == limit:
+                note([*tokens, token], total, length)
+            else:
+                extend([*tokens, token], total)
+
+    extend([], 0.0)
+    return sorted(texts, reverse=True)
