@@ -42,9 +42,12 @@ _HOMES = {
     "Classifier": "cutaway.pipeline",
     "Tagger": "cutaway.pipeline",
     "Embedder": "cutaway.pipeline",
+    "Wish": "cutaway.decode.request",
+    "work_file": "cutaway.bulk.jobs",
     "import_folder": "cutaway.interop.huggingface",
     "export_folder": "cutaway.interop.huggingface",
     "export_onnx": "cutaway.interop.onnx",
+    "export_ct2": "cutaway.interop.ct2",
     "merge_run": "cutaway.finetune.merge",
     "evaluate_run": "cutaway.measure",
     "trace": "cutaway.show.trace",
@@ -67,6 +70,7 @@ _EXTRAS = {
     "onnx": "onnx",
     "onnxscript": "onnx",
     "onnxruntime": "onnx",
+    "ctranslate2": "ct2",
 }
 
 

@@ -2,6 +2,7 @@
 
     torch   the modules of nn/ and models/: every model, on any device
     numpy   the twin: translators and text generators, where there is no torch, or no time to import it
+    ct2     CTranslate2: translators and text generators that it can express, faster than any other
 
 An engine is imported when it is asked for, so that asking for one does not take the libraries of another.
 """
@@ -14,13 +15,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from cutaway import missing_extra
 from cutaway.config import Config
 from cutaway.decode.request import Hypothesis, Rows, Search
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.runs import RunFolder
 
-ENGINES = {"torch": ("cutaway.torch_engine", "TorchEngine"), "numpy": ("cutaway.twin.run", "NumpyEngine")}
-DTYPES = ("float32", "float64")
+ENGINES = {
+    "torch": ("cutaway.torch_engine", "TorchEngine"),
+    "numpy": ("cutaway.twin.run", "NumpyEngine"),
+    "ct2": ("cutaway.ct2_engine", "Ct2Engine"),
+}
+DTYPES = ("float32", "float64", "int8")
 
 
 class Engine(Protocol):
@@ -38,7 +44,7 @@ class Engine(Protocol):
         ...
 
     def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
-        """For each prompt, begun by <s> and all of one length, what the search found to come after it, best first."""
+        """For each prompt, begun by <s>, what the search found to come after it, best first."""
         ...
 
 
@@ -62,5 +68,8 @@ def load_engine(
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is not a choice. {did_you_mean(dtype, DTYPES)}")
     module, kind = ENGINES[name]
-    engine: type[Engine] = getattr(import_module(module), kind)
+    try:
+        engine: type[Engine] = getattr(import_module(module), kind)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
     return engine.load(run, config, weights, device, dtype)

@@ -12,16 +12,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cutaway.config import Config, DecodeConfig
+from cutaway.config import Config
 from cutaway.data.batching import length_mask, pad
 from cutaway.decode.beam import beam_search
-from cutaway.decode.filters import Filter, temperature, top_k, top_p
-from cutaway.decode.request import Hypothesis, Rows, Search
+from cutaway.decode.filters import filters_of
+from cutaway.decode.looking import Sight
+from cutaway.decode.request import Hypothesis, Rows, Search, Start
+from cutaway.decode.rules import History, Ruled, rules_of
 from cutaway.decode.search import greedy, sample
-from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper, Without
+from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
+from cutaway.errors import ConfigError
 from cutaway.finetune.adapt import load_adapted
 from cutaway.models.build import build_model
 from cutaway.models.device import choose_device
+from cutaway.models.inference import make_ready
 from cutaway.models.weights import load_weights
 from cutaway.nn.heads import FirstPool, MaxPool, MeanPool
 from cutaway.runs import RunFolder, read_sealed
@@ -38,13 +42,20 @@ class TorchEngine:
 
     @classmethod
     def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
-        with default_dtype(getattr(torch, dtype)):
+        int8 = dtype == "int8"
+        with default_dtype(torch.float32 if int8 else getattr(torch, dtype)):
             model = build_model(config.model)
         if config.finetune.is_adapter:
             load_adapted(model, config.finetune, weights, run)
         else:
             load_weights(model, read_sealed(weights), str(weights))
-        return cls(model.to(choose_device(device)))
+        place = choose_device(device)
+        if int8 and place.type != "cpu":
+            raise ConfigError(f"dtype 'int8' is for the CPU, and the device is {place}. Use device 'cpu', or float32.")
+        model.to(place)
+        if place.type == "cpu":
+            make_ready(model, int8)
+        return cls(model)
 
     @property
     def device(self) -> torch.device:
@@ -52,13 +63,19 @@ class TorchEngine:
 
     @torch.inference_mode()
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
-        first = torch.full((len(sources),), search.bos, device=self.device)
-        return found(*led(TranslationStepper(self.model, *self.padded(sources)), first, search))
+        search.check(has_source=True)
+        start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
+        stepper = TranslationStepper(self.model, *self.padded(sources), looking=search.is_looking)
+        coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
+        sight = Sight([len(source) for source in sources], search.aligned, coverage) if search.is_looking else None
+        return found(stepper, start, search, self.device, sight)
 
     @torch.inference_mode()
     def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
-        ids = torch.tensor(prompts, device=self.device)
-        return found(*led(TextStepper(self.model, ids), ids[:, -1], search))
+        search.check(has_source=False)
+        start = Start.of(prompts, search.prefixes, is_history=True)
+        stepper = TextStepper(self.model, torch.tensor(start.prompts, device=self.device))
+        return found(stepper, start, search, self.device)
 
     @torch.inference_mode()
     def probabilities(self, rows: Rows) -> list[list[float]]:
@@ -89,41 +106,31 @@ class TorchEngine:
         found: list[list[float]] = (F.normalize(x_BD, dim=-1) if normalize else x_BD).tolist()
         return found
 
-    def padded(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Rows of ids as one rectangle, and where its tokens are."""
-        return pad(rows, PAD).to(self.device), length_mask([len(row) for row in rows]).to(self.device)
+    def padded(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Rows of ids as one rectangle, and where its tokens are; None: everywhere, which is quicker to be told."""
+        ids, lengths = pad(rows, PAD).to(self.device), [len(row) for row in rows]
+        return ids, None if min(lengths) == max(lengths) else length_mask(lengths).to(self.device)
 
 
-def led(stepper: Stepper, first: Tensor, search: Search) -> tuple[Stepper, Tensor, Search]:
-    """The search after the prefix that it was given: what the model itself would have written there is not asked."""
-    for token in search.prefix:
-        stepper.step(first)
-        first = torch.full_like(first, token)
-    return stepper, first, search._replace(limits=[limit - len(search.prefix) for limit in search.limits])
-
-
-def found(stepper: Stepper, first: Tensor, search: Search) -> list[list[Hypothesis]]:
-    """What the strategy that was asked for finds, after the prefix if there is one."""
-    decode, limits, eos = search.decode, search.limits, search.eos
-    if decode.suppress:
-        stepper = Without(stepper, decode.suppress)
+def found(
+    stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, sight: Sight | None = None
+) -> list[list[Hypothesis]]:
+    """What the strategy that was asked for finds."""
+    decode, limits, eos, forced = search.decode, search.limits, search.eos, start.forced if any(start.forced) else ()
+    first = torch.tensor(start.first, device=device)
+    if search.has_rules:
+        stepper = Ruled(stepper, rules_of(search), History(start, first.device))
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty
-        return beam_search(stepper, first, limits, eos, size, alpha, search.n_best, search.watch)
+        return beam_search(
+            stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, sight, search.wanted
+        )
     if decode.strategy == "sample":
-        return [[text] for text in sample(stepper, first, limits, eos, filters_of(decode), search.draws())]
-    return [[text] for text in greedy(stepper, first, limits, eos)]
-
-
-def filters_of(decode: DecodeConfig) -> list[Filter]:
-    filters: list[Filter] = []
-    if decode.temperature != 1:
-        filters.append(temperature(decode.temperature))
-    if decode.top_k:
-        filters.append(top_k(decode.top_k))
-    if decode.top_p < 1:
-        filters.append(top_p(decode.top_p))
-    return filters
+        filters, draws = filters_of(decode), search.draws()
+        texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, sight, search.wanted)
+    else:
+        texts = greedy(stepper, first, limits, eos, forced, search.heard, sight, search.wanted)
+    return [[text] for text in texts]
 
 
 BUILDING = threading.Lock()

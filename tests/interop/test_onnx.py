@@ -465,7 +465,7 @@ def test_a_graph_that_differs_is_not_written_and_the_old_one_stays(tmp_path, mon
     def slightly_wrong(graph, path, task):
         genuine(graph, path, task)
         with torch.no_grad():
-            pipeline.model.head.weight[3] += 0.01  # after the graph was drawn
+            graph.module.head.weight[3] += 0.01  # after the graph was drawn
 
     monkeypatch.setattr(onnx, "write_graph", slightly_wrong)
     with pytest.raises(

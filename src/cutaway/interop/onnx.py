@@ -17,7 +17,6 @@ keys and values: it reads all that is written so far, and the caller takes the l
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import warnings
@@ -41,8 +40,10 @@ from cutaway.models.build import Model
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
+from cutaway.models.inference import as_built
 from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.int8 import Int8Product
 from cutaway.nn.kernels import attend_exact
 from cutaway.nn.probe import probes
 from cutaway.pipeline import Pipeline
@@ -285,17 +286,17 @@ def is_export(folder: Path) -> bool:
 
 
 def plain(pipeline: Pipeline) -> Model:
-    """The model itself on the CPU in single precision; a copy, if it is kept otherwise."""
-    device, model = pipeline.device, pipeline.model
+    """A copy of the model as it was built, on the CPU, in single precision."""
+    model = pipeline.model
+    if not isinstance(model, nn.Module) or any(isinstance(part, Int8Product) for part in model.modules()):
+        raise RunError('a graph is drawn of the PyTorch model. Load the run with engine="torch", dtype="float32".')
     watched = [name for name, probe in probes(model).items() if probe.is_watched]
     if watched:
         raise RunError(
             f"somebody is watching {watched[0]!r}, and what is exported would be watched for ever. Export the model "
             "outside of `recording` and `editing`."
         )
-    if device.type != "cpu" or any(p.dtype != torch.float32 for p in model.parameters()):
-        model = copy.deepcopy(model).to("cpu", torch.float32)
-    exported: Model = model.eval()
+    exported: Any = as_built(model).to("cpu", torch.float32).eval()
     return exported
 
 
