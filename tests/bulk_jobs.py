@@ -1,0 +1,86 @@
+"""Jobs that take no model, for tests of what carries them out. A module of its own: workers import it by its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutaway.bulk.part import Array, Plain
+from cutaway.errors import DataError, RunError
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """Each line with its number, backwards; slowly, if asked. A line `kill` kills its worker, `too long` is refused."""
+
+    seconds: float = 0.0  # of a batch
+    setting: str = ""
+    log: str = ""  # a file in which every batch that is worked is noted
+
+    layout = Plain()
+    can_skip = True
+    line_bytes = 100
+
+    def load(self):
+        return self.work
+
+    def sizer(self):
+        return lambda texts: [len(text) + 1 for text in texts]
+
+    def description(self):
+        return {"setting": self.setting}
+
+    def default_workers(self, lines, characters):
+        return 0
+
+    def instead_of(self, refused):
+        return b"\n"
+
+    def work(self, texts, numbers):
+        time.sleep(self.seconds)
+        if self.log:
+            with Path(self.log).open("a") as file:
+                file.write(f"{os.getpid()} {numbers[0]}\n")
+        return [self.one(text, number) for text, number in zip(texts, numbers, strict=True)]
+
+    def one(self, text, number):
+        if text == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if text == "too long":
+            raise DataError("the text is too long.")
+        return f"{number} {text[::-1]}\n".encode()
+
+
+@dataclass(frozen=True)
+class Lengths(Backwards):
+    """A row of two numbers for each line."""
+
+    layout = Array()
+    can_skip = False
+
+    def one(self, text, number):
+        import numpy as np
+
+        return np.array([number, len(text)], "<f4").tobytes()
+
+
+LARGE = 8_000  # bytes
+
+
+@dataclass(frozen=True)
+class Large(Backwards):
+    """Much for each line, and says so."""
+
+    line_bytes = LARGE
+
+    def one(self, text, number):
+        return b"x" * LARGE  # zeros would take no memory
+
+
+@dataclass(frozen=True)
+class Unloadable(Backwards):
+    def load(self):
+        raise RunError("there is no such run.")
