@@ -1,7 +1,6 @@
 """The explorer's page in a real browser, against a really trained run: what is drawn is what the model computes."""
 
 import json
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import uvicorn
+from browsing import a_browser
 
 from cutaway.cli.explore import listen, opened
 from cutaway.cli.recipes import find_recipe
@@ -25,10 +25,6 @@ from cutaway.train.begin import begin
 
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parents[1] / "output" / "explorer"
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 SENTENCE = "The small cat sleeps under the table."
 VIEWS = ("map", "attention", "writing", "lens", "experiments", "compare", "timelapse", "heads")
 TINY = [
@@ -80,13 +76,8 @@ def serving(runs):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    chromium = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+    with a_browser() as started:
         yield started
-        started.close()
 
 
 class Seen:

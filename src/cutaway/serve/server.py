@@ -1,0 +1,81 @@
+"""The server itself: it listens at once, loads its models meanwhile, and ends in good order.
+
+the first SIGTERM or Ctrl-C   nothing new is taken (503); what was accepted is finished; exit code 0, also while loading
+the second                    the end, at once
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from cutaway.serve.house import House
+
+GRACE = 30.0  # seconds for what was accepted
+ARRIVING = 0.2  # seconds in which requests that were sent before the signal are still told something
+MOVING = 2.0  # seconds for workers to notice that nobody waits any more
+GONE = 130  # the exit code of who is told twice
+
+
+class GracefulServer(uvicorn.Server):
+    """`say` tells the user what happens; `on_ready` is called once, when all models have been loaded."""
+
+    def __init__(self, app: ASGIApp, house: House, on_ready: Callable[[], None], say: Callable[[str], None]):
+        # "auto" would take other libraries, if they are there: nobody speaks websockets here, and h11 is what is tested
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", http="h11",
+                                timeout_graceful_shutdown=5, server_header=False)  # fmt: skip
+        super().__init__(config)
+        self.house, self.on_ready, self.say = house, on_ready, say
+        self.ending: float | None = None  # since when
+        self.was_ready = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.ending is not None:
+            self.say("Ended at once.")
+            os._exit(GONE)  # a worker may be deep inside a model: there is nothing to wait for
+        self.ending = time.monotonic()
+        self.house.state.ending = "the server is ending"
+        if busy := self.house.metrics.in_flight:
+            self.say(f"Ending: {busy} requests are being answered. Once more ends at once.")
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if not self.was_ready and not self.house.problem:
+            self.was_ready = True
+            self.on_ready()
+        if self.is_done or self.house.trouble:
+            return True
+        return await super().on_tick(counter)
+
+    @property
+    def is_done(self) -> bool:
+        if self.ending is None:
+            return False
+        seconds = time.monotonic() - self.ending
+        return seconds > GRACE or (not self.house.metrics.in_flight and seconds > ARRIVING)
+
+
+def serve(
+    app: ASGIApp, house: House, listening: socket.socket, begin: Callable[[], None], on_ready: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Until a signal ends it. A model that cannot be loaded ends it too. `begin` is called when signals are heard."""
+    server = GracefulServer(app, house, on_ready, say)
+    with server.capture_signals():
+        begin()
+        server.run(sockets=[listening])
+        has_ended = house.move_out(GRACE if house.trouble else MOVING)
+    if house.trouble:
+        raise house.trouble
+    say("The server has ended.")
+    if not has_ended:  # Python cannot end in good order beside a thread that is inside a model: it would abort
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

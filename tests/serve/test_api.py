@@ -1,0 +1,579 @@
+"""The API over HTTP from a real server on loopback: it answers what the pipeline answers, and refuses with a reason."""
+
+import hashlib
+import http.client
+import json
+import queue
+import socket
+import threading
+import time
+from base64 import b64encode
+
+import pytest
+from serving import HOME, answered, ask, events, served_here, tiny_runs, until
+from starlette.datastructures import Headers
+
+from cutaway.config import DecodeConfig
+from cutaway.decode.request import Wish
+from cutaway.errors import ConfigError
+from cutaway.pipeline import Classifier, Embedder, Tagger, TextGenerator, Translator
+from cutaway.serve.docs_page import docs_page, resolved
+from cutaway.serve.guard import Access, origins_of
+from cutaway.show.trace import trace
+
+TEXTS = ["a b c d", "e", "h g f e d c b a , .", "", "b b b"]
+HOSTILE = [
+    "<script>alert(1)</script>", "a \u202eb c\u202c", "a\u200bb\u200d\ufeff c", "👩‍👩‍👧‍👦 🇫🇷 e\u0301", "\x00\x01\x7f",
+    "</s> <s> <pad> <unk>", "\ud7ff\ue000\uffff", " \t\r\n\u2028\u2029 ", "ａｂｃ ﷽ \U0010ffff", "e" + "\u0301" * 300,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return tiny_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def served(runs):
+    with served_here(runs) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def port(served):
+    return served.port
+
+
+def load(kind, run):
+    return kind.load(run, "cpu", dtype="float64")
+
+
+SEARCHES = [
+    {"strategy": "greedy"},
+    {"strategy": "beam", "beam_size": 3, "length_penalty": 0.6},
+    {"strategy": "sample", "temperature": 0.9, "top_k": 5, "seed": 7},
+    {"strategy": "sample", "top_p": 0.8, "min_p": 0.01, "seed": 3, "max_length": 6},
+    {"strategy": "greedy", "repetition_penalty": 1.3, "no_repeat_ngram": 2, "min_length": 2, "max_length": 9},
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
+def test_texts_are_those_of_the_pipeline(port, runs, search):
+    told = answered(port, "/translate", {"text": TEXTS, **search})
+    translator = load(Translator, runs[0])
+    expected = translator.translate(TEXTS, DecodeConfig(**search))
+    assert told["model"] == "translator"
+    assert [one["text"] for one in told["results"]] == expected
+    found = translator.hypotheses(TEXTS, DecodeConfig(**search))
+    for one, hypotheses in zip(told["results"], found, strict=True):
+        if hypotheses:
+            assert one["log_probability"] == pytest.approx(hypotheses[0].log_probability)
+            assert (one["tokens"], one["finished"]) == (len(hypotheses[0].tokens), hypotheses[0].finished)
+            assert one["reason"] == ("stop" if hypotheses[0].finished else "length")
+    told = answered(port, "/generate", {"text": TEXTS, **search})
+    generated = load(TextGenerator, runs[1]).generate(TEXTS, DecodeConfig(**search))
+    assert [text + one["text"] for text, one in zip(TEXTS, told["results"], strict=True)] == generated
+
+
+@pytest.mark.parametrize("path", ["/translate", "/generate"])
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
+def test_a_stream_tells_the_same_text(port, path, search):
+    body = {"text": TEXTS, **search}
+    whole = answered(port, path, body)["results"]
+    told = events(port, path, body)
+    for index, one in enumerate(whole):
+        own = [event for event in told if event["index"] == index]
+        assert "".join(event["text"] for event in own[:-1]) == one["text"]
+        assert {**own[-1], "text": one["text"], "others": []} == {**one, "index": index}
+
+
+def test_a_stream_comes_in_pieces(port):
+    told = events(port, "/generate", {"text": "a b", "strategy": "greedy", "max_length": 8})
+    assert len([event for event in told if event.get("text")]) >= 4  # (some tokens have no text)
+    assert len(events(port, "/generate", {"text": "a b", "strategy": "beam", "max_length": 8})) == 2  # all at once
+
+
+def test_several_versions_and_a_prefix(port, runs):
+    body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3, "prefix": "c"}
+    [one] = answered(port, "/translate", body)["results"]
+    assert len(one["others"]) == 2
+    scores = [one["score"], *(other["score"] for other in one["others"])]
+    assert scores == sorted(scores, reverse=True)
+    assert all(text.startswith("c") for text in (one["text"], *(other["text"] for other in one["others"])))
+    expected = load(Translator, runs[0]).translate(["a b c"], DecodeConfig(strategy="beam", beam_size=4), prefix="c")
+    assert [one["text"]] == expected
+
+
+def test_a_stream_tells_of_the_other_versions_at_its_end(port):
+    body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3}
+    [whole] = answered(port, "/translate", body)["results"]
+    *pieces, last = events(port, "/translate", body)
+    assert "".join(piece["text"] for piece in pieces) == whole["text"]
+    assert last["others"] == whole["others"]
+    assert len(last["others"]) == 2
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_a_stop_ends_a_text(port, strategy):
+    body = {"text": "a b", "strategy": strategy, "max_length": 12}
+    [whole] = answered(port, "/generate", body)["results"]
+    words = whole["text"].split()
+    stop = " " + words[len(words) // 2]
+    [cut] = answered(port, "/generate", {**body, "stop": [stop, "nothing of the kind"]})["results"]
+    assert cut["text"] == whole["text"][: whole["text"].index(stop)]
+    assert cut["reason"] == "stop"
+    told = events(port, "/generate", {**body, "stop": [stop]})
+    assert "".join(event.get("text", "") for event in told) == cut["text"]
+    if strategy == "greedy":
+        assert cut["tokens"] < whole["tokens"]  # not merely cut afterwards
+
+
+def test_labels_tags_and_vectors(port, runs):
+    texts = ["a b", "c d e f g"]
+    told = answered(port, "/classify", {"text": texts, "top": 2})
+    rows = load(Classifier, runs[2]).probabilities(texts)
+    for one, row in zip(told["results"], rows, strict=True):
+        assert one["probability"] == pytest.approx(max(row))
+        assert [label["probability"] for label in one["labels"]] == pytest.approx(sorted(row, reverse=True)[:2])
+        assert one["label"] == f"label {row.index(max(row))}"
+    told = answered(port, "/tag", {"text": texts})
+    tagger = load(Tagger, runs[3])
+    assert [one["tags"] for one in told["results"]] == tagger.tag([tagger.words(text) for text in texts])
+    assert told["results"][0]["words"] == ["a", "b"]
+    for name, run in (("translator", runs[0]), ("writer", runs[1]), ("tagger", runs[3])):
+        told = answered(port, "/embed", {"text": texts, "model": name, "pooling": "max"})
+        expected = load(Embedder, run).embed(texts, "max")
+        assert [one["vector"] for one in told["results"]] == [pytest.approx(vector) for vector in expected]
+
+
+def test_a_trace_is_the_models_own(port, runs):
+    own = trace(load(Translator, runs[0]), "a b c")
+    told = answered(port, "/trace", {"text": "a b c"})
+    assert (told["output"], told["source"]) == (own.output, own.source)
+    assert told["log_p"] == pytest.approx(own.log_p)
+    led = answered(port, "/trace", {"text": "a b c", "target": "c b a"})
+    assert led["output"] == "c b a"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_text(port, text):
+    for path in ("/translate", "/generate", "/classify", "/tag", "/embed"):
+        assert len(answered(port, path, {"text": [text]})["results"]) == 1
+    told = answered(port, "/v1/completions", {"model": "writer", "prompt": text, "max_tokens": 2, "echo": True})
+    assert told["choices"][0]["text"].startswith(text)
+
+
+# (path, body, status, what is said)
+REFUSED = [
+    ("/translate", b"{", 422, "not JSON"),
+    ("/translate", b"", 422, "Send an object"),
+    ("/translate", b"[]", 422, "Send an object"),
+    ("/translate", b"\xff\xfe", 422, "not JSON"),
+    ("/translate", b'{"text": "\xff"}', 400, ""),
+    ("/translate", b"[" * 100_000, 400, ""),
+    ("/translate", b'{"text": ' + b"1" * 5000 + b"}", 400, ""),
+    ("/translate", b'{"text": "\\ud800"}', 422, "surrogate pair"),
+    ("/translate", b'{"text": ["a", "\\ud800"]}', 422, "surrogate pair"),
+    ("/translate", b'{"text": "a", "prefix": "\\udfff"}', 422, "surrogate pair"),
+    ("/generate", b'{"text": "a", "stop": ["\\udfff"]}', 422, "surrogate pair"),
+    ("/trace", b'{"text": "a", "target": "\\udfff"}', 422, "surrogate pair"),
+    ("/translate", b'{"text": "a", "model": "\\udfff"}', 422, "surrogate pair"),
+    ("/v1/completions", b'{"model": "writer", "prompt": ["\\udfff"]}', 400, "surrogate pair"),
+    ("/v1/completions", b'{"model": "writer", "prompt": "a", "stop": "\\udfff"}', 400, "surrogate pair"),
+    ("/v1/embeddings", b'{"model": "writer", "input": "\\udfff"}', 400, "surrogate pair"),
+    ("/translate", {"text": "a", "strategy": "beam", "beam_size": "4"}, 422, "beam_size: Input should be a valid integer"),
+    ("/translate", {"text": "a", "stream": "yes"}, 422, "stream: Input should be a valid boolean"),
+    ("/translate", b'{"text": "a", "\\ud800": 1}', 422, "the request"),
+    ("/translate", b'{"text": "a", "strategy": "sample", "temperature": NaN}', 422, "temperature"),
+    ("/translate", b'{"text": "a", "strategy": "sample", "temperature": 1e999}', 422, "temperature"),
+    ("/translate", b"x" * (2 << 20), 413, "larger than"),
+    ("/translate", {}, 422, "text: Field required"),
+    ("/translate", {"text": 5}, 422, "text: Input should be a valid string"),
+    ("/translate", {"text": []}, 422, "list of texts is empty"),
+    ("/translate", {"text": ["a"] * 300}, 422, "300 texts, and a request may have 256"),
+    ("/translate", {"text": "a" * 30_000}, 422, "30,000 characters, and the server takes 20,000"),
+    ("/translate", {"text": "a " * 500}, 422, "has 501 tokens, and the model 'translator' has room for 32"),
+    ("/translate", {"text": "a", "prefix": "a " * 500}, 422, "room"),
+    ("/translate", {"text": "a", "beams": 4}, 422, "there is no 'beams' here. Did you mean 'beam_size'?"),
+    ("/translate", {"text": "a", "model": "transalator"}, 404, "Did you mean 'translator'?"),
+    ("/translate", {"text": "a", "model": "tagger"}, 400, "'tagger' cannot translate. It can: tag, embed, trace"),
+    ("/translate", {"text": "a", "strategy": "greedy", "beam_size": 4}, 400, "beam_size has no effect on strategy"),
+    ("/translate", {"text": "a", "strategy": "best"}, 422, "strategy: Input should be 'greedy'"),
+    ("/translate", {"text": "a", "strategy": "greedy", "n_best": 3}, 400, "n_best = 3 needs strategy 'beam'"),
+    ("/translate", {"text": "a", "max_length": 5000}, 422, "5,000 tokens were asked for, and 1,024 may be"),
+    ("/translate", {"text": "a", "max_length": 3, "min_length": 4}, 400, "min_length = 4 is more than max_length = 3"),
+    ("/generate", {"text": "a " * 32}, 422, "has 33 tokens"),
+    ("/generate", {"text": "a", "strategy": "beam", "coverage_penalty": 0.2}, 400, "needs a source to look at"),
+    ("/embed", {"text": "a " * 500}, 422, "has room for"),
+    ("/embed", {"text": "a", "pooling": "cls", "model": "writer"}, 400, "pooling 'cls'"),
+    ("/tag", {"text": "a " * 500}, 422, "tokens"),
+    ("/trace", {"text": ""}, 400, "there is nothing to translate"),
+    ("/trace", {"text": "a", "target": "b", "model": "tagger"}, 400, "writes nothing that can be led"),
+    ("/nothing", {"text": "a"}, 404, "there is nothing at /nothing"),
+    ("/health", {"text": "a"}, 405, "POST is not for /health"),
+    ("/v1/completions", {"prompt": "a"}, 400, "model: Field required"),
+    ("/v1/completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model 'gpt-4' here"),
+    ("/v1/completions", {"model": "tagger", "prompt": "a"}, 400, "cannot generate or translate"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "suffix": "b"}, 400, "suffix is not supported here"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "logit_bias": {"1": 2}}, 400, "logit_bias"),
+    ("/v1/completions", {"model": "writer", "prompt": [10**6]}, 400, "1000000 is no token"),
+    ("/v1/completions", {"model": "writer", "prompt": []}, 400, "list of texts is empty"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "n": 3, "temperature": 0}, 400, "n = 3"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "n": 3, "best_of": 2}, 400, "best_of = 2"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "logprobs": 3}, 400, "logprobs = 3"),
+    ("/v1/completions", {"model": "translator", "prompt": "a", "echo": True}, 400, "echo"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "max_tokens": 5000}, 400, "max_tokens = 5,000"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "max_tokens": 3, "min_length": 4}, 400, "than max_tokens = 3"),
+    ("/v1/embeddings", {"model": "writer", "input": "a", "dimensions": 3}, 400, "dimensions = 3"),
+    ("/v1/embeddings", {"model": "writer", "input": []}, 400, "list of texts is empty"),
+    ("/v1/chat/completions", {"model": "writer"}, 404, "there is nothing at /v1/chat/completions"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "status", "message"), REFUSED)
+def test_what_is_refused_is_told_why(port, path, body, status, message):
+    response, content = ask(port, path, body)
+    assert response.status == status, content
+    told = json.loads(content)["error"]
+    if path.startswith("/v1/"):
+        assert set(told) == {"message", "type", "param", "code"}
+        told = told["message"]
+    assert message in told
+    assert "Traceback" not in told
+
+
+def test_other_types_and_no_length(port):
+    response, content = ask(port, "/translate", b'{"text": "a"}', {"Content-Type": "text/plain"})
+    assert (response.status, "application/json" in content.decode()) == (415, True)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    chunks = iter([b'{"text": ', b'"a b"}'])
+    connection.request("POST", "/translate", chunks, {"Content-Type": "application/json"}, encode_chunked=True)
+    assert connection.getresponse().status == 200  # a body in chunks is read, up to the same limit
+    connection.close()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    large = iter([b"x" * 100_000] * 12)
+    connection.request("POST", "/translate", large, {"Content-Type": "application/json"}, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_no_foreign_name_and_no_foreign_page(port):
+    response, content = ask(port, "/translate", {"text": "a"}, {"Host": "evil.example:80"})
+    assert (response.status, "not to 'evil.example'" in content.decode()) == (421, True)
+    response, _ = ask(port, "/translate", {"text": "a"}, {"Sec-Fetch-Site": "cross-site"})
+    assert response.status == 403
+    response, _ = ask(port, "/models", headers={"Origin": "https://example.org"})
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_names_are_names_in_any_case_and_a_link_to_the_page_is_followed(port):
+    assert ask(port, "/models", headers={"Host": f"LocalHost:{port}"})[0].status == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    for path in ("/docs", "/", "/openapi.json"):
+        assert ask(port, path, headers=link)[0].status in (200, 307)
+    assert ask(port, "/docs", headers={**link, "Sec-Fetch-Mode": "no-cors"})[0].status == 403
+    assert ask(port, "/models", headers=link)[0].status == 403
+    assert ask(port, "/translate", {"text": "a"}, link)[0].status == 403
+
+
+@pytest.mark.parametrize("given", ["*", "https://Example.org/", "https://example.org"])
+def test_pages_elsewhere_that_may_ask(given):
+    access = Access(origins=origins_of([given]))
+    asked = {"origin": "https://example.org", "sec-fetch-site": "cross-site"}
+    assert access.lets_in(Headers(asked), "POST", "/translate")
+    others = Headers({**asked, "origin": "https://evil.example"})
+    assert access.lets_in(others, "POST", "/translate") is (given == "*")
+    assert access.origins == (("*",) if given == "*" else ("https://example.org",))
+
+
+@pytest.mark.parametrize("given", ["example.org", "https://", "https://example.org/page", ""])
+def test_what_is_no_origin(given):
+    with pytest.raises(ConfigError, match="is no origin"):
+        origins_of([given])
+
+
+def test_a_token_and_an_origin(runs):
+    access = Access("sésame", HOME, ("https://example.org",))
+    with served_here(runs[:1], access) as served:
+        for path in ("/health", "/ready", "/docs", "/openapi.json"):
+            assert ask(served.port, path)[0].status == 200
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic sésame".encode()}):
+            response, content = ask(served.port, "/translate", {"text": "a"}, header)
+            assert response.status == 401, content
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert ask(served.port, "/metrics", headers=header)[0].status == 401
+        right = {"Authorization": "Bearer sésame".encode()}
+        assert answered(served.port, "/translate", {"text": "a"}, headers=right)["results"]
+        page = {**right, "Origin": "https://example.org", "Sec-Fetch-Site": "cross-site"}
+        response, _ = ask(served.port, "/translate", {"text": "a"}, page)
+        assert (response.status, response.headers["access-control-allow-origin"]) == (200, "https://example.org")
+        preflight = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+        assert ask(served.port, "/translate", headers=preflight, method="OPTIONS")[0].status == 200
+        assert (
+            ask(served.port, "/translate", {"text": "a"}, {**page, "Origin": "https://evil.example"})[0].status == 403
+        )
+
+
+def test_the_server_tells_of_itself(port):
+    told = answered(port, "/models")
+    assert told == answered(port, "/v1/models")
+    assert {card["id"]: card["can"][0] for card in told["data"]} == {
+        "translator": "translate", "writer": "generate", "classifier": "classify", "tagger": "tag",
+    }  # fmt: skip
+    assert answered(port, "/v1/models/writer") == told["data"][1]
+    response, content = ask(port, "/v1/models/writter")
+    assert (response.status, json.loads(content)["error"]["type"]) == (404, "not_found_error")
+    assert "Did you mean 'writer'?" in content.decode()
+    assert answered(port, "/health") == {
+        "status": "alive",
+    }
+    assert answered(port, "/ready")["models"]["writer"] == "language_model"
+
+
+def test_the_page_shows_every_path_and_loads_nothing(port):
+    page = ask(port, "/docs")[1].decode()
+    document = answered(port, "/openapi.json")
+    for path, methods in document["paths"].items():
+        assert path in page
+        for operation in methods.values():
+            if "requestBody" in operation:
+                assert "503" in operation["responses"]
+                assert ("422" in operation["responses"]) is not path.startswith("/v1/")  # there it is 400
+    for path in ("/translate", "/generate", "/v1/completions"):
+        kinds = document["paths"][path]["post"]["responses"]["200"]["content"]
+        assert set(kinds) == {"application/json", "text/event-stream"}
+        assert kinds["text/event-stream"]["schema"]["required"] == ["data"]
+    for word in ("<script src", "<link", "<img", "https://", "@import", "url(", "import "):
+        assert word not in page
+    policy = ask(port, "/docs")[0].headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    own = hashlib.sha256(page.partition("<script>")[2].partition("</script>")[0].encode()).digest()
+    assert f"script-src 'sha256-{b64encode(own).decode()}'" in policy
+    assert "script-src" not in ask(port, "/models")[0].headers["content-security-policy"]
+    assert ask(port, "/")[0].headers["location"] == "/docs"
+
+
+def test_the_page_explains_every_field_and_names_models_that_are_there(port):
+    document = answered(port, "/openapi.json")
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            if "requestBody" not in operation:
+                continue
+            schema = resolved(operation["requestBody"]["content"]["application/json"]["schema"], document)
+            for name, field in schema["properties"].items():
+                assert field.get("description"), name
+            assert {example.get("model", "writer") for example in schema["examples"]} <= {"writer", "translator"}
+    page = ask(port, "/docs")[1].decode()
+    assert "integer (1 to 16)" in page
+    assert f"curl http://127.0.0.1:{port}/translate --json" in page
+    assert "curl http://127.0.0.1:8643/ready" in docs_page(document, "http://a'b;rm -rf/")  # a name that is none
+
+
+@pytest.mark.slow
+def test_metrics_are_what_happened(runs):
+    with served_here(runs[:1]) as served:
+        answered(served.port, "/translate", {"text": ["a b", "c"], "strategy": "greedy", "max_length": 3})
+        ask(served.port, "/translate", {})
+        ask(served.port, "/elsewhere")
+        text = ask(served.port, "/metrics")[1].decode()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert lines['cutaway_requests_total{path="/translate",status="200"}'] == "1"
+    assert lines['cutaway_requests_total{path="/translate",status="422"}'] == "1"
+    assert lines['cutaway_requests_total{path="other",status="404"}'] == "1"
+    assert lines['cutaway_batch_texts_sum{model="translator"}'] == "2"
+    assert lines['cutaway_batch_texts_bucket{model="translator",le="1"}'] == "0"
+    assert lines['cutaway_batch_texts_bucket{model="translator",le="+Inf"}'] == "1"
+    assert lines['cutaway_tokens_total{model="translator",kind="read"}'] == "5"
+    assert 0 < int(lines['cutaway_tokens_total{model="translator",kind="written"}']) <= 6
+    assert lines["cutaway_requests_in_flight"] == "1"
+    assert lines['cutaway_texts_waiting{model="translator"}'] == "0"
+
+
+class Held:
+    """A worker that waits at its next batch until it is let go; what it was given is written down."""
+
+    def __init__(self, worker):
+        self.worker, self.go, self.batches = worker, threading.Event(), []
+        self.own = worker.served.work
+        worker.served.work = self.work
+
+    def work(self, jobs):
+        self.batches.append([job.index for job in jobs])
+        assert self.go.wait(20)
+        return self.own(jobs)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *trouble):
+        self.go.set()
+        del self.worker.served.work
+
+
+def in_threads(calls):
+    found = [None] * len(calls)
+
+    def run(i):
+        found[i] = calls[i]()
+
+    threads = [threading.Thread(target=run, args=[i]) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    return threads, found
+
+
+def test_what_waits_is_worked_on_together(served):
+    worker = served.house.workers[0]
+    one = {"text": "a b", "strategy": "greedy", "max_length": 2}
+    with Held(worker) as held:
+        first, _ = in_threads([lambda: answered(served.port, "/translate", one)])
+        until(lambda: held.batches)
+        body = [{**one, "text": f"a {'b ' * n}", "max_length": 2 + n} for n in range(5)]  # lengths do not part them
+        other = {**one, "strategy": "beam", "beam_size": 2}
+        later, found = in_threads(
+            [lambda b=b: answered(served.port, "/translate", b) for b in (*body, other, {**other, "text": ["a"] * 3})]
+        )
+        until(lambda: len(worker.waiting) == 9)
+        held.go.set()
+        for thread in first + later:
+            thread.join(20)
+    assert sorted(map(len, held.batches)) == [1, 4, 5]
+    assert all(found)
+
+
+@pytest.mark.slow
+def test_too_much_is_sent_away_until_there_is_room(runs):
+    with served_here(runs[:1], waiting=4, texts=4) as served, Held(served.house.workers[0]) as held:
+        body = {"text": ["a"], "strategy": "greedy", "max_length": 2}
+        first, _ = in_threads([lambda: answered(served.port, "/translate", body)])
+        until(lambda: held.batches)
+        later, found = in_threads([lambda: answered(served.port, "/translate", {**body, "text": ["a"] * 3})])
+        until(lambda: len(served.house.workers[0].waiting) == 3)
+        response, content = ask(served.port, "/translate", {**body, "text": ["a"] * 2})
+        assert (response.status, response.headers["retry-after"]) == (429, "1")
+        assert "no room for 2 more" in content.decode()
+        response, content = ask(served.port, "/v1/completions", {"model": "translator", "prompt": ["a", "a"]})
+        assert (response.status, json.loads(content)["error"]["type"]) == (429, "rate_limit_error")
+        held.go.set()
+        for thread in first + later:
+            thread.join(20)
+        assert len(found[0]["results"]) == 3
+        assert answered(served.port, "/translate", {**body, "text": ["a"] * 4})["results"]
+
+
+@pytest.mark.slow
+def test_time_is_limited(runs):
+    with served_here(runs[:1], seconds=0.3) as served, Held(served.house.workers[0]) as held:
+        response, content = ask(served.port, "/translate", {"text": "a"})
+        assert (response.status, "within 0.3 seconds" in content.decode()) == (503, True)
+        assert response.headers["retry-after"]
+        response, _ = ask(served.port, "/translate", {"text": "a", "stream": True})
+        assert response.status == 503
+        assert len(served.house.workers[0].waiting) == 0  # what had not begun is forgotten
+        held.go.set()
+        until(lambda: len(held.batches) == 1)
+
+
+def left_behind(port, body):
+    """A client that asks, and goes away without waiting."""
+    data = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    head = f"POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_that_leave_are_given_up(served, stream):
+    worker = served.house.workers[1]
+    body = {"text": "a", "strategy": "greedy", "max_length": 5, "stream": stream}
+    with Held(worker) as held:
+        first = left_behind(served.port, body)
+        until(lambda: held.batches)
+        second = left_behind(served.port, {**body, "text": ["a", "b"]})
+        until(lambda: len(worker.waiting) == 2)
+        second.close()
+        until(lambda: len(worker.waiting) == 0)  # removed at once, though the worker is busy
+        first.close()
+        until(lambda: served.house.metrics.in_flight == 0)
+    assert answered(served.port, "/generate", {"text": "a", "max_length": 2})["results"]
+    assert held.batches[0] == [0]
+
+
+def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypatch):
+    """A client leaves in the midst of a stream: the search hears of it and ends."""
+    worker, own = served.house.workers[1], served.house.workers[1].served.pipeline.written
+    ended = queue.SimpleQueue()
+
+    def slowly(wishes, *rest):
+        def heard(token, gain, told=wishes[0].heard):
+            time.sleep(0.2)  # so that a busy machine has time to notice, too
+            return told(token, gain)
+
+        found = own([wishes[0].__class__(**{**vars(wishes[0]), "heard": heard})], *rest)
+        ended.put(found[0][0])
+        return found
+
+    monkeypatch.setattr(worker.served.pipeline, "written", slowly)
+    client = left_behind(served.port, {"text": "a b", "strategy": "greedy", "max_length": 30, "stream": True})
+    assert b"data: " in client.recv(4096) + client.recv(4096)
+    client.close()
+    [[whole]] = own([Wish("a b")], DecodeConfig(strategy="greedy", max_length=30))
+    begun = ended.get(timeout=10)
+    assert (whole.finished, begun.finished) == (True, False)
+    assert len(begun.tokens) < len(whole.tokens)
+
+
+def test_one_bad_text_does_not_fail_its_company(served):
+    worker = served.house.workers[0]
+    own = worker.served.work
+
+    def fails(jobs):
+        if any(job.content.wish.text == "bad" for job in jobs):
+            raise RuntimeError("a mistake of ours")
+        return own(jobs)
+
+    body = {"strategy": "greedy", "max_length": 3}
+    expected = answered(served.port, "/translate", {**body, "text": "a b"})
+    with Held(worker) as held:
+        held.own = fails
+        first, _ = in_threads([lambda: ask(served.port, "/translate", {**body, "text": "a"})])
+        until(lambda: held.batches)
+        later, found = in_threads(
+            [lambda text=text: ask(served.port, "/translate", {**body, "text": text}) for text in ("a b", "bad", "a b")]
+        )
+        until(lambda: len(worker.waiting) == 3)
+        held.go.set()
+        for thread in first + later:
+            thread.join(20)
+    assert [response.status for response, _ in found] == [200, 500, 200]
+    assert json.loads(found[0][1]) == json.loads(found[2][1]) == expected
+    assert "Its log says what" in found[1][1].decode()
+    assert held.batches[1:] == [[0, 0, 0], [0], [0], [0]]
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_is_noticed(runs):
+    with served_here(runs[:1]) as served:
+        worker = served.house.workers[0]
+        worker.stop()
+        worker.thread.join(10)
+        response, _ = ask(served.port, "/ready")
+        assert response.status == 503
+        assert ask(served.port, "/health")[0].status == 200
+        response, content = ask(served.port, "/translate", {"text": "a"})
+        assert (response.status, bool(response.headers["retry-after"])) == (503, True), content
+
+
+def test_work_is_refused_while_starting_and_ending(served):
+    for field, why in (("loading", "the models are being loaded"), ("ending", "the server is ending")):
+        setattr(served.house.state, field, why)
+        try:
+            for path in ("/translate", "/v1/completions"):
+                response, content = ask(served.port, path, {"model": "writer"})
+                assert (response.status, response.headers["retry-after"], why in content.decode()) == (503, "5", True)
+            assert ask(served.port, "/ready")[0].status == 503
+            assert ask(served.port, "/health")[0].status == 200
+        finally:
+            setattr(served.house.state, field, "")

@@ -1,0 +1,239 @@
+"""The ordinary `openai` client, as anybody would use it, against our server."""
+
+import base64
+import json
+
+import numpy as np
+import openai
+import pytest
+from serving import HOME, ask, served_here, tiny_runs
+
+from cutaway.config import DecodeConfig
+from cutaway.decode.request import Wish
+from cutaway.pipeline import Embedder, TextGenerator, Translator
+from cutaway.serve.guard import Access
+
+pytestmark = pytest.mark.slow  # importing the client alone takes a while
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return tiny_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def served(runs):
+    with served_here(runs, Access("secret", HOME)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with openai.OpenAI(
+        base_url=f"http://127.0.0.1:{served.port}/v1", api_key="secret", max_retries=0, timeout=30
+    ) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def writer(runs):
+    return TextGenerator.load(runs[1], "cpu", dtype="float64")
+
+
+def continuation(writer, prompt, number=0, **settings):
+    """What the pipeline alone writes after the prompt."""
+    wish = Wish(prompt, number=number)
+    [[found]] = writer.written([wish], DecodeConfig(**settings))
+    return writer.text_of(wish, found), found
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["translator", "writer", "classifier", "tagger"]
+
+
+def test_a_completion(client, writer):
+    found = client.completions.create(model="writer", prompt="a b c", max_tokens=7, temperature=0)
+    text, hypothesis = continuation(writer, "a b c", strategy="greedy", max_length=7)
+    assert found.object == "text_completion"
+    [choice] = found.choices
+    assert (choice.text, choice.index) == (text, 0)
+    assert choice.finish_reason == ("stop" if hypothesis.finished else "length")
+    assert found.usage.prompt_tokens == 4  # with <s>
+    assert found.usage.completion_tokens == len(hypothesis.tokens)
+    assert found.usage.total_tokens == 4 + len(hypothesis.tokens)
+
+
+def test_a_translation(client, runs):
+    found = client.completions.create(
+        model="translator", prompt=["a b", "c"], extra_body={"strategy": "beam", "beam_size": 3}
+    )
+    expected = Translator.load(runs[0], "cpu", dtype="float64").translate(
+        ["a b", "c"], DecodeConfig(strategy="beam", beam_size=3)
+    )
+    assert [choice.text for choice in found.choices] == expected
+
+
+def test_choices_differ_and_follow_from_the_seed(client, writer):
+    asked = {
+        "model": "writer",
+        "prompt": ["a b", "c"],
+        "max_tokens": 6,
+        "temperature": 0.9,
+        "top_p": 0.9,
+        "n": 3,
+        "seed": 5,
+    }
+    found = client.completions.create(**asked)
+    texts = [choice.text for choice in found.choices]
+    assert [choice.index for choice in found.choices] == list(range(6))
+    expected = [
+        continuation(writer, prompt, 3 * i + j, strategy="sample", temperature=0.9, top_p=0.9, seed=5, max_length=6)[0]
+        for i, prompt in enumerate(["a b", "c"])
+        for j in range(3)
+    ]
+    assert texts == expected
+    assert len(set(texts)) > 2
+    assert [choice.text for choice in client.completions.create(**asked).choices] == texts
+    without = {name: value for name, value in asked.items() if name != "seed"}
+    assert len({client.completions.create(**without).choices[0].text for _ in range(8)}) > 1  # chance of its own
+
+
+def test_the_best_of_several(client):
+    asked = {"model": "writer", "prompt": "a b", "max_tokens": 5, "temperature": 1.5, "seed": 5, "logprobs": 0}
+    several = client.completions.create(**asked, n=6).choices
+    best = client.completions.create(**asked, n=2, best_of=6)
+
+    def likelihood(choice):
+        return np.mean(choice.logprobs.token_logprobs)
+
+    cut = [choice for choice in several if choice.finish_reason == "length"]  # an end is one more token
+    assert best.usage.completion_tokens > sum(len(choice.logprobs.tokens) for choice in best.choices)
+    assert likelihood(best.choices[0]) >= max(map(likelihood, cut)) - 1e-9
+
+
+def test_a_stream(client):
+    asked = {"model": "writer", "prompt": ["a b c", "d"], "max_tokens": 9, "temperature": 0.8, "seed": 3, "echo": True}
+    whole = client.completions.create(**asked)
+    texts, reasons, usage = ["", ""], [None, None], None
+    for chunk in client.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+        usage = chunk.usage or usage
+    assert texts == [choice.text for choice in whole.choices]
+    assert texts[0].startswith("a b c")
+    assert reasons == [choice.finish_reason for choice in whole.choices]
+    assert usage == whole.usage
+
+
+def test_a_stream_that_is_closed_early_leaves_the_server_well(client, served):
+    for _ in range(3):
+        stream = client.completions.create(model="writer", prompt="a b", max_tokens=20, temperature=0, stream=True)
+        next(iter(stream))
+        stream.close()
+    assert client.completions.create(model="writer", prompt="a", max_tokens=2).choices
+
+
+def test_logprobs(client, writer):
+    [choice] = client.completions.create(model="writer", prompt="a b", max_tokens=6, temperature=0, logprobs=1).choices
+    _, hypothesis = continuation(writer, "a b", strategy="greedy", max_length=6)
+    told = choice.logprobs
+    assert "".join(told.tokens) == choice.text
+    assert told.text_offset == [sum(map(len, told.tokens[:i])) for i in range(len(told.tokens))]
+    shown = {round(value, 6) for value in told.token_logprobs}
+    assert shown <= {round(gain, 6) for gain in hypothesis.gains}
+    assert all(list(top.values()) == [value] for top, value in zip(told.top_logprobs, told.token_logprobs, strict=True))
+
+
+def test_logprobs_of_a_text_that_a_stop_ended(client):
+    asked = {"model": "writer", "prompt": "a b", "max_tokens": 8, "temperature": 0, "logprobs": 0}
+    stop = client.completions.create(**asked).choices[0].text.split()[1]
+    [choice] = client.completions.create(**asked, stop=stop).choices
+    assert choice.text.endswith(" ")  # the token of the stop has a space before it, which is not a part of it
+    assert "".join(choice.logprobs.tokens) == choice.text
+
+
+@pytest.mark.parametrize(
+    ("theirs", "same"),
+    [
+        ({"top_p": 0, "seed": 1}, {"temperature": 0}),
+        ({"temperature": 1, "seed": -1}, {"temperature": 1, "seed": 2**63 - 1}),
+    ],
+)
+def test_the_ranges_are_those_of_the_original(client, theirs, same):
+    first, second = (
+        client.completions.create(model="writer", prompt="a b", max_tokens=6, **asked).choices[0].text
+        for asked in (theirs, same)
+    )
+    assert first == second
+
+
+def test_what_clients_add_to_the_options_of_a_stream_is_let_through(client):
+    options = {"include_usage": True, "include_obfuscation": False}
+    *_, last = client.completions.create(model="writer", prompt="a", max_tokens=2, stream=True, stream_options=options)
+    assert last.usage.prompt_tokens == 2
+
+
+def test_one_model(client):
+    assert client.models.retrieve("writer").owned_by == "cutaway"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
+        client.models.retrieve("gpt-4")
+
+
+def test_a_stop(client):
+    whole = client.completions.create(model="writer", prompt="a b", max_tokens=8, temperature=0).choices[0].text
+    stop = " " + whole.split()[1]
+    [choice] = client.completions.create(model="writer", prompt="a b", max_tokens=8, temperature=0, stop=stop).choices
+    assert (choice.text, choice.finish_reason) == (whole[: whole.index(stop)], "stop")
+
+
+def test_ids_instead_of_text(client, writer):
+    asked = {"model": "writer", "max_tokens": 5, "temperature": 0}
+    ids = writer.tokenizer.encode("a b c")
+    text = client.completions.create(prompt="a b c", **asked).choices[0].text
+    assert client.completions.create(prompt=ids, **asked).choices[0].text == text
+    assert client.completions.create(prompt=[ids, ids], **asked).choices[1].text == text
+
+
+def test_vectors(client, served, runs):
+    expected = np.array(Embedder.load(runs[1], "cpu", dtype="float64").embed(["a b", "c d e"]))
+    found = client.embeddings.create(model="writer", input=["a b", "c d e"])  # asks for base64 by itself
+    np.testing.assert_allclose([one.embedding for one in found.data], expected, rtol=1e-5, atol=1e-7)
+    assert [one.index for one in found.data] == [0, 1]
+    assert found.usage.prompt_tokens == found.usage.total_tokens == 7
+    plain = client.embeddings.create(model="writer", input="a b", encoding_format="float", dimensions=8)
+    np.testing.assert_allclose(plain.data[0].embedding, expected[0])
+    _, content = ask(
+        served.port, "/v1/embeddings", {"model": "writer", "input": "a b", "encoding_format": "base64"},
+        {"Authorization": "Bearer secret"},
+    )  # fmt: skip
+    raw = json.loads(content)["data"][0]["embedding"]
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(raw), "<f4"), expected[0], rtol=1e-6)
+
+
+def test_mistakes_are_those_that_the_client_knows(client, served):
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
+        client.completions.create(model="gpt-4", prompt="a")
+    with pytest.raises(
+        openai.BadRequestError, match="has 501 tokens, and the model 'writer' has room for 32"
+    ) as caught:
+        client.completions.create(model="writer", prompt="a " * 500)
+    assert caught.value.body["type"] == "invalid_request_error"
+    with pytest.raises(openai.BadRequestError, match="suffix is not supported here"):
+        client.completions.create(model="writer", prompt="a", suffix="b")
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        client.completions.create(model="writer", prompt="a", temperature=9)
+    with pytest.raises(openai.BadRequestError, match="dimensions = 3"):
+        client.embeddings.create(model="writer", input="a", dimensions=3)
+    with pytest.raises(openai.NotFoundError, match="nothing at /v1/chat/completions"):
+        client.chat.completions.create(model="writer", messages=[{"role": "user", "content": "a"}])
+    wrong = openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="wrong", max_retries=0)
+    with pytest.raises(openai.AuthenticationError, match="a token that is not this server's"):
+        wrong.completions.create(model="writer", prompt="a")
+    served.house.state.ending = "the server is ending"
+    try:
+        with pytest.raises(openai.InternalServerError, match="the server is ending") as caught:
+            client.completions.create(model="writer", prompt="a")
+        assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (503, "5")
+    finally:
+        served.house.state.ending = ""

@@ -1,0 +1,57 @@
+"""What README.md and docs/serving.md tell a reader to type is typed: against small models under the names of its runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from looking import untrained
+from serving import served_apart, write_run
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+def blocks(page, language):
+    text = (ROOT / page).read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(page):
+    """Each of them in a line of its own, or going on in the next after a backslash."""
+    lines = "\n".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    return [line for line in lines if re.match(r"curl .*127\.0\.0\.1:8643", line)]
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [write_run(folder / "demo", untrained()), write_run(folder / "python-gpt", untrained("decoder"))]
+    with served_apart(runs) as served:
+        yield served.port
+
+
+COMMANDS = {page: commands(page) for page in ("README.md", "docs/serving.md")}
+
+
+@pytest.mark.parametrize("command", [command for found in COMMANDS.values() for command in found])
+def test_every_curl_command_is_answered(port, command):
+    here = command.replace("127.0.0.1:8643", f"127.0.0.1:{port}").replace("curl ", "curl --fail-with-body --silent ", 1)
+    result = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, bool(result.stdout)) == (0, True), result.stdout
+
+
+def test_there_are_such_commands():
+    assert len(COMMANDS["docs/serving.md"]) >= 10
+    assert any("/translate" in command for command in COMMANDS["README.md"])
+    assert any("/v1/completions" in command for command in COMMANDS["README.md"])
+    assert len(blocks("docs/serving.md", "py")) == 1
+
+
+def test_the_client_works(port):
+    [code] = blocks("docs/serving.md", "py")
+    code = code.replace("127.0.0.1:8643", f"127.0.0.1:{port}")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "8"
