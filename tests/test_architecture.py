@@ -37,15 +37,17 @@ ROOMS = {
     },
     "engines": {"decode.request", "runs"},  # the engines themselves are imported when they are asked for
     "torch_engine": {"nn", "models", "data", "decode", "runs", "finetune"},
-    "pipeline": {"data", "decode.request", "engines", "runs"},
+    "pipeline": {"data", "decode.request", "decode.constraints", "decode.streaming", "engines", "runs"},
+    "bulk": {"data", "decode.request", "decode.streaming", "pipeline", "runs"},
     "shipped": set(),
     "summary": {"runs"},
-    "interop": {"data", "runs", "pipeline", "models", "nn"},
+    "ct2_engine": {"decode.request", "interop.ct2", "interop.ct2_model", "runs", "twin"},
+    "interop": {"data", "runs", "pipeline", "models", "nn", "twin", "finetune.merge"},
     "learn": LIBRARY | {"nn", "torch_engine"},
     "measure": {"data", "evaluate", "train", "pipeline"},
     "show": {"nn", "data", "decode", "evaluate", "pipeline", "measure", "runs", "summary"},
-    "serve": LIBRARY,
-    "cli": LIBRARY | {"interop", "learn", "serve", "__init__"},
+    "serve": LIBRARY | {"engines"},
+    "cli": LIBRARY | {"bulk", "interop", "learn", "serve", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),  # resolves names when they are used; imports nothing before
 }
@@ -70,6 +72,7 @@ PACKAGES = {
     },
     "matplotlib": {"show"},
     "fastapi": {"serve"},
+    "starlette": {"serve"},
     "pydantic": {"serve"},
     "uvicorn": {"serve", "cli"},
     "sacrebleu": {"evaluate"},
@@ -78,6 +81,7 @@ PACKAGES = {
     "typer": {"cli"},
     "tokenizers": {"data.tokenizer", "interop.tokenizer_files"},
     "huggingface_hub": {"interop.hub"},
+    "ctranslate2": {"ct2_engine", "interop.ct2"},
     "onnx": {"interop.onnx"},
     "onnxruntime": {"interop.onnx"},
     "onnxscript": {"interop.onnx"},
@@ -141,7 +145,19 @@ def test_nothing_is_pickled():
 
 
 @pytest.mark.parametrize(
-    "room", ["twin", "pipeline", "engines", "train.numpy_trainer", "train.doctor", "data.prepare", "decode.request"]
+    "room",
+    [
+        "twin",
+        "pipeline",
+        "bulk",
+        "engines",
+        "ct2_engine",
+        "interop.ct2",
+        "train.numpy_trainer",
+        "train.doctor",
+        "data.prepare",
+        "decode.request",
+    ],
 )
 def test_no_torch_comes_in_by_a_back_door(room):
     """Not even through a module that a module imports."""

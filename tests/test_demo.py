@@ -2,21 +2,17 @@
 
 import json
 import re
-import shutil
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from browsing import a_browser
 from helpers import gap_where_they_part
 
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parent / "output"
-CHROMIUM_FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 def test_it_learned_to_translate(home):
@@ -68,12 +64,8 @@ def test_the_suggested_commands_work(home):
 
 
 def test_the_report_in_a_browser(home):
-    from playwright.sync_api import sync_playwright
-
-    chromium = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))
     SCREENSHOTS.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+    with a_browser() as browser:
         for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390)):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             problems, requests = [], []
@@ -91,7 +83,6 @@ def test_the_report_in_a_browser(home):
             overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert overflow <= 0, f"the page scrolls sideways by {overflow} pixels at a width of {width}"
             page.close()
-        browser.close()
 
 
 def test_the_numpy_engine_translates_as_pytorch_does(home):

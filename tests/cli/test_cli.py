@@ -10,8 +10,8 @@ import time
 import pytest
 from helpers import cutaway_here
 
+from cutaway.bulk.form import on_one_line
 from cutaway.cli.console import clock, command
-from cutaway.cli.texts import one_line
 
 SMALL = [
     "--set", "model.d_model=16", "--set", "model.d_ff=32", "--set", "data.size=300", "--set", "data.heldout_size=30",
@@ -168,7 +168,7 @@ def test_mistakes_with_a_run(home, tmp_path):
     assert not (tmp_path / "out").exists()
     (tmp_path / "folder").mkdir()
     result = translate(home / "runs" / "reverse", "a", "--out", "folder", cwd=tmp_path)
-    assert fails(result, "--out folder is a folder. Give the name of a file.")
+    assert fails(result, "folder is a folder. Give the name of a file.")
     assert "greater than or equal to 1" in cutaway_here("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
     assert fails(
         translate(home / "runs" / "reverse", " ".join("a" * 100), cwd=tmp_path),
@@ -234,8 +234,8 @@ def test_tensorboard(tmp_path):
 def test_small_things():
     assert clock(75) == "1:15"
     assert clock(3671) == "1:01:11"
-    assert one_line("a\nb") == "a b"
-    assert one_line("") == ""
+    assert on_one_line("a\nb") == "a b"
+    assert on_one_line("") == ""
 
 
 def test_a_suggested_command_can_be_typed_as_it_stands(tmp_path, monkeypatch):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 
+if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C amid the imports: no tracebacks
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
 import typer
 
 from cutaway import __version__, missing_extra
+from cutaway.cli.careful import careful
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
 from cutaway.cli.data import app as data_app
@@ -25,11 +30,15 @@ from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.mask import mask
 from cutaway.cli.runs import runs
+from cutaway.cli.serve import serve
 from cutaway.cli.tag import tag
 from cutaway.cli.trace import trace
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
 from cutaway.errors import CutawayError
+
+if is_early:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 app = typer.Typer(
     name="cutaway",
@@ -43,11 +52,12 @@ app = typer.Typer(
 COMMANDS = (
     *(demo, train, translate, generate, classify, tag, embed, evaluate),
     *(explore, trace, mask, figures),
+    *(serve,),
     *(import_, export),
     *(runs, doctor, lesson, check, lab),
 )
 for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"))(careful(command))
 app.add_typer(data_app, name="data")
 
 
@@ -68,18 +78,18 @@ def main() -> None:
     """Run a command. A user's mistake is told in a sentence, with no traceback; the exit code is then 1."""
     from cutaway.cli.console import fail
 
-    for stream in (sys.stdout, sys.stderr):
+    for stream, on_error in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):  # which may name odd files
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8")  # whatever the console's code page, as on Windows
+            stream.reconfigure(encoding="utf-8", errors=on_error)  # whatever the console's code page, as on Windows
     interrupted = note_interrupts()
     try:
         app()
     except CutawayError as error:
         fail(str(error), error.exit_code)
-    except ImportError as error:
-        if interrupted.is_set():  # numpy turns a Ctrl-C while it is being imported into an ImportError
+    except Exception as error:
+        if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
             fail("stopped.", code=130)
-        hint = missing_extra(error)
+        hint = missing_extra(error) if isinstance(error, ImportError) else error
         if hint is error:
             raise
         fail(str(hint))

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cutaway.cli.texts import Device, Out, results, write
+from cutaway.cli.options import Out, SkippingBulk, TorchMachine, spread
+from cutaway.cli.texts import carry_out, refuse_bulk, write
 from cutaway.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from cutaway.pipeline import Classifier
+BATCH = 64  # images that are looked at together
 
 
+@spread
 def classify(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/python-expressions.")],
+    bulk: SkippingBulk,
+    machine: TorchMachine,
     text: Annotated[
         list[str] | None, typer.Argument(help="What to classify. None: standard input, line by line.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="Classify the lines of this file, or the images in a .npy file."),
+        typer.Option(help="Classify the lines of this file, plain or .gz; or the images in a .npy file."),
     ] = None,
     out: Out = None,
     top: Annotated[int, typer.Option(help="So many labels for each, likeliest first.")] = 1,
-    device: Device = "auto",
 ) -> None:
     """Give a text, or an image, one of the labels that a model was trained on.
 
@@ -38,22 +40,17 @@ def classify(
     """
     if top < 1:
         raise ConfigError(f"--top {top} leaves no label to print. Give at least 1.")
-    from cutaway.pipeline import Classifier
+    from cutaway.bulk.jobs import Classifying
+    from cutaway.runs import RunFolder
 
-    classifier = Classifier.load(run, device)
-
-    def lines(examples: Sequence[object], first: int = 0) -> list[str]:
-        return [line_of(classifier, row, top) for row in classifier.probabilities(examples)]
-
-    if classifier.config.model.family == "vision":
-        write(lines(read_images(file, text)), out)
+    job = Classifying(str(run), "auto", machine.device, machine.dtype, top)
+    if RunFolder(run).require().read_config().model.family == "vision":
+        refuse_bulk(bulk)
+        images, classifier = read_images(file, text), job.pipeline()
+        batches = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
+        write((line for batch in batches for line in job.work(classifier, batch, range(len(batch)))), out)
     else:
-        write(results(lines, text, file, "classify"), out)
-
-
-def line_of(classifier: Classifier, probabilities: Sequence[float], top: int) -> str:
-    best = sorted(zip(probabilities, classifier.labels, strict=True), reverse=True)[:top]
-    return "\t".join(f"{label}\t{probability:.4f}" for probability, label in best)
+        carry_out(job, text, file, out, bulk, "classify")
 
 
 def read_images(file: Path | None, text: Sequence[str] | None) -> list[object]:

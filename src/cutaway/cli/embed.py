@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutaway.cli.console import say
-from cutaway.cli.texts import Device, results, write
+from cutaway.cli.options import Bulk, TorchMachine, spread
+from cutaway.cli.texts import carry_out, write
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutaway.pipeline import Embedder
 
 
+@spread
 def embed(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/minilm.")],
+    bulk: Bulk,
+    machine: TorchMachine,
     text: Annotated[
         list[str] | None, typer.Argument(help="What to make vectors of. None: standard input, line by line.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="The lines of this file.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The lines of this file, plain or .gz.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write to this file: .npy for an array with a row a text, anything else as text."),
@@ -37,7 +39,6 @@ def embed(
     similar: Annotated[
         bool, typer.Option("--similar", help="Print how alike the texts are, instead of their vectors.")
     ] = False,
-    device: Device = "auto",
 ) -> None:
     """Make a vector of each text, to compare texts by: those of like meaning lie in like directions.
 
@@ -47,24 +48,19 @@ def embed(
 
                cutaway embed runs/minilm --file sentences.txt --out vectors.npy
     """
-    from cutaway.pipeline import Embedder
+    from cutaway.bulk.jobs import Embedding
 
-    embedder = Embedder.load(run, device)
-
-    def vectors(texts: Sequence[str], first: int = 0) -> list[list[float]]:
-        return embedder.embed(texts, pooling, normalize, cut)
-
+    as_array = out is not None and out.suffix == ".npy"
+    job = Embedding(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array)
     if similar:
         for option, given in {"--file": file, "--out": out, "--no-normalize": None if normalize else True}.items():
             if given is not None:
                 raise ConfigError(
                     f"{option} has no effect with --similar, which prints cosines. Leave one of them out."
                 )
-        print_similar(embedder, text, pooling, cut)
-    elif out is not None and out.suffix == ".npy":
-        write_array(results(vectors, text, file, "embed"), out)
+        print_similar(job.pipeline(), text, pooling, cut)
     else:
-        write((json.dumps(vector) for vector in results(vectors, text, file, "embed")), out)
+        carry_out(job, text, file, out, bulk, "embed")
 
 
 def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool) -> None:
@@ -76,17 +72,4 @@ def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, 
     vectors = np.array(embedder.embed(text, pooling, cut=cut))
     cosines = vectors @ vectors.T
     pairs = sorted(((cosines[i, j], i, j) for i in range(len(text)) for j in range(i)), reverse=True)
-    write((f"{cosine:.4f}\t{text[j]}\t{text[i]}" for cosine, i, j in pairs), None)
-
-
-def write_array(rows: Iterator[Sequence[float]], out: Path) -> None:
-    import numpy as np
-
-    from cutaway.runs import replacing
-
-    vectors = np.array(list(rows), np.float32)
-    if not len(vectors):
-        raise DataError("there is no text to make a vector of: standard input is empty.")
-    with replacing(out) as temporary, temporary.open("wb") as stream:
-        np.save(stream, vectors)
-    say(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers are in {out}.")
+    write((f"{cosine:.4f}\t{text[j]}\t{text[i]}\n".encode() for cosine, i, j in pairs), None)

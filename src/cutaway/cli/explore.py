@@ -12,6 +12,7 @@ import typer
 from cutaway.cli.console import command, err, say
 from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, MissingExtra
+from cutaway.serve.listening import listen, names_of
 
 HERE = "127.0.0.1"
 
@@ -58,9 +59,9 @@ def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) 
         explorer = opened(runs, device)
         listening = listen(host, port)
     address = f"http://{HERE if host == '0.0.0.0' else host}:{listening.getsockname()[1]}/"
-    at_home = host == "localhost" or host.startswith("127.")
-    app = explorer_app(explorer, (host, HERE, "localhost") if at_home else ())
-    if not at_home:
+    names = names_of(host)
+    app = explorer_app(explorer, names)
+    if not names:
         say(f"Note: with --host {host} others in your network can look inside too. There is no password.", "yellow")
     say(f"The explorer is at {address}", "bold")
     say("Ctrl-C ends it.")
@@ -79,24 +80,6 @@ def opened(runs: list[Path], device: str) -> Any:
             first = run["examples"][0]
             explorer.trace(Asked(first if isinstance(first, str) else "0", run=number))
     return explorer
-
-
-def listen(host: str, port: int) -> Any:
-    """The socket, taken before anything is said about it."""
-    import socket
-
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(128)
-    except OverflowError:
-        listening.close()
-        raise ConfigError(f"--port {port} is no port: they go from 0 to 65535.") from None
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with --port.") from None
-    return listening
 
 
 def write_page(runs: list[Path], file: Path, texts: list[str], device: str) -> None:

@@ -1,4 +1,4 @@
-"""cutaway export RUN --to hf|onnx|run FOLDER"""
+"""cutaway export RUN --to hf|onnx|ct2|run FOLDER"""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ from cutaway.errors import ConfigError, did_you_mean
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
     folder: Annotated[Path, typer.Argument(help="The folder to write.")],
-    to: Annotated[str, typer.Option(help="hf: Hugging Face's format; onnx; run: a run on its own, adapters merged.")],
+    to: Annotated[
+        str,
+        typer.Option(help="hf: Hugging Face's format; onnx; ct2: CTranslate2; run: a run on its own, adapters merged."),
+    ],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an export left in this folder.")] = False,
-    check: Annotated[bool, typer.Option(help="onnx: run what was written, and compare.")] = True,
+    check: Annotated[bool, typer.Option(help="onnx, ct2: run what was written, and compare.")] = True,
+    dtype: Annotated[str, typer.Option(help="ct2: float32, or int8 for a file of a quarter of the size.")] = "float32",
 ) -> None:
     """Write a run in the format of other programs.
 
@@ -28,18 +32,26 @@ def export(
 
     onnx   a graph of any batch and length, checked against the model with onnxruntime
 
+    ct2    a translator or text generator for CTranslate2, checked against the NumPy twin
+
     run    of a run that was fine-tuned with LoRA: base and adapter as one ordinary run
 
     Examples:  cutaway export runs/demo exported/demo --to hf
 
                cutaway export runs/python-tagger exported/tagger --to onnx
+
+               cutaway export runs/demo exported/ct2 --to ct2 --dtype int8
     """
     if to not in WAYS:
         raise ConfigError(f"there is no format {to!r} to export to. {did_you_mean(to, WAYS)}")
-    if to == "onnx":
+    if not check and to not in CHECKED:
+        raise ConfigError(f"--no-check has no effect with --to {to}: it is for {' and '.join(CHECKED)}. Leave it out.")
+    if dtype != "float32" and to != "ct2":
+        raise ConfigError(f"--dtype {dtype} has no effect with --to {to}: it is for ct2. Leave it out.")
+    if to == "ct2":
+        to_ct2(run, folder, overwrite, check, dtype)
+    elif to == "onnx":
         to_onnx(run, folder, overwrite, check)
-    elif not check:
-        raise ConfigError(f"--no-check has no effect with --to {to}: only a graph is run. Leave it out.")
     else:
         WAYS[to](run, folder, overwrite)
 
@@ -69,6 +81,19 @@ def to_onnx(run: Path, folder: Path, overwrite: bool, check: bool = True) -> Non
     say(f"It is in {folder}: {', '.join(written.files)}.")
 
 
+def to_ct2(run: Path, folder: Path, overwrite: bool, check: bool = True, dtype: str = "float32") -> None:
+    from cutaway.interop.ct2 import export_ct2
+
+    with err.status(f"writing {folder}: NumPy reads the run, and CTranslate2 tries it ..."):
+        written = export_ct2(run, folder, dtype, check, overwrite)
+    for line in written.told():
+        out.print(escape(line))
+    for note in written.notes:
+        say(f"Note: {note}")
+    say(f"It is in {folder}: {', '.join(written.files)}.")
+    say(f"Use it:  {written.used()}")
+
+
 def to_run(run: Path, folder: Path, overwrite: bool) -> None:
     from cutaway.finetune.merge import merge_run
 
@@ -91,4 +116,5 @@ def whole(run: Path) -> Iterator[Path]:
         yield merged
 
 
-WAYS = {"hf": to_hugging_face, "onnx": to_onnx, "run": to_run}
+WAYS = {"hf": to_hugging_face, "onnx": to_onnx, "ct2": to_ct2, "run": to_run}
+CHECKED = ("onnx", "ct2")  # what is run after it was written

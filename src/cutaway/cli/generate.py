@@ -7,41 +7,25 @@ from typing import Annotated
 
 import typer
 
-from cutaway.cli.texts import (
-    BeamSize,
-    Device,
-    Engine,
-    LengthPenalty,
-    Out,
-    Seed,
-    Strategy,
-    Temperature,
-    TopK,
-    TopP,
-    decode_settings,
-    one_line,
-    results,
-    write,
-)
+from cutaway.cli.console import out as terminal
+from cutaway.cli.options import ANSWER, Machine, Out, Printing, Searching, SkippingBulk, option, spread
+from cutaway.cli.texts import carry_out
+from cutaway.cli.writing import streamed, streams
 
 
+@spread
 def generate(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/python-gpt.")],
+    searching: Searching,
+    printing: Printing,
+    bulk: SkippingBulk,
+    machine: Machine,
     text: Annotated[
         list[str] | None, typer.Argument(help='What to go on with; "" begins anew. None: standard input, line by line.')
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Go on with each line of this file.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Go on with each line of this file, plain or .gz.")] = None,
     out: Out = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens to write at most. Default: 200.")] = None,
-    strategy: Strategy = None,
-    beam_size: BeamSize = None,
-    length_penalty: LengthPenalty = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    engine: Engine = "auto",
-    device: Device = "auto",
+    max_tokens: Annotated[int | None, option("Tokens to write at most. Default: 200.", ANSWER, min=1)] = None,
 ) -> None:
     """Go on with a text.
 
@@ -49,22 +33,26 @@ def generate(
 
                cutaway generate runs/python-gpt "" --max-tokens 100 --temperature 0.8 --seed 7
 
-    A text given here is printed as it is, over several lines if need be. From --file or standard input, a line in is
-    a line out.
-    """
-    from cutaway.pipeline import TextGenerator
+               cutaway generate runs/python-gpt "import " --choice os --choice sys --scores
 
-    generator = TextGenerator.load(run, device, engine=engine)
-    decode = decode_settings(
-        generator.config.decode,
-        strategy=strategy,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        max_length=max_tokens,
+    A text given here is printed as it is, over several lines if need be. From --file or standard input, a line in is
+    a line out. --file uses all cores, and can be interrupted and go on: docs/bulk.md.
+    """
+    from cutaway.bulk.form import Form
+    from cutaway.bulk.jobs import Generating
+    from cutaway.runs import RunFolder
+
+    config = RunFolder(run).require().read_config()
+    decode = searching.decode(config.decode, max_length=max_tokens)
+    form = Form(printing.n_best, printing.scores, json=printing.json)
+    job = Generating(
+        *(str(run), machine.engine, machine.device, machine.dtype, decode),
+        form=form,
+        lines_in=not text,
+        **searching.answer,
     )
-    texts = results(lambda prompts, first: generator.generate(prompts, decode, first), text, file, "generate")
-    write(texts if text else map(one_line, texts), out)
+    by_default = terminal.is_terminal and len(text or ()) == 1 and decode.strategy != "beam"
+    if streams(printing, form, text, out, by_default):
+        streamed(job, text or [])
+        return
+    carry_out(job, text, file, out, bulk, "generate")

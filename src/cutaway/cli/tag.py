@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +11,10 @@ import typer
 from rich.text import Text
 
 from cutaway.cli.console import out as terminal
-from cutaway.cli.texts import Device, Out, results, write
-from cutaway.errors import DataError
+from cutaway.cli.options import Out, SkippingBulk, TorchMachine, spread
+from cutaway.cli.texts import carry_out, lines_of_standard_input, refuse_both, refuse_bulk
+from cutaway.data.lines import read_lines
+from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutaway.pipeline import Tagger
@@ -22,15 +24,17 @@ COLOURS = ("bright_black italic", "bold yellow", "bold blue", "default", "magent
 PIECE = 12  # lines of a file of code that are read together, as in training
 
 
+@spread
 def tag(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/python-tagger.")],
+    bulk: SkippingBulk,
+    machine: TorchMachine,
     text: Annotated[list[str] | None, typer.Argument(help="What to tag. None: standard input, line by line.")] = None,
     file: Annotated[Path | None, typer.Option(help="Tag this file: its lines, or for code the whole of it.")] = None,
     out: Out = None,
     colour: Annotated[
         bool | None, typer.Option(help="Show the text in colours instead of a table. Default: on a terminal.")
     ] = None,
-    device: Device = "auto",
 ) -> None:
     """Give every word a tag.
 
@@ -40,33 +44,26 @@ def tag(
 
                cutaway tag runs/python-tagger --file script.py
     """
-    from cutaway.pipeline import Tagger
+    from cutaway.bulk.jobs import Tagging
 
-    tagger = Tagger.load(run, device)
-    if file and not text and tagger.reads_code:
+    job = Tagging(str(run), "auto", machine.device, machine.dtype)
+    if colour and out:
+        raise ConfigError("--colour is for a terminal, and --out writes a table. Leave one of them out.")
+    if file and not text and job.config.data.corpus.startswith("python"):  # whose texts go over several lines
+        for name in bulk.given:
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} has no effect: a file of code is tagged as a whole. Leave it out.")
         text, file = pieces_of_code(file), None
-    in_colour = terminal.is_terminal and out is None if colour is None else colour
-    if in_colour:
-        show(tagger, results(lambda texts, first: texts, text, file, "tag"))
-        return
-
-    def tables(texts: Sequence[str], first: int) -> list[str]:
-        words = [tagger.words(one) for one in texts]
-        return [table(*row) for row in zip(words, tagger.tag(words), strict=True)]
-
-    write(results(tables, text, file, "tag"), out)
-
-
-def table(words: Sequence[str], tags: Sequence[str]) -> str:
-    """A line each; a word that is a line break is written as such."""
-    return "".join(f"{word.encode('unicode_escape').decode() if word.isspace() else word}\t{tag}\n"
-                   for word, tag in zip(words, tags, strict=True))  # fmt: skip
+    if terminal.is_terminal and out is None if colour is None else colour:
+        refuse_both(text, file)
+        refuse_bulk(bulk)
+        show(job.pipeline(), text or (read_lines(file) if file else lines_of_standard_input()))
+    else:
+        carry_out(job, text, file, out, bulk, "tag")
 
 
 def pieces_of_code(file: Path) -> list[str]:
     """A file in pieces that begin where a line is not indented, as far as possible, and are not too long."""
-    from cutaway.data.corpus import read_lines
-
     pieces: list[list[str]] = [[]]
     for line in read_lines(file):
         begins = bool(re.match(r"[^\s)\]}]", line))
@@ -78,7 +75,7 @@ def pieces_of_code(file: Path) -> list[str]:
     return ["\n".join(piece) for piece in pieces]
 
 
-def show(tagger: Tagger, texts: Iterator[str]) -> None:
+def show(tagger: Tagger, texts: Iterable[str]) -> None:
     """Each text in the colours of its tags, and what the colours mean."""
     kinds = sorted({tag.removeprefix("B-").removeprefix("I-") for tag in tagger.labels} - {"O"})
     colour_of = {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}

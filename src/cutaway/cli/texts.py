@@ -1,107 +1,139 @@
-"""What the text commands share: where texts come from, where results go, which options a search reads."""
+"""What the text commands share: where texts come from, and where results go."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import typer
+from cutaway.cli.console import clock, say
+from cutaway.cli.options import Bulk, Device, Strategy
+from cutaway.errors import ConfigError, DataError, Interrupted
 
-from cutaway.cli.console import err, say
-from cutaway.config import DecodeConfig, with_given
-from cutaway.errors import ConfigError, DataError
+__all__ = ["Device", "Strategy"]  # beside what is defined here
 
-# The options that several commands have in common.
-Out = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
-Engine = Annotated[str, typer.Option(help="torch, or numpy, which needs no torch. auto: torch if it is installed.")]
-Strategy = Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")]
-BeamSize = Annotated[int | None, typer.Option(help="How many beginnings beam search follows.")]
-LengthPenalty = Annotated[float | None, typer.Option(help="Above 0 favours longer texts.")]
-Temperature = Annotated[float | None, typer.Option(help="sample: below 1 safer, above 1 bolder.")]
-TopK = Annotated[int | None, typer.Option(help="sample: draw from the k likeliest tokens only.")]
-TopP = Annotated[float | None, typer.Option(help="sample: draw from the likeliest tokens that make up p.")]
-Seed = Annotated[int | None, typer.Option(help="sample: the same seed draws the same text.")]
-
-CHUNK = 2_048  # lines of a file that are sorted by length and worked together
-
-Result = TypeVar("Result")
-Work = Callable[[Sequence[str], int], Sequence[Result]]  # texts, the number of the first of them -> results
+if TYPE_CHECKING:
+    from cutaway.bulk.crew import Work
+    from cutaway.bulk.jobs import RunJob
+    from cutaway.bulk.part import Layout
+    from cutaway.bulk.windows import Refused
 
 
-def results(work: Work[Result], text: Sequence[str] | None, file: Path | None, doing: str) -> Iterator[Result]:
-    """`work` on the given texts, on the lines of a file, or on those of standard input as they come."""
+def carry_out(
+    job: RunJob, text: Sequence[str] | None, file: Path | None, out: Path | None, bulk: Bulk, doing: str
+) -> Any:
+    """A job with the given texts, with the lines of a file, or with those of standard input as they come.
+
+    Gives the pipeline that did it, if it was loaded in this process.
+    """
+    refuse_both(text, file)
+    if file:
+        return of_file(job, file, out, bulk, doing)
+    refuse_bulk(bulk, lines_come=not text)
+    pipeline = job.pipeline()
+
+    def work(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
+        return job.work(pipeline, texts, numbers)
+
+    refused: list[Refused] = []
+    skipped = refused if getattr(bulk, "skip_errors", False) else None
+    write(of_texts(job, work, text) if text else of_standard_input(job, work, skipped), out, job.layout)
+    tell_of_refused(refused)
+    return pipeline
+
+
+def refuse_both(text: Sequence[str] | None, file: Path | None) -> None:
     if text and file:
         raise DataError(f"both a text and --file {file} were given. Give one of them.")
-    if text:
-        return iter(work(text, 0))
-    if file:
-        return of_file(work, file, doing)
-    return of_standard_input(work)
 
 
-def of_file(work: Work[Result], file: Path, doing: str) -> Iterator[Result]:
-    """The lines of a file in order, a chunk at a time, so that a file of any size fits into memory."""
-    from cutaway.data.corpus import read_lines
-
-    total = sum(1 for _ in read_lines(file))
-    if not total:
-        raise DataError(f"{file} is empty: there is nothing to {doing}.")
-    lines, done = read_lines(file), 0
-    with err.status(f"{doing}: {total:,} lines ...") as status:
-        while chunk := [line for _, line in zip(range(CHUNK), lines, strict=False)]:
-            yield from work(chunk, done)
-            done += len(chunk)
-            status.update(f"{doing}: {done:,} of {total:,} lines")
+def refuse_bulk(bulk: Bulk, lines_come: bool = False) -> None:
+    """Options of large files, where there is none. Lines that come one by one can be skipped as well."""
+    for name in bulk.given:
+        if not (lines_come and name == "skip_errors"):
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} is for a file that is worked line by line (--file). Leave it out.")
 
 
-def of_standard_input(work: Work[Result]) -> Iterator[Result]:
+def of_texts(job: RunJob, work: Work, texts: Sequence[str]) -> list[bytes]:
+    """In batches, as the lines of a file: they may be many."""
+    from cutaway.bulk.windows import Window, batches
+    from cutaway.bulk.work import BATCH_TOKENS
+
+    found: dict[int, bytes] = {}
+    for batch in batches(Window(0, list(texts), ""), job.sizer()(texts), BATCH_TOKENS):
+        found.update(zip(batch.numbers, work(batch.texts, batch.numbers), strict=True))
+    return [found[number] for number in range(len(texts))]
+
+
+def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None) -> Iterator[bytes]:
+    """As they come. Lines that cannot be worked are noted in `skipped`; without it, they are an error."""
+    from cutaway.bulk.crew import done
+    from cutaway.bulk.windows import Batch, Refused
+
+    for number, line in enumerate(lines_of_standard_input()):
+        [result] = done(work, Batch([number], [line]))
+        if isinstance(result, Refused):
+            if skipped is None:
+                hint = " Mend the line, or have such lines skipped (--skip-errors)." if job.can_skip else ""
+                raise DataError(f"standard input, line {number + 1}: {result.why}{hint}")
+            skipped.append(result)
+            result = job.instead_of(result)
+        yield result
+
+
+def lines_of_standard_input() -> Iterator[str]:
     from cutaway.data.corpus import decoded_lines
 
     if sys.stdin.isatty():
         say("Type a line and press Enter; Ctrl-D ends.")
-    for number, line in enumerate(decoded_lines(sys.stdin.buffer, "standard input")):
-        yield work([line], number)[0]
+    return decoded_lines(sys.stdin.buffer, "standard input")
 
 
-def write(lines: Iterable[str], out: Path | None, end: str = "\n") -> None:
-    """Each result with its end, to a file that is whole or not there at all, or to standard output as they come."""
+def of_file(job: RunJob, file: Path, out: Path | None, bulk: Bulk, doing: str) -> None:
+    """All lines, by as many processes as are worth it; what is done survives whatever happens."""
+    from cutaway.bulk.work import carry_out
+    from cutaway.cli.bulk_progress import BulkProgress
+
+    try:
+        with BulkProgress(doing, hidden=out is None and sys.stdout.isatty()) as progress:
+            report = carry_out(job, file, out or sys.stdout.buffer, **bulk.given, tell=progress)
+    except KeyboardInterrupt:
+        kept = " What is done is kept: the same command goes on where it was." if out and progress.done else ""
+        raise Interrupted(f"stopped.{kept}") from None
+    tell_of_speed(progress.worked, progress.seconds)
+    tell_of_refused(report.refused)
+
+
+def tell_of_speed(lines: int, seconds: float) -> None:
+    if seconds > 10:
+        say(f"{lines:,} lines in {clock(seconds)}: {lines / seconds:,.1f} a second.")
+
+
+def tell_of_refused(refused: Sequence[Refused]) -> None:
+    if refused:
+        many = "1 line" if len(refused) == 1 else f"{len(refused):,} lines"
+        say(f"{many} could not be worked. The first, line {refused[0].number + 1}: {refused[0].why}")
+
+
+def write(results: Iterable[bytes], out: Path | None, layout: Layout | None = None) -> None:
+    """To a file that is whole or not there at all, or to standard output as they come."""
     if out is None:
-        for line in lines:
-            sys.stdout.write(line + end)
-            sys.stdout.flush()
+        for result in results:
+            sys.stdout.buffer.write(result)
+            sys.stdout.buffer.flush()
         return
-    if out.is_dir():
-        raise DataError(f"--out {out} is a folder. Give the name of a file.")
+    from cutaway.bulk.work import check_output
     from cutaway.runs import replacing
 
-    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
-        for line in lines:
-            stream.write(line + end)
-
-
-def one_line(text: str) -> str:
-    """A line in, a line out: a result that holds a line break must not shift those that follow."""
-    return " ".join(text.splitlines())
-
-
-OF_BEAM = ("beam_size", "length_penalty")
-OF_SAMPLE = ("temperature", "top_k", "top_p", "seed")
-
-
-def decode_settings(config: DecodeConfig, **given: Any) -> DecodeConfig:
-    """The run's way of decoding, with what the command line was given on top."""
-    decode: DecodeConfig = with_given(config, **given)
-    refuse_unread("beam", decode.strategy, OF_BEAM, given)
-    refuse_unread("sample", decode.strategy, OF_SAMPLE, given)
-    return decode
-
-
-def refuse_unread(strategy: str, chosen: str, names: Sequence[str], given: Mapping[str, Any]) -> None:
-    """An option that the chosen strategy does not read is a misunderstanding."""
-    unread = [name for name in names if given.get(name) is not None]
-    if unread and chosen != strategy:
-        option = "--" + unread[0].replace("_", "-")
-        raise ConfigError(f"{option} has no effect on strategy {chosen!r}. Add --strategy {strategy}, or leave it out.")
+    check_output(out)
+    head_size = layout.head_size if layout else 0
+    with replacing(out) as temporary, temporary.open("wb") as stream:
+        stream.seek(head_size)
+        sizes = [stream.write(result) for result in results]
+        if layout and head_size:
+            if not sizes:
+                raise DataError("there is no text to make a vector of: standard input is empty.")
+            stream.seek(0)
+            stream.write(layout.head(len(sizes), sum(sizes)))

@@ -8,40 +8,32 @@ from typing import Annotated
 import typer
 
 from cutaway.cli.console import say
-from cutaway.cli.texts import (
-    BeamSize,
-    Device,
-    Engine,
-    LengthPenalty,
-    Out,
-    Seed,
-    Strategy,
-    Temperature,
-    TopK,
-    TopP,
-    decode_settings,
-    one_line,
-    results,
-    write,
-)
+from cutaway.cli.options import ANSWER, PRINTED, SEARCH, Machine, Out, Printing, Searching, SkippingBulk, option, spread
+from cutaway.cli.texts import carry_out
+from cutaway.cli.writing import streamed, streams
 
 
+@spread
 def translate(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
+    searching: Searching,
+    printing: Printing,
+    bulk: SkippingBulk,
+    machine: Machine,
     text: Annotated[
         list[str] | None, typer.Argument(help="What to translate. None: standard input, line by line.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Translate the lines of this file.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Translate the lines of this file, plain or .gz.")] = None,
     out: Out = None,
-    strategy: Strategy = None,
-    beam_size: BeamSize = None,
-    length_penalty: LengthPenalty = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    engine: Engine = "auto",
-    device: Device = "auto",
+    coverage_penalty: Annotated[
+        float | None, option("beam: above 0 favours texts that leave nothing of the source out.", SEARCH)
+    ] = None,
+    max_length: Annotated[
+        int | None, option("At most so many tokens. Default: 50 more than the source.", ANSWER, min=1)
+    ] = None,
+    align: Annotated[
+        bool, option("Print text, tab, which word of the source each word is of: 0-0 1-2.", PRINTED, "--align")
+    ] = False,
 ) -> None:
     """Translate with a trained model.
 
@@ -49,24 +41,23 @@ def translate(
 
                cutaway translate runs/demo --file in.txt --out out.txt
 
-               cutaway translate runs/demo "The small cat sleeps." --engine numpy
+               cutaway translate runs/demo "The small cat sleeps." --engine numpy --n-best 4
 
                cat in.txt | cutaway translate runs/demo > out.txt
-    """
-    from cutaway.pipeline import Translator
 
-    translator = Translator.load(run, device, engine=engine)
-    decode = decode_settings(
-        translator.config.decode,
-        strategy=strategy,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
-    translated = results(lambda texts, first: translator.translate(texts, decode, first), text, file, "translate")
-    write(map(one_line, translated), out)
+    --file uses all cores, and the same command goes on where it was should it be interrupted: docs/bulk.md.
+    """
+    from cutaway.bulk.form import Form
+    from cutaway.bulk.jobs import Translating
+    from cutaway.runs import RunFolder
+
+    config = RunFolder(run).require().read_config()
+    decode = searching.decode(config.decode, coverage_penalty=coverage_penalty, max_length=max_length)
+    form = Form(printing.n_best, printing.scores, align, printing.json)
+    job = Translating(str(run), machine.engine, machine.device, machine.dtype, decode, form=form, **searching.answer)
+    if streams(printing, form, text, out, wanted=False):
+        streamed(job, text or [])
+        return
+    translator = carry_out(job, text, file, out, bulk, "translate")
     if unknown := dict.fromkeys(word for one in text or () for word in translator.tokenizer.unknown(one)):
         say(f"Note: not in this model's vocabulary: {', '.join(unknown)}")
