@@ -59,28 +59,26 @@ def test_killed_again_and_again_it_ends_as_if_nothing_had_happened(tmp_path, num
     whole = started(source, tmp_path / "whole", workers=0)
     assert whole.wait() == 0, whole.stderr.read()
     draw, kills = random.Random(number), 0
-    while True:
+    while not out.exists():
         process = started(source, out, seconds=0.03, log=log)
         try:
-            code = process.wait(draw.uniform(0.4, 2.0))
+            assert process.wait(draw.uniform(0.4, 2.0)) == 0, process.stderr.read()
+            assert out.exists()
         except subprocess.TimeoutExpired:
             process.send_signal(number)
             process.wait()
             kills += 1
-            assert not out.exists()
-            workers = {int(line.split()[0]) for line in log.read_text().splitlines()} if log.exists() else set()
-            deadline = time.monotonic() + 5
-            while any(map(is_alive, workers)) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert not any(map(is_alive, workers)), "a worker outlived its parent"
-            continue
-        assert code == 0, process.stderr.read()
-        break
+        workers = {int(line.split()[0]) for line in log.read_text().splitlines()} if log.exists() else set()
+        deadline = time.monotonic() + 5
+        while any(map(is_alive, workers)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(map(is_alive, workers)), "a worker outlived its parent"
     assert kills >= 2
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
     batches = [line.split()[1] for line in log.read_text().splitlines()]
     assert len(batches) <= len(set(batches)) + 4 * kills  # no more is lost than what the workers had in hand
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "log", "out", "whole"]
+    left = {path.name for path in tmp_path.iterdir()} - {"in", "log", "out", "whole"}
+    assert not left or (process.returncode and left == {"out.journal"})  # a kill between the two last deeds
 
 
 @pytest.mark.slow
