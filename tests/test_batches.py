@@ -11,7 +11,7 @@ from cutaway.config import DecodeConfig
 from cutaway.decode.request import Wish
 from cutaway.models.build import POSITIONS
 from cutaway.models.inference import make_ready
-from cutaway.pipeline import by_length
+from cutaway.pipeline.base import by_length
 
 LETTERS = [*"abcdefgh,."]
 DECODES = {

@@ -10,9 +10,10 @@ from helpers import max_difference, perturbed, random_ids, tiny_of
 from cutaway.config import FinetuneConfig
 from cutaway.errors import DataError
 from cutaway.finetune.adapt import adapt
-from cutaway.models.inference import WideProduct, as_built, make_ready
+from cutaway.models import inference
+from cutaway.models.inference import as_built, make_ready
 from cutaway.nn.int8 import Int8Product
-from cutaway.nn.laid import LaidLinear
+from cutaway.nn.laid import LaidLinear, Product
 
 
 def test_laid_weights_are_those_weights_in_another_order():
@@ -119,13 +120,37 @@ def test_a_model_in_8_bits_says_nearly_the_same(family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_wide_product_is_the_product_however_many_rows(dtype, bias):
+def test_a_product_is_the_product_however_many_rows(dtype, bias):
     torch.manual_seed(0)
     weight, b = torch.randn(50, 8, dtype=dtype), torch.randn(50, dtype=dtype) if bias else None
-    wide = WideProduct()
-    for rows in (0, 1, 2, 5, 16, 17):
-        for x in (torch.randn(rows, 8, dtype=dtype), torch.randn(rows, 1, 8, dtype=dtype)):
+    product = Product()
+    for rows in (0, 1, 2, 3, 5, 16, 17):
+        for x in (
+            torch.randn(rows, 8, dtype=dtype),
+            torch.randn(rows, 1, 8, dtype=dtype),
+            torch.randn(8, 2, rows, dtype=dtype).permute(2, 1, 0),
+        ):
             with torch.no_grad():
-                difference = max_difference(wide(x, weight, b), F.linear(x, weight, b))
+                difference = max_difference(product(x, weight, b), F.linear(x, weight, b))
             assert difference < (1e-5 if dtype == torch.float32 else 1e-12)
-    assert (wide.packed is not None) == (dtype == torch.float32)
+    assert ("packed" in vars(product.forms)) == (dtype == torch.float32)
+
+
+def test_a_product_notices_that_a_weight_has_changed():
+    weight, x, product = torch.randn(50, 8), torch.randn(5, 8), Product()
+    for change in (lambda: weight.mul_(2), lambda: weight[3:7].zero_(), lambda: weight.detach().fill_(1.0)):
+        with torch.no_grad():
+            product(x, weight, None)
+            change()
+            assert max_difference(product(x, weight, None), F.linear(x, weight)) < 1e-5
+
+
+def test_a_large_model_gets_no_copies_of_its_weights(monkeypatch):
+    model = perturbed(tiny_of("decoder"))
+    monkeypatch.setattr(inference, "LARGE", 1)
+    make_ready(model)
+    with torch.no_grad():
+        model(random_ids(5, 4))
+    products = [part.product for part in model.modules() if isinstance(part, LaidLinear)]
+    products += [model.head.project, model.decoder.layers[0].self_attention.side_by_side.product.func]
+    assert not any("packed" in vars(product.forms) for product in products if product.forms)

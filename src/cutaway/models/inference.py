@@ -2,8 +2,7 @@
 
 A decoder writes a token in a millisecond or two, and half of that is not arithmetic. So
 
-- weights are laid in memory as the processor reads them when there are few rows: [in, out], seen as [out, in];
-  or they are kept in 8 bits (nn/int8.py);
+- weights are laid in memory as the processor reads them (nn/laid.py), or are kept in 8 bits (nn/int8.py);
 - the matrices of queries, keys and values lie side by side, and are multiplied with in one go;
 - what a part is made of is put where Python looks first: `nn.Module` finds its children by a slower way;
 - a part is called straight (nn/quick.py).
@@ -20,30 +19,31 @@ from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.heads import LanguageHead
 from cutaway.nn.int8 import Int8Product
-from cutaway.nn.laid import LaidLinear, laid
+from cutaway.nn.laid import LaidLinear, Product, laid, make_plain
 from cutaway.nn.probe import is_hooked
 from cutaway.nn.quick import make_quick, make_usual
 
 Built = TypeVar("Built", bound=nn.Module)
+LARGE = 2_000_000_000  # bytes of weights: from here on, no copy is kept beside them for the sake of speed
 
 
 def make_ready(model: nn.Module, int8: bool = False) -> None:
     """Once, after the weights were loaded. LoRA's thin matrices stay beside theirs, unless they were merged."""
+    may_pack = sum(parameter.nbytes for parameter in model.parameters()) <= LARGE
     for part in list(model.modules()):
         for name, child in part.named_children():
             if name == "self_attention" and looks_around_plainly(child):
-                child.side_by_side = SideBySide(child, int8)
+                child.side_by_side = SideBySide(child, int8, may_pack)
             if is_plain(child):
-                setattr(part, name, Int8Product(child.weight, child.bias) if int8 else LaidLinear(child))
+                setattr(part, name, Int8Product(child.weight, child.bias) if int8 else LaidLinear(child, may_pack))
         if isinstance(part, LanguageHead):
             # it often shares its matrix with the embedding, which looks up rows: it gets a copy of its own to read
-            part.project = Int8Head(part) if int8 else WideProduct()
+            part.project = Int8Head(part) if int8 else Product(may_pack)
     for part in model.modules():
         make_quick(part)
         vars(part).update(part._modules)
@@ -62,7 +62,7 @@ def as_built(model: Built) -> Built:
         if isinstance(part, LanguageHead):
             part.project = None
         if isinstance(part, LaidLinear):
-            part.weight = nn.Parameter(part.weight.detach().clone(memory_format=torch.contiguous_format))
+            make_plain(part)
     return copied
 
 
@@ -80,7 +80,7 @@ def looks_around_plainly(part: nn.Module) -> TypeGuard[MultiHeadAttention]:
 class SideBySide:
     """One matrix for queries, keys and values. What each has of it stays its parameter, and takes no more room."""
 
-    def __init__(self, attention: MultiHeadAttention, int8: bool):
+    def __init__(self, attention: MultiHeadAttention, int8: bool, may_pack: bool):
         linears = attention.query, attention.key, attention.value
         weight = laid(torch.cat([linear.weight for linear in linears]))
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
@@ -88,7 +88,7 @@ class SideBySide:
         if int8:
             self.product: Any = Int8Product(weight, bias)
             return
-        self.product = partial(F.linear, weight=weight, bias=bias)
+        self.product = partial(Product(may_pack), weight=weight, bias=bias)
         start = 0
         for linear in linears:
             own = slice(start, start := start + linear.out_features)
@@ -109,39 +109,6 @@ class SideBySide:
     def __call__(self, x: Tensor) -> Tensor:
         y: Tensor = self.product(x)
         return y
-
-
-class WideProduct:
-    """x Wᵀ + b with a matrix for a whole vocabulary: laid, and for a few rows, such as those of a beam, as oneDNN packs
-    it, which is half again as fast there. These are copies, each made when it is first of use."""
-
-    FEW = range(2, 17)
-
-    def __init__(self) -> None:
-        self.made_of: Any = None
-        self.laid: Tensor | None = None
-        self.packed: Tensor | None = None
-
-    def __deepcopy__(self, memo: Any) -> WideProduct:
-        return WideProduct()
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if torch.is_grad_enabled():
-            return F.linear(x, weight, bias)
-        now = weight.data_ptr(), weight.dtype, 0 if weight.is_inference() else weight._version
-        if self.made_of != now:
-            self.made_of, self.laid, self.packed = now, laid(weight), None
-        assert self.laid is not None
-        if x.numel() // x.size(-1) not in self.FEW or not can_pack(weight):
-            return F.linear(x, self.laid, bias)
-        if self.packed is None:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), self.FEW[-1])
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, bias, "none", [], "")
-        return y
-
-
-def can_pack(weight: Tensor) -> bool:
-    return weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
 
 
 class Int8Head:

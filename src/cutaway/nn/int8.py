@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import ConfigError, DataError
+from cutaway.nn.quick import quick_call
 
 NOT_FINITE = (
     "values inside the model are not finite numbers, so they have no range to be cut into steps. Its training has "
     "diverged, or its weights are damaged: take those of an earlier checkpoint."
 )
 
-LINEAR = torch.ops.quantized.linear_dynamic.default
-LINEAR = getattr(LINEAR, "_op", LINEAR)  # past what torch does in Python about each call: as long as a small product
+LINEAR = quick_call(torch.ops.quantized.linear_dynamic.default)
 
 
 class Int8Product(nn.Module):

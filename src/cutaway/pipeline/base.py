@@ -1,0 +1,105 @@
+"""What all kinds have in common: a trained model on an engine, its tokenizer and its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from cutaway.config import Config
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.decode.request import Rows
+from cutaway.engines import load_engine
+from cutaway.errors import RunError
+from cutaway.runs import RunFolder
+
+
+class Pipeline:
+    """A trained model on an engine, its tokenizer and labels. Each kind below does one of the tasks with it."""
+
+    tasks: ClassVar[tuple[str, ...]] = ()
+    engines: ClassVar[tuple[str, ...]] = ("torch",)  # that can do it
+
+    def __init__(self, engine: Any, tokenizer: Tokenizer | None, config: Config, labels: Sequence[str] = ()):
+        self.engine, self.config, self.labels = engine, config, tuple(labels)
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        weights: Path | None = None,
+        engine: str = "auto",
+        dtype: str = "float32",
+    ) -> Self:
+        """Read a run folder; `weights` may name a snapshot or a checkpoint's weights instead of the best ones."""
+        folder = RunFolder(run).require()
+        config = folder.read_config()
+        if config.model.task not in cls.tasks:
+            raise RunError(wrong_task(run, config.model.task, cls.tasks))
+        loaded = load_engine(engine, cls.engines, folder, config, weights or folder.weights, device, dtype)
+        tokenizer = None if config.model.family == "vision" else load_tokenizer(folder, config)
+        return cls(loaded, tokenizer, config, folder.read_labels())
+
+    @property
+    def model(self) -> Any:
+        return self.engine.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise RunError("this run reads images: it has no tokenizer.")
+        return self._tokenizer
+
+    @property
+    def device(self) -> Any:
+        """Where the model is, for those who give it tensors."""
+        if not hasattr(self.engine, "device"):
+            raise RunError('this needs the PyTorch model. Load the run with engine="torch".')
+        return self.engine.device
+
+
+def load_tokenizer(folder: RunFolder, config: Config) -> Tokenizer:
+    tokenizer = Tokenizer.open(folder.tokenizer)
+    unused = config.model.vocab_size - tokenizer.vocab_size
+    # a model from elsewhere may have rows that no token uses: T5's vocabulary was rounded up to a multiple of 128
+    if unused < 0 or (unused and config.data.tokenizer != "file"):
+        raise RunError(
+            f"{folder.tokenizer} has {tokenizer.vocab_size} tokens, the model {config.model.vocab_size}: it is not "
+            "the tokenizer that this model was trained with. Restore it."
+        )
+    return tokenizer
+
+
+# task -> the command that puts it to work
+COMMANDS = {
+    "translation": "translate",
+    "language_model": "generate",
+    "classification": "classify",
+    "image_classification": "classify",
+    "tagging": "tag",
+    "masked_language_model": "evaluate",
+    "embedding": "embed",
+}
+
+
+def wrong_task(run: str | Path, task: str, wanted: Sequence[str]) -> str:
+    return (
+        f"the run {str(run)!r} was trained for {task.replace('_', ' ')}, and this needs one trained for "
+        f"{' or '.join(wanted).replace('_', ' ')}. Use it with: cutaway {COMMANDS[task]} {run}"
+    )
+
+
+def by_length(rows: Rows, batch_size: int, spread: int | None = None) -> Iterator[list[int]]:
+    """Which rows go together: of about the same length, at most `spread` apart if given; empty ones not at all."""
+    order = sorted((i for i in range(len(rows)) if rows[i]), key=lambda i: len(rows[i]))
+    batch: list[int] = []
+    for i in order:
+        is_far = batch and spread is not None and len(rows[i]) - len(rows[batch[0]]) > spread
+        if len(batch) == batch_size or is_far:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
