@@ -15,7 +15,8 @@ shares no line with the PyTorch modules, and tests hold every value and every gr
     batch.py       rows of token ids as arrays
     optim.py       Adam, the paper's schedule, clipping
     train.py       a training loop on one screen
-    search.py      greedy, sampling, beam search
+    stepper.py     a model in the middle of writing texts
+    search.py      greedy search and sampling;  beam.py: beam search;  rules.py: what may come next
     run.py         a run folder put to work
 
 No torch is imported anywhere in this folder.

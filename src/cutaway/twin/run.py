@@ -17,11 +17,13 @@ from cutaway.finetune.base import base_of
 from cutaway.finetune.merge import merged, require_lora
 from cutaway.runs import RunFolder, metadata_of, read_sealed
 from cutaway.twin.batch import padded
+from cutaway.twin.beam import Beam
 from cutaway.twin.build import build_model
 from cutaway.twin.model import Model
 from cutaway.twin.ops import Array
 from cutaway.twin.rules import Rules
-from cutaway.twin.search import Beam, Line, Sample, Stepper, Task, TextStepper, TranslationStepper, Writer, write
+from cutaway.twin.search import Line, Sample, Task, Writer, write
+from cutaway.twin.stepper import Stepper, TextStepper, TranslationStepper
 
 
 class NumpyEngine:
