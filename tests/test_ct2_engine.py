@@ -324,6 +324,14 @@ def test_prefixes(choice, decode):
     same(found_by(ours, given, search), found_by(theirs, given, search))
 
 
+@pytest.mark.parametrize("prefix", [[5, 5, 5], [5, 6, 5, 6]])
+def test_a_prefix_may_repeat_itself(prefix):
+    ours, theirs = engines()
+    given = rows(ours)
+    search = search_for(replace(GREEDY, no_repeat_ngram=2), given, prefixes=[prefix] * len(given))
+    same(ours.translate(given, search), theirs.translate(given, search))
+
+
 def test_who_has_no_prefix_is_searched_as_ever():
     """CTranslate2 drops ends at the first free step of a beam if anybody in the call has a prefix."""
     for seed in range(6):

@@ -310,17 +310,22 @@ def hypotheses(answers: Sequence[Answer], gains: list[float], row: Row, search: 
     never = set(search.decode.suppress)
     real = [a for a in answers if a.log_probability > IMPOSSIBLE and never.isdisjoint(a.tokens[len(row.prefix) :])]
     if n := search.decode.no_repeat_ngram:
-        real = [a for a in real if not repeats(a.tokens, n)]
+        real = [a for a in real if not repeats(a.tokens, n, len(row.prefix))]
     if not real:  # where nothing may come, it takes what may not
         raise DataError(NOTHING_ALLOWED)
     found = [hypothesis(answer, gains, row, search) for answer in real]
     return sorted(found, key=lambda text: text.score, reverse=True)[: search.n_best]
 
 
-def repeats(tokens: Sequence[int], n: int) -> bool:
-    """Whether n tokens in a row come twice."""
-    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
-    return len(set(grams)) < len(grams)
+def repeats(tokens: Sequence[int], n: int, before: int = 0) -> bool:
+    """Whether n tokens in a row come twice; those that stand in a prefix of `before` tokens may."""
+    seen: set[tuple[int, ...]] = set()
+    for end in range(n, len(tokens) + 1):
+        gram = tuple(tokens[end - n : end])
+        if end > before and gram in seen:
+            return True
+        seen.add(gram)
+    return False
 
 
 def hypothesis(answer: Answer, gains: list[float], row: Row, search: Search) -> Hypothesis:
