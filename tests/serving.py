@@ -87,7 +87,7 @@ def served_apart(runs, *options, environment=None, wait=True, before=""):
     reader = threading.Thread(target=lambda: told.extend(iter(process.stderr.readline, "")), daemon=True)
     reader.start()
     try:
-        until(lambda: process.poll() is not None or any(":" in line for line in told), 60)
+        until(lambda: process.poll() is not None or any("http://" in line for line in told), 60)
         if wait:
             until(lambda: process.poll() is not None or any(line.startswith("Ready") for line in told), 60)
         found = re.search(r":(\d+)/", "".join(told))

@@ -383,6 +383,9 @@ def _checksum(header: dict[str, Any], data: memoryview) -> str:
     return digest.hexdigest()
 
 
+FAR = 1 << 40
+
+
 def locked_file(path: Path) -> IO[bytes] | None:
     """The file at `path`, held by this process until it is closed or the process ends; None if another has it."""
     file = path.open("ab")
@@ -401,7 +404,9 @@ def _lock(file: IO[bytes]) -> bool:
         if sys.platform == "win32":
             import msvcrt
 
+            file.seek(FAR)  # a place that all agree on and nobody writes to: there, a lock shuts out readers too
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0, os.SEEK_END)
         else:
             import fcntl
 

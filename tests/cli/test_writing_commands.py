@@ -257,8 +257,9 @@ def test_a_broken_pipe_ends_quietly(home, workers):
     work = process(home, "translate", "translator", "--file", "many.txt", "--engine", "numpy", "--workers", workers)
     assert work.stdout.readline()
     work.stdout.close()
-    assert work.wait(30) != 0
-    assert work.stderr.read() == b""
+    assert work.wait(60) != 0
+    told = work.stderr.read().decode()  # on a slow machine, how far it has come
+    assert not any(word in told for word in ("Traceback", "BrokenPipe", "error"))
 
 
 @pytest.mark.slow

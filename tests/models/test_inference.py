@@ -154,3 +154,17 @@ def test_a_large_model_gets_no_copies_of_its_weights(monkeypatch):
     products = [part.product for part in model.modules() if isinstance(part, LaidLinear)]
     products += [model.head.project, model.decoder.layers[0].self_attention.side_by_side.product.func]
     assert not any("packed" in vars(product.forms) for product in products if product.forms)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+@pytest.mark.parametrize("what", ["weight", "bias"])
+def test_a_matrix_that_was_replaced_is_used(name, what):
+    plain, ready = perturbed(tiny_of("decoder")), perturbed(tiny_of("decoder"))
+    make_ready(ready)
+    ids = random_ids(3, 4)
+    for model in (plain, ready):
+        part = getattr(model.decoder.layers[0].self_attention, name)
+        torch.manual_seed(1)
+        setattr(part, what, torch.nn.Parameter(torch.randn(getattr(part, what).shape)))
+    with torch.no_grad():
+        assert max_difference(ready(ids), plain(ids)) < 1e-5

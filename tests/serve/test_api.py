@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.request import Wish
-from cutaway.errors import ConfigError
+from cutaway.errors import ConfigError, DataError
 from cutaway.pipeline import Classifier, Embedder, Tagger, TextGenerator, Translator
 from cutaway.serve.docs_page import docs_page, resolved
 from cutaway.serve.guard import Access, origins_of
@@ -294,16 +294,16 @@ def test_what_is_no_origin(given):
 
 
 def test_a_token_and_an_origin(runs):
-    access = Access("sésame", HOME, ("https://example.org",))
+    access = Access("voilà", HOME, ("https://example.org",))  # its last byte looks like a space
     with served_here(runs[:1], access) as served:
         for path in ("/health", "/ready", "/docs", "/openapi.json"):
             assert ask(served.port, path)[0].status == 200
-        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic sésame".encode()}):
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic voilà".encode()}):
             response, content = ask(served.port, "/translate", {"text": "a"}, header)
             assert response.status == 401, content
             assert response.headers["www-authenticate"] == "Bearer"
             assert ask(served.port, "/metrics", headers=header)[0].status == 401
-        right = {"Authorization": "Bearer sésame".encode()}
+        right = {"Authorization": "Bearer voilà".encode()}
         assert answered(served.port, "/translate", {"text": "a"}, headers=right)["results"]
         page = {**right, "Origin": "https://example.org", "Sec-Fetch-Site": "cross-site"}
         response, _ = ask(served.port, "/translate", {"text": "a"}, page)
@@ -551,6 +551,59 @@ def test_one_bad_text_does_not_fail_its_company(served):
     assert json.loads(found[0][1]) == json.loads(found[2][1]) == expected
     assert "Its log says what" in found[1][1].decode()
     assert held.batches[1:] == [[0, 0, 0], [0], [0], [0]]
+
+
+def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
+    """One that has told something already is written anew, alone, and tells the rest."""
+    worker = served.house.workers[1]
+    own = worker.served.work
+    body = {"strategy": "greedy", "max_length": 9}
+    expected = answered(served.port, "/generate", {**body, "text": "a b"})["results"][0]["text"]
+
+    def fails(jobs):
+        if len(jobs) > 1:  # after the first piece of each
+            for job in jobs:
+                job.ticket.tell(job.index, expected[:3])
+            raise RuntimeError("a mistake of ours")
+        if jobs[0].content.wish.text == "bad":
+            raise DataError("this text is not for me.")
+        return own(jobs)
+
+    with Held(worker) as held:
+        held.own = fails
+        first, _ = in_threads([lambda: ask(served.port, "/generate", {**body, "text": "a"})])
+        until(lambda: held.batches)
+        later, found = in_threads(
+            [lambda text=text: events(served.port, "/generate", {**body, "text": text}) for text in ("a b", "bad")]
+        )
+        until(lambda: len(worker.waiting) == 2)
+        held.go.set()
+        for thread in first + later:
+            thread.join(20)
+    assert "".join(event.get("text", "") for event in found[0]) == expected
+    assert len([event for event in found[0] if "text" in event]) > 1
+    assert found[1][-1] == {"error": "this text is not for me."}
+    assert "a batch of 2 failed; each of its texts is tried alone" in caplog.text
+    assert "a mistake of ours" in caplog.text
+
+
+def test_what_was_told_is_not_contradicted(served, caplog):
+    """Should a text come out otherwise when it is written anew, its reader hears of it."""
+    worker = served.house.workers[1]
+    own = worker.served.work
+
+    def has_told(jobs):
+        jobs[0].ticket.told[0] = "something else"
+        return own(jobs)
+
+    with Held(worker) as held:
+        held.own = has_told
+        held.go.set()
+        response, content = ask(
+            served.port, "/generate", {"strategy": "greedy", "max_length": 9, "text": "a b", "stream": True}
+        )
+    assert (response.status, "something went wrong inside the server" in content.decode()) == (500, True)
+    assert "became another one" in caplog.text
 
 
 @pytest.mark.slow

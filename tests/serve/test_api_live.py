@@ -1,5 +1,6 @@
 """A server in a process of its own, as users start it: load, signals, clients that are killed, memory."""
 
+import http.client
 import json
 import random
 import signal
@@ -87,16 +88,23 @@ def test_under_load_every_text_is_what_the_pipeline_alone_writes(runs, search):
 
 def test_sigterm_under_load_answers_all_that_was_accepted(runs):
     with served_apart(runs[:1]) as served:
-        asked = []  # [when, what came of it]
+        asked = []  # [when it was sent, what came of it]
 
         def work(number):
             for turn in range(1000):
-                asked.append(mine := [time.monotonic(), None])
+                connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+                body, mine = json.dumps({"text": sentences(20, number + turn), **GREEDY}), [None, None]
                 try:
-                    response, content = ask(served.port, "/translate", {"text": sentences(20, number + turn), **GREEDY})
+                    connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+                    mine[0] = time.monotonic()
+                    asked.append(mine)
+                    response = connection.getresponse()
+                    content = response.read()
                 except OSError as error:
                     mine[1] = error
                     return
+                finally:
+                    connection.close()
                 mine[1] = response.status
                 if response.status == 503:
                     assert "the server is ending" in content.decode()
@@ -124,29 +132,50 @@ def test_sigterm_under_load_answers_all_that_was_accepted(runs):
         until(lambda: any("has ended" in line for line in served.told))
 
 
-def test_a_request_that_is_being_answered_is_finished(runs):
-    with served_apart(runs[1:2], "--no-batching") as served:
+HELD = """
+import os, pathlib, time
+from cutaway.serve.served import Served
+
+own, place = Served.work, pathlib.Path(os.environ["CUTAWAY_TEST_PLACE"])
+
+def work(self, jobs):
+    (place / "begun").touch()
+    while not (place / "go").exists():
+        time.sleep(0.01)
+    return own(self, jobs)
+
+Served.work = work
+"""
+
+
+def held_apart(runs, place):
+    """A server whose model begins, makes a file `begun`, and goes on when there is a file `go`."""
+    return served_apart(runs, before=HELD, environment={"CUTAWAY_TEST_PLACE": str(place)})
+
+
+def test_a_request_that_is_being_answered_is_finished(runs, tmp_path):
+    with held_apart(runs[1:2], tmp_path) as served:
         found = []
-        body = {"text": sentences(200), "strategy": "beam", "beam_size": 8, "max_length": 30}
+        body = {"text": sentences(20), "strategy": "beam", "beam_size": 3, "max_length": 9}
         threads, trouble = clients(1, lambda number: found.append(answered(served.port, "/generate", body)))
-        until(lambda: "cutaway_batch_texts_count" in ask(served.port, "/metrics")[1].decode())
+        until((tmp_path / "begun").exists)
         served.process.send_signal(signal.SIGINT)
-        until(lambda: any("requests are being answered" in line for line in served.told), 10)
+        until(lambda: any("requests are being answered" in line for line in served.told))
         response, _ = ask(served.port, "/generate", {"text": "a"})
         assert response.status == 503
+        (tmp_path / "go").touch()
         assert served.process.wait(60) == 0
         threads[0].join(10)
         assert not trouble
-        assert len(found[0]["results"]) == 200
+        assert len(found[0]["results"]) == 20
 
 
-def test_the_second_signal_ends_it_at_once(runs):
-    with served_apart(runs[1:2], "--no-batching") as served:
-        body = {"text": sentences(250), "strategy": "beam", "beam_size": 16, "max_length": 30}
-        threads, _ = clients(1, lambda number: ask(served.port, "/generate", body))
-        until(lambda: "cutaway_batch_texts_count" in ask(served.port, "/metrics")[1].decode())
+def test_the_second_signal_ends_it_at_once(runs, tmp_path):
+    with held_apart(runs[1:2], tmp_path) as served:
+        threads, _ = clients(1, lambda number: ask(served.port, "/generate", {"text": "a"}))
+        until((tmp_path / "begun").exists)
         served.process.send_signal(signal.SIGTERM)
-        until(lambda: any("Once more ends at once" in line for line in served.told), 10)
+        until(lambda: any("Once more ends at once" in line for line in served.told))
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 130
         threads[0].join(10)

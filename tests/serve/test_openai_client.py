@@ -158,6 +158,12 @@ def test_logprobs_of_a_text_that_a_stop_ended(client):
     [
         ({"top_p": 0, "seed": 1}, {"temperature": 0}),
         ({"temperature": 1, "seed": -1}, {"temperature": 1, "seed": 2**63 - 1}),
+        ({"temperature": 1e-310}, {"temperature": 0}),
+        ({"temperature": 0, "top_p": 0.5}, {"temperature": 0}),
+        (
+            {"temperature": 1, "top_p": 1, "extra_body": {"beam_size": 3, "strategy": "beam"}},
+            {"extra_body": {"beam_size": 3, "strategy": "beam"}},
+        ),
     ],
 )
 def test_the_ranges_are_those_of_the_original(client, theirs, same):
@@ -166,6 +172,25 @@ def test_the_ranges_are_those_of_the_original(client, theirs, same):
         for asked in (theirs, same)
     )
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"temperature": 0.7, "extra_body": {"strategy": "beam"}}, "temperature has no effect on strategy 'beam'"),
+        ({"temperature": 0, "extra_body": {"strategy": "greedy", "top_k": 3}}, "top_k has no effect"),
+        ({"temperature": 0, "extra_body": {"strategy": "sample"}}, "temperature 0 draws nothing"),
+        ({"n": 3, "best_of": 2, "temperature": 1}, "best_of = 2 must be at least n = 3"),
+        ({"best_of": 2, "temperature": 1, "stream": True}, "cannot be streamed"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(client, asked, why):
+    with pytest.raises(openai.BadRequestError, match=why):
+        client.completions.create(model="writer", prompt="a b", max_tokens=6, **asked)
+
+
+def test_the_best_of_one_can_be_streamed(client):
+    assert list(client.completions.create(model="writer", prompt="a b", max_tokens=3, best_of=1, stream=True))
 
 
 def test_what_clients_add_to_the_options_of_a_stream_is_let_through(client):

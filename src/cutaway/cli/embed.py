@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.options import Bulk, TorchMachine, spread
-from cutaway.cli.texts import carry_out, write
+from cutaway.cli.texts import carry_out, refuse_bulk, write
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def embed(
                 raise ConfigError(
                     f"{option} has no effect with --similar, which prints cosines. Leave one of them out."
                 )
+        refuse_bulk(bulk)
         print_similar(job.pipeline(), text, pooling, cut)
     else:
         carry_out(job, text, file, out, bulk, "embed")

@@ -56,7 +56,7 @@ def translate(
     form = Form(printing.n_best, printing.scores, align, printing.json)
     job = Translating(str(run), machine.engine, machine.device, machine.dtype, decode, form=form, **searching.answer)
     if streams(printing, form, text, out, wanted=False):
-        streamed(job, text or [])
+        streamed(job, text or [], file, bulk)
         return
     translator = carry_out(job, text, file, out, bulk, "translate")
     if unknown := dict.fromkeys(word for one in text or () for word in translator.tokenizer.unknown(one)):

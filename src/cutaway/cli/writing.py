@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutaway.cli.options import Printing
+from cutaway.cli.options import Bulk, Printing
+from cutaway.cli.texts import refuse_both, refuse_bulk
 from cutaway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ def streams(printing: Printing, form: Form, text: Sequence[str] | None, out: Pat
     return not against and (wanted if printing.stream is None else printing.stream)
 
 
-def streamed(job: Writing, texts: Sequence[str]) -> None:
+def streamed(job: Writing, texts: Sequence[str], file: Path | None, bulk: Bulk) -> None:
     """Each text, with what comes after it if it is a beginning, and a line end."""
     from cutaway.pipeline import TextGenerator
 
+    refuse_both(texts, file)
+    refuse_bulk(bulk)
     writer = job.pipeline()
     for number, text in enumerate(texts):
         if isinstance(writer, TextGenerator):

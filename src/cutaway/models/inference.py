@@ -9,7 +9,7 @@ A decoder writes a token in a millisecond or two, and half of that is not arithm
 
 The forward is the one of nn/ and models/; parts and parameters keep their names. The quick ways are taken only where
 they give the same: not while gradients are computed, nor after somebody has changed, converted or replaced what they
-were made of. (But 8 bits are 8 bits: whoever changes the weights of such a model changes nothing.)
+were made of. Two changes go unnoticed: of weights in 8 bits, and any that torch itself is not told of (`weight.data`).
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class SideBySide:
             self.product: Any = Int8Product(weight, bias)
             return
         self.product = partial(Product(may_pack), weight=weight, bias=bias)
-        start = 0
-        for linear in linears:
-            own = slice(start, start := start + linear.out_features)
+        self.starts = (0, linears[0].out_features, linears[0].out_features + linears[1].out_features)
+        for linear, start in zip(linears, self.starts, strict=True):
+            own = slice(start, start + linear.out_features)
             linear.weight = nn.Parameter(weight[own], linear.weight.requires_grad)
             if bias is not None:
                 linear.bias = nn.Parameter(bias[own], linear.bias.requires_grad)
@@ -103,12 +103,24 @@ class SideBySide:
             return False
         if isinstance(self.product, Int8Product):
             return type(query) is type(key) is type(value) is Int8Product
-        is_laid = type(query) is type(key) is type(value) is LaidLinear
-        return is_laid and query.weight.data_ptr() == self.product.keywords["weight"].data_ptr()
+        if not (type(query) is type(key) is type(value) is LaidLinear):
+            return False
+        weight, bias = self.product.keywords["weight"], self.product.keywords["bias"]
+        return all(
+            lies_at(part.weight, weight, start) and lies_at(part.bias, bias, start)
+            for part, start in zip((query, key, value), self.starts, strict=True)
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         y: Tensor = self.product(x)
         return y
+
+
+def lies_at(part: Tensor | None, whole: Tensor | None, row: int) -> bool:
+    """Whether `part` is that part of `whole` which begins at this row (of a laid matrix, or of a bias)."""
+    if part is None or whole is None:
+        return part is whole
+    return part.data_ptr() == whole.data_ptr() + row * whole.element_size()
 
 
 class Int8Head:

@@ -127,8 +127,8 @@ class Guard:
         if not self.access.token:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # headers were read as Latin-1, whatever they were written in
-        is_right = hmac.compare_digest(given.strip().encode("latin-1"), self.access.token.encode())
+        # headers were read as Latin-1, whatever they were written in; so what looks like a space may be half a letter
+        is_right = hmac.compare_digest(given.strip(" \t").encode("latin-1"), self.access.token.encode())
         if scheme.lower() != "bearer" or not is_right:
             was = "a token that is not this server's was given" if given else "no token was given"
             raise Refusal(401, f"{was}. Send it as a header, as in: Authorization: Bearer TOKEN")

@@ -39,7 +39,9 @@ INSTEAD = {
     "logit_bias": "Leave it out.",
 }
 LEAST = 1e-9  # a share of the probability that no token but the likeliest is in
-OF_DRAWING = ("temperature", "top_p", "top_k", "min_p")
+COLD = 0.01  # a temperature below is greedy search
+HARMLESS = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0}  # settings of drawing that change nothing
+OF_DRAWING = tuple(HARMLESS)
 OURS = (
     "strategy",
     "beam_size",
@@ -100,8 +102,10 @@ def refuse_unknown(body: s.CompletionRequest, served: Served) -> None:
     if body.logprobs is not None and (body.echo or body.stream):
         other = "echo" if body.echo else "stream"
         raise Refusal(400, f"logprobs and {other} do not go together here. Leave one of them out.", "logprobs")
-    if body.best_of is not None and (body.stream or body.best_of < (body.n or 1)):
-        raise Refusal(400, f"best_of = {body.best_of} must be at least n, and cannot be streamed.", "best_of")
+    if body.best_of is not None and body.best_of < (body.n or 1):
+        raise Refusal(400, f"best_of = {body.best_of} must be at least n = {body.n or 1}.", "best_of")
+    if (body.best_of or 1) > 1 and body.stream:
+        raise Refusal(400, f"best_of = {body.best_of} is known only in the end, so it cannot be streamed.", "best_of")
     if body.stream_options and not body.stream:
         raise Refusal(400, "stream_options is only for stream = true.", "stream_options")
 
@@ -111,15 +115,21 @@ def settings_of(body: s.CompletionRequest, served: Served) -> dict[str, Any]:
     given = {name: value for name in OURS if (value := getattr(body, name)) is not None}
     drawing = {name: value for name in OF_DRAWING if (value := getattr(body, name)) is not None}
     several = max(body.n or 1, body.best_of or 1) > 1
+    is_cold = body.temperature is not None and body.temperature < COLD
     if "strategy" not in given and (drawing or several) and "beam_size" not in given:
-        given["strategy"] = "greedy" if body.temperature == 0 else "sample"
+        given["strategy"] = "greedy" if is_cold else "sample"
+        drawing = {} if is_cold else drawing
     if given.get("strategy", served.config.decode.strategy) == "sample":
-        if body.temperature == 0:
+        if is_cold:
             raise Refusal(400, "temperature 0 draws nothing. Leave out the strategy, or use 'greedy'.", "temperature")
         if body.top_p == 0:  # OpenAI's way to ask for the likeliest alone
             drawing["top_p"] = LEAST
         seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63  # theirs may be negative
         given |= {**drawing, "seed": seed}
+    else:  # what draws nothing is refused there, unless it changes nothing: many clients send it always
+        given |= {name: value for name, value in drawing.items() if value != HARMLESS[name]}
+        if is_cold:
+            given.pop("temperature", None)
     if body.max_tokens is not None:
         given["max_length"] = body.max_tokens
     return given

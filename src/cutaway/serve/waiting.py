@@ -29,6 +29,7 @@ class Ticket:
         self.missing = texts
         self.future: asyncio.Future[list[Any]] = self.loop.create_future()
         self.events: asyncio.Queue[tuple[int, Any]] | None = asyncio.Queue() if is_stream else None
+        self.told = [""] * texts  # of a stream, what is known of each text so far; the worker's
 
     def is_wanted(self) -> bool:
         """From any thread: whether somebody waits for this, and will be told."""
@@ -50,6 +51,7 @@ class Ticket:
     def tell(self, index: int, piece: str) -> None:
         """From the worker: some more of a text. The queue is as long as a text at most, so nobody has to wait."""
         if self.events is not None:
+            self.told[index] += piece
             from_thread(self.loop, self.events.put_nowait, (index, piece))
 
 

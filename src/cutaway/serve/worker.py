@@ -93,13 +93,9 @@ class Worker:
         except Exception as error:
             if len(jobs) == 1:
                 return [told(error)]
-        return [outcome for job in jobs for outcome in self.again(job)]
-
-    def again(self, job: Job) -> list[Any]:
-        """What a stream has told already cannot be taken back, so its text is not begun anew."""
-        if job.ticket.events is not None:
-            return [Refusal(500, FAILED)]
-        return self.outcomes([job])
+            if not isinstance(error, CutawayError):
+                log.warning("a batch of %d failed; each of its texts is tried alone", len(jobs), exc_info=error)
+        return [outcome for job in jobs for outcome in self.outcomes([job])]
 
     def count_tokens(self, jobs: Sequence[Job], results: Sequence[Any]) -> None:
         read = sum(job.tokens for job in jobs)

@@ -77,7 +77,7 @@ class Telling:
         self.wish, self.stop, self.stops = writing.wish, writing.stop, Stops(writing.stop)
         self.listens = job.ticket.events is not None or bool(writing.stop)
         self.pieces: Pieces | None = None
-        self.told = 0  # characters
+        self.text = ""  # that may be told
 
     def heard(self, token: int, gain: float) -> bool:
         """In the midst of the search: whether it is worth going on."""
@@ -92,13 +92,18 @@ class Telling:
         return not self.stops.is_over
 
     def tell(self, piece: str) -> None:
-        if piece:
-            self.job.ticket.tell(self.job.index, piece)
-            self.told += len(piece)
+        """What is new of it. A text that is written anew, because its batch failed, was told in part before."""
+        self.text += piece
+        ticket, index = self.job.ticket, self.job.index
+        told = ticket.told[index]
+        if not (self.text.startswith(told) or told.startswith(self.text)):
+            raise RuntimeError("written anew, the text became another one than the one that was told already")
+        if len(self.text) > len(told):
+            ticket.tell(index, self.text[len(told) :])
 
     def ended(self, hypotheses: Sequence[Hypothesis]) -> Written:
         versions = [self.version(hypothesis) for hypothesis in hypotheses] or [NOTHING]
-        self.tell(versions[0].text[self.told :])  # what was held back; of a beam search, all
+        self.tell(versions[0].text[len(self.text) :])  # what was held back; of a beam search, all
         return Written(versions)
 
     def version(self, found: Hypothesis) -> Version:
