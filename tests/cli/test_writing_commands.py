@@ -301,7 +301,7 @@ def test_ctrl_c_at_any_moment_is_no_traceback(home, tmp_path, seconds):
     begins: until then it is Python that answers, and nothing of ours can make it do so quietly."""
     (tmp_path / "in.txt").write_text("a b c d e f g\n" * 100_000)
     arguments = ("--file", tmp_path / "in.txt", "--out", tmp_path / "out", "--workers", 2)
-    begin = ("-c", "print('Python is up', flush=True); from cutaway.cli import main; main()")
+    begin = ("-c", "import cutaway; print('Python is up', flush=True); from cutaway.cli import main; main()")
     work = process(home, "translate", "translator", *arguments, start=begin, start_new_session=True)
     assert work.stdout.readline() == b"Python is up\n"
     time.sleep(seconds)

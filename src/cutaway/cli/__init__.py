@@ -16,6 +16,7 @@ from cutaway import __version__, missing_extra
 from cutaway.cli.careful import careful
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
+from cutaway.cli.console import fail
 from cutaway.cli.data import app as data_app
 from cutaway.cli.demo import demo
 from cutaway.cli.doctor import doctor
@@ -76,16 +77,16 @@ def _options(
 
 def main() -> None:
     """Run a command. A user's mistake is told in a sentence, with no traceback; the exit code is then 1."""
-    from cutaway.cli.console import fail
-
+    interrupted = note_interrupts()
     for stream, on_error in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):  # which may name odd files
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors=on_error)  # whatever the console's code page, as on Windows
-    interrupted = note_interrupts()
     try:
         app()
     except CutawayError as error:
         fail(str(error), error.exit_code)
+    except KeyboardInterrupt:  # while typer made the commands ready; a command tells in its own way
+        fail("stopped.", code=130)
     except Exception as error:
         if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
             fail("stopped.", code=130)
