@@ -84,3 +84,8 @@ class Large(Backwards):
 class Unloadable(Backwards):
     def load(self):
         raise RunError("there is no such run.")
+
+
+@dataclass(frozen=True)
+class Unskippable(Backwards):
+    can_skip = False

@@ -11,7 +11,7 @@ import signal
 
 import numpy as np
 import pytest
-from bulk_jobs import Backwards, Lengths, Unloadable
+from bulk_jobs import Backwards, Lengths, Unloadable, Unskippable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -219,6 +219,13 @@ def test_a_line_that_cannot_be_worked_is_named_or_skipped(source, tmp_path):
         carry_out(Lengths(), source, out, 0, skip_errors=True)
 
 
+def test_what_cannot_be_skipped_is_not_said_to_be(tmp_path):
+    (tmp_path / "in").write_text("a\ntoo long\n")
+    with pytest.raises(DataError, match=r"line 2: the text is too long\. Mend the line and begin again") as caught:
+        carry_out(Unskippable(), tmp_path / "in", tmp_path / "out", 0)
+    assert "--skip-errors" not in str(caught.value)
+
+
 @pytest.mark.parametrize("moment", [3, 9, 20])
 def test_lines_that_were_skipped_are_known_after_a_restart(source, tmp_path, moment):
     lines, bad = LINES.copy(), [3, 150, 400, 1_200]
@@ -309,7 +316,10 @@ def test_mistakes(source, tmp_path):
     source.write_bytes(b"a\nb\ncaf\xe9\n")
     fails(DataError, "line 3 is not UTF-8")
     (tmp_path / "empty").write_text("")
-    fails(DataError, "empty is empty", tmp_path / "empty")
+    carry_out(Backwards(), tmp_path / "empty", tmp_path / "nothing", 0)
+    assert (tmp_path / "nothing").read_bytes() == b""
+    with pytest.raises(DataError, match="empty is empty: there is nothing to make an array of"):
+        carry_out(Lengths(), tmp_path / "empty", tmp_path / "no", 0)
     fails(DataError, "there is no file", tmp_path / "none")
     fails(ConfigError, "workers = -1", workers=-1)
     fails(ConfigError, "batch_tokens = 0", batch_tokens=0)

@@ -48,6 +48,14 @@ class Engine(Protocol):
         ...
 
 
+def resolved(name: str, allowed: Sequence[str]) -> str:
+    """The engine that is meant: "auto" is the first that is allowed and installed."""
+    if name != "auto":
+        return name
+    installed = [engine for engine in allowed if find_spec(engine)]
+    return (installed or allowed)[0]  # none: whoever asks for the first is told how to install it
+
+
 def load_engine(
     name: str,
     allowed: Sequence[str],
@@ -57,10 +65,8 @@ def load_engine(
     device: str = "auto",
     dtype: str = "float32",
 ) -> Engine:
-    """The engine of that name; "auto" is the first that is allowed and installed."""
-    if name == "auto":
-        installed = [engine for engine in allowed if find_spec(engine)]
-        name = (installed or allowed)[0]  # none: whoever asks for the first is told how to install it
+    """The engine of that name."""
+    name = resolved(name, allowed)
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}. {did_you_mean(name, (*ENGINES, 'auto'))}")
     if name not in allowed:

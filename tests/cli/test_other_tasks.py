@@ -86,6 +86,11 @@ def test_classify(home):
     assert all(p == sorted(p, reverse=True) for p in probabilities)
     piped = cutaway("classify", "runs/python-expressions", cwd=home, stdin="f(x)[0]\na + b\n").stdout
     assert [line.split("\t")[0] for line in piped.splitlines()] == [row[0] for row in rows]
+    objects = cutaway("classify", "runs/python-expressions", "f(x)[0]", "a + b", "--top", 3, "--json", cwd=home).stdout
+    for number, (line, row) in enumerate(zip(objects.splitlines(), rows, strict=True), 1):
+        told = json.loads(line)
+        assert (told["line"], told["label"], f"{told['probability']:.4f}") == (number, row[0], row[1])
+        assert [label["label"] for label in told["labels"]] == row[::2]
 
 
 def test_classify_images(home):
@@ -110,6 +115,11 @@ def test_tag(home):
     assert of_file.stdout == ""
     words = [line.split("\t")[0] for line in (home / "tags.tsv").read_text().splitlines() if line]
     assert [w for w in words if w != "\\n"] == [*[r[0] for r in rows if r[0] != "\\n"], "import", "os"]
+    told = json.loads(cutaway("tag", "runs/python-tagger", code, "--json", cwd=home).stdout)
+    assert told["line"] == 1
+    assert told["words"] == [row[0].replace("\\n", "\n") for row in rows]
+    assert told["tags"] == [row[1] for row in rows]
+    assert fails(cutaway("tag", "runs/python-tagger", code, "--json", "--colour", cwd=home), "--json is for programs")
     coloured = cutaway("tag", "runs/python-tagger", code, "--colour", cwd=home).stdout
     assert "return 'a'  # b" in coloured
     assert "keyword" in coloured.splitlines()[-1]

@@ -149,6 +149,12 @@ def test_a_file_standard_input_and_texts_give_the_same(home, command, run):
         (["--fresh"], "--fresh is for a file that is worked line by line"),
         (["--stream", *GREEDY, "--scores"], "--stream does not go together with --scores"),
         (["--stream", *BEAM], 'Use the strategy "greedy" or "sample"'),
+        (["--stream", *GREEDY, "--file", "in.txt"], "both a text and --file in.txt were given"),
+        (["--stream", *GREEDY, "--workers", 2], "--workers is for a file that is worked line by line"),
+        (["--stop", ""], "--stop is empty"),
+        (["--min-length", 5, "--max-length", 4], "--min-length 5 is more than the 4 tokens that may be"),
+        (["--prefix", "a zebra"], "the prefix 'a zebra' cannot be written: ['zebra'] is not in the vocabulary"),
+        (["--out", "out.gz"], "out.gz is called .gz"),
         (["--choice", "zebra"], "the choice 'zebra' cannot be written"),
         (["--dtype", "float8"], "dtype 'float8' is not a choice"),
         (["--engine", "nump"], "Did you mean 'numpy'"),
@@ -170,6 +176,63 @@ def test_mistakes(home, arguments, message):
 )  # fmt: skip
 def test_no_command_takes_a_text_that_is_not_utf_8(home, arguments):
     assert "is not UTF-8" in fails(home, *arguments)
+
+
+def test_a_beam_that_cannot_be_streamed_prints_nothing(home):
+    result = cutaway_here("generate", "writer", "a b", "--stream", *BEAM, cwd=home)
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+def test_vectors_have_options_of_files_only_for_files(home):
+    message = fails(home, "embed", "translator", "a", "b", "--similar", "--workers", 2)
+    assert "--workers is for a file" in message
+
+
+def test_words_that_nobody_knows_are_told(home):
+    """They are translated all the same, as something else."""
+    (home / "odd.txt").write_text("a b\na zebra\nthe zebra b\n")
+    for arguments, stdin in ((("--file", "odd.txt"), ""), ((), (home / "odd.txt").read_text())):
+        result = cutaway_here("translate", "translator", *arguments, *GREEDY, cwd=home, stdin=stdin)
+        assert (
+            "Note: 2 lines have something that is not in this model's vocabulary, such as zebra, the" in result.stderr
+        )
+    lines = told(home, "translate", "translator", "--file", "odd.txt", "--json", *GREEDY).splitlines()
+    assert [json.loads(line).get("unknown") for line in lines] == [None, ["zebra"], ["the", "zebra"]]
+    assert "Note" not in cutaway_here("generate", "writer", "--file", "odd.txt", *GREEDY, cwd=home).stderr
+
+
+def test_pipes_have_a_name(home):
+    expected = told(home, "translate", "translator", "a b", *GREEDY)
+    assert told(home, "translate", "translator", "--file", "-", "--out", "-", *GREEDY, stdin="a b\n") == expected
+    assert not (home / "-").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full is Linux's")
+@pytest.mark.parametrize("arguments", [("a b",), ("--file", "in.txt")])
+def test_a_full_disk_behind_standard_output_is_told(home, arguments):
+    with open("/dev/full", "w") as full:
+        work = subprocess.run(
+            [sys.executable, "-m", "cutaway", "translate", "translator", *arguments],
+            cwd=home, stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert work.returncode == 1
+    assert " ".join(work.stderr.split()).startswith(
+        "error: standard output cannot be written: No space left on device."
+    )
+    assert len(work.stderr.splitlines()) <= 2
+
+
+def test_choices_of_a_run_that_draws_are_not_drawn(home):
+    """Unless that is asked for: then every seed has its own."""
+    made = untrained("decoder")
+    made.config = dataclasses.replace(made.config, decode=dataclasses.replace(made.config.decode, strategy="sample"))
+    saved(made, home / "drawing")
+    choices = ("--choice", "a b", "--choice", "c", "--choice", "d e f")
+    best = told(home, "generate", "drawing", "a", *choices, "--scores")
+    likeliest = told(home, "generate", "writer", "a", *choices, *BEAM, "--length-penalty", 0, "--scores")
+    assert best == likeliest
+    drawn = {told(home, "generate", "drawing", "a", *choices, "--strategy", "sample", "--seed", i) for i in range(8)}
+    assert len(drawn) > 1
 
 
 def test_a_line_that_is_too_long_is_named_or_skipped(home):

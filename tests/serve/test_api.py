@@ -104,6 +104,28 @@ def test_several_versions_and_a_prefix(port, runs):
     assert [one["text"]] == expected
 
 
+def test_choices(port, runs):
+    choices = ["a b", "c", "d e f"]
+    for path, kind, run in (("/translate", Translator, 0), ("/generate", TextGenerator, 1)):
+        writer = load(kind, runs[run])
+        for search in ({}, {"strategy": "greedy"}, {"strategy": "sample", "seed": 3}):
+            body = {"text": TEXTS[:3], "choices": choices, **search}
+            decode = DecodeConfig(**search) if search else None
+            expected = writer.answers(TEXTS[:3], decode, choices=choices)
+            assert [one["text"] for one in answered(port, path, body)["results"]] == expected
+            assert {text.strip() for text in expected} <= set(choices)
+    response, content = ask(port, "/translate", {"text": "a", "choices": ["a", "zebra"]})
+    assert (response.status, "the choice 'zebra' cannot be written" in content.decode()) == (400, True)
+    assert ask(port, "/translate", {"text": "a", "choices": [""]})[0].status == 422
+
+
+def test_what_a_translator_does_not_know_is_told(port):
+    found = answered(port, "/translate", {"text": ["a b", "a zebra"], "strategy": "greedy"})["results"]
+    assert [one.get("unknown") for one in found] == [None, ["zebra"]]
+    response, content = ask(port, "/translate", {"text": "a", "prefix": "zebra"})
+    assert (response.status, "the prefix 'zebra' cannot be written" in content.decode()) == (400, True)
+
+
 def test_a_stream_tells_of_the_other_versions_at_its_end(port):
     body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3}
     [whole] = answered(port, "/translate", body)["results"]

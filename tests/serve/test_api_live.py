@@ -160,7 +160,7 @@ def test_a_request_that_is_being_answered_is_finished(runs, tmp_path):
         threads, trouble = clients(1, lambda number: found.append(answered(served.port, "/generate", body)))
         until((tmp_path / "begun").exists)
         served.process.send_signal(signal.SIGINT)
-        until(lambda: any("requests are being answered" in line for line in served.told))
+        until(lambda: any("1 request is being answered" in line for line in served.told))
         response, _ = ask(served.port, "/generate", {"text": "a"})
         assert response.status == 503
         (tmp_path / "go").touch()
@@ -289,6 +289,7 @@ def test_a_port_that_is_taken_and_runs_that_are_none(runs, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         result = cutaway_here("serve", runs[0], "--port", port, cwd=tmp_path)
+    assert "Choose another with --host" in cutaway_here("serve", runs[0], "--host", "192.0.2.1", cwd=tmp_path).stderr
     assert result.returncode == 1
     assert f"cannot listen at 127.0.0.1:{port}" in result.stderr
     assert "Choose another with --port" in result.stderr

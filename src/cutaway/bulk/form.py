@@ -42,7 +42,7 @@ class Form:
         """All that is printed for one text, with the ends of its lines."""
         versions = [self.version(writer, wish, hypothesis, stops) for hypothesis in found or [NOTHING]]
         if self.json:
-            return json.dumps(self.told(wish, versions, bool(found)), ensure_ascii=False) + "\n"
+            return json.dumps(self.told(writer, wish, versions, bool(found)), ensure_ascii=False) + "\n"
         if self.n_best > 1 and not found:
             return ""
         return "".join(self.line(wish, version, one_line) + "\n" for version in versions)
@@ -73,8 +73,10 @@ class Form:
         columns += [" ".join(f"{i}-{j}" for i, j in version.pairs)] if self.align else []
         return "\t".join(columns)
 
-    def told(self, wish: Wish, versions: Sequence[Version], has_any: bool) -> dict[str, Any]:
+    def told(self, writer: Writer, wish: Wish, versions: Sequence[Version], has_any: bool) -> dict[str, Any]:
         first = {"line": wish.number + 1, **versions[0].told(self.align)}
+        if unknown := writer.tokenizer.unknown(wish.text):
+            first["unknown"] = unknown
         if self.n_best == 1:
             return first
         return {**first, "n_best": [version.told(self.align) for version in versions] if has_any else []}

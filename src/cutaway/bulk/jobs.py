@@ -15,9 +15,11 @@ from cutaway.bulk.form import Form
 from cutaway.bulk.machine import cores, free_memory
 from cutaway.bulk.part import Array, Description, Layout, Plain
 from cutaway.bulk.windows import Refused
-from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, carry_out
+from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, Unknown, carry_out
 from cutaway.config import Config, DecodeConfig
+from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.request import Wish
+from cutaway.engines import resolved
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.pipeline import (
     GENERATED_LENGTH,
@@ -33,6 +35,19 @@ from cutaway.pipeline import (
 from cutaway.runs import RunFolder, identity_of
 
 PROCESS = 500_000_000  # bytes that a worker takes before it has a model
+
+
+class Sizer:
+    """How many tokens texts have in a batch, and what of them is not in the vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer, more: int):
+        self.tokenizer, self.more, self.unknown = tokenizer, more, Unknown(tokenizer)
+
+    def __call__(self, texts: Sequence[str]) -> list[int]:
+        rows = self.tokenizer.encode_batch(texts)
+        for text, ids in zip(texts, rows, strict=True):
+            self.unknown.note(text, ids)
+        return [len(ids) + self.more for ids in rows]
 
 
 @dataclass(frozen=True)
@@ -80,8 +95,7 @@ class RunJob:
         raise NotImplementedError
 
     def sizer(self) -> Callable[[Sequence[str]], list[int]]:
-        tokenizer, more = load_tokenizer(self.folder, self.config), self.more_tokens()
-        return lambda texts: [len(ids) + more for ids in tokenizer.encode_batch(texts)]
+        return Sizer(load_tokenizer(self.folder, self.config), self.more_tokens())
 
     def more_tokens(self) -> int:
         """That a text has in a batch, beside its own."""
@@ -91,6 +105,7 @@ class RunJob:
         """All settings but where the run is and where it is worked; and which weights it has."""
         told = asdict(self)
         told |= told.pop("decode", {}) | told.pop("form", {})
+        told["engine"] = resolved(self.engine, self.kind.engines)
         del told["run"], told["device"]
         told.pop("batch_size", None)
         weights = {"weights": identity_of(self.folder.weights)}
@@ -177,9 +192,10 @@ class Generating(Writing):
 
 @dataclass(frozen=True)
 class Classifying(RunJob):
-    """Label, tab, probability; `top` of them."""
+    """Label, tab, probability; `top` of them. Or JSON."""
 
     top: int = 1
+    json: bool = False
 
     kind = Classifier
     worth = 5e12
@@ -190,24 +206,44 @@ class Classifying(RunJob):
 
     def lines(self, classifier: Classifier, texts: Sequence[Any], numbers: Sequence[int]) -> list[str]:
         rows = classifier.probabilities(texts, max(1, len(texts)))
-        return [line_of_labels(classifier.labels, row, self.top) for row in rows]
+        best = [sorted(zip(row, classifier.labels, strict=True), reverse=True)[: self.top] for row in rows]
+        if self.json:
+            return [json_of_labels(number, row) for number, row in zip(numbers, best, strict=True)]
+        return ["\t".join(f"{label}\t{probability:.4f}" for probability, label in row) for row in best]
+
+    def instead_of(self, refused: Refused) -> bytes:
+        return error_line(refused) if self.json else b"\n"
 
 
-def line_of_labels(labels: Sequence[str], probabilities: Sequence[float], top: int) -> str:
-    best = sorted(zip(probabilities, labels, strict=True), reverse=True)[:top]
-    return "\t".join(f"{label}\t{probability:.4f}" for probability, label in best)
+def json_of_labels(number: int, best: Sequence[tuple[float, str]]) -> str:
+    labels = [{"label": label, "probability": probability} for probability, label in best]
+    return json.dumps({"line": number + 1, **labels[0], "labels": labels}, ensure_ascii=False)
+
+
+def error_line(refused: Refused) -> bytes:
+    """What stands for a line that could not be worked, where all are JSON."""
+    return f"{json.dumps({'line': refused.number + 1, 'error': refused.why}, ensure_ascii=False)}\n".encode()
 
 
 @dataclass(frozen=True)
 class Tagging(RunJob):
-    """A line for each word: word, tab, tag; and a blank line."""
+    """A line for each word: word, tab, tag; and a blank line. Or JSON."""
+
+    json: bool = False
 
     kind = Tagger
     worth = 5e12
 
     def lines(self, tagger: Tagger, texts: Sequence[str], numbers: Sequence[int]) -> list[str]:
         words = [tagger.words(text) for text in texts]
-        return [table(*row) for row in zip(words, tagger.tag(words, max(1, len(words))), strict=True)]
+        found = zip(numbers, words, tagger.tag(words, max(1, len(words))), strict=True)
+        if self.json:
+            rows = ({"line": number + 1, "words": words, "tags": tags} for number, words, tags in found)
+            return [json.dumps(row, ensure_ascii=False) for row in rows]
+        return [table(words, tags) for _, words, tags in found]
+
+    def instead_of(self, refused: Refused) -> bytes:
+        return error_line(refused) if self.json else b"\n"
 
 
 def table(words: Sequence[str], tags: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from cutaway.bulk.crew import Crew, Hands, Here, Loads, Result
 from cutaway.bulk.part import Description, Kept, Layout, Part
@@ -52,6 +52,24 @@ class Job(Loads, Protocol):
         ...
 
 
+class Unknown:
+    """What is not in a vocabulary, and what therefore cannot be understood: how many lines have any, and the first."""
+
+    FEW = 5
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        self.lines, self.words = 0, list[str]()
+
+    def note(self, text: str, ids: Sequence[int] | None = None) -> None:
+        unk = self.tokenizer.unk
+        if unk is None or unk not in (self.tokenizer.encode(text) if ids is None else ids):
+            return
+        self.lines += 1
+        if len(self.words) < self.FEW:
+            self.words = list(dict.fromkeys([*self.words, *self.tokenizer.unknown(text)]))[: self.FEW]
+
+
 class Survey(NamedTuple):
     lines: int
     characters: int
@@ -64,6 +82,7 @@ class Report(NamedTuple):
     resumed_at: int  # lines that were done already
     refused: list[Refused]  # lines that could not be worked and were skipped, by this process or one before it
     workers: int
+    unknown: Unknown | None = None  # what of the lines that this process worked is not in the vocabulary
 
 
 Tell = Callable[[int, int, int], None]  # lines done, of how many, how many of them by an earlier process
@@ -130,6 +149,8 @@ def carry_out(
     if isinstance(out, str | Path):
         check_output(Path(out), source)
     lines, characters = survey = surveyed(source)
+    if not lines and job.layout.head_size:
+        raise DataError(f"{source} is empty: there is nothing to make an array of.")
     description = {**job.description(), "skip_errors": skip_errors}
     with sink_for(out, description, fresh, job.layout) as sink:
         reader = Reader(read_lines(source), job.line_bytes)
@@ -145,15 +166,15 @@ def carry_out(
             with hands_for(job, workers) as hands:
                 if tell:
                     tell(before, lines, before)
-                instead_of = job.instead_of if skip_errors else None
-                shop = Shop(hands, sink, job.sizer(), batch_tokens, str(source), instead_of)
+                instead_of, sizes = job.instead_of if skip_errors else None, job.sizer()
+                shop = Shop(hands, sink, sizes, batch_tokens, str(source), instead_of, job.can_skip)
                 for finished in shop.work(reader.windows()):
                     if tell:
                         tell(finished, lines, shop.before)
             if sink.lines != lines and isinstance(sink, Part):
                 raise DataError(f"{source} has changed while it was read. Give the command again to go on.")
             sink.finish()
-    return Report(survey.lines, before, sorted(sink.refused), workers)
+    return Report(survey.lines, before, sorted(sink.refused), workers, getattr(sizes, "unknown", None))
 
 
 def check_options(job: Job, workers: int | None, batch_tokens: int, skip_errors: bool) -> None:
@@ -169,6 +190,8 @@ def check_output(out: Path, source: Path | None = None) -> None:
     """What is not to be replaced by a file of results."""
     if out.is_dir():
         raise DataError(f"{out} is a folder. Give the name of a file.")
+    if out.suffix == ".gz":
+        raise DataError(f"results are written as plain text, and {out} is called .gz. Leave that out; pack it later.")
     if out.exists() and not out.is_file():
         raise DataError(f"{out} is no ordinary file, so it cannot be replaced by one. Name another.")
     if source and out.exists() and source.exists() and out.samefile(source):
@@ -181,8 +204,6 @@ def surveyed(source: Path) -> Survey:
     for line in read_lines(source):
         lines += 1
         characters += len(line)
-    if not lines:
-        raise DataError(f"{source} is empty: there is nothing to do.")
     return Survey(lines, characters)
 
 
@@ -239,9 +260,11 @@ class Shop:
         budget: int,
         name: str,
         instead_of: Callable[[Refused], bytes] | None,
+        can_skip: bool = True,
     ):
         self.hands, self.sink, self.sizes, self.budget = hands, sink, sizes, budget
         self.name, self.instead_of = name, instead_of
+        self.or_skipped = ", or have such lines skipped (--skip-errors)," if can_skip else ""
         self.open: deque[Open] = deque()
         self.todo: deque[tuple[Open, Batch]] = deque()
         self.given: dict[str, Open] = {}  # batches that are being worked, by their keys
@@ -291,8 +314,8 @@ class Shop:
             return result
         if self.instead_of is None:
             raise DataError(
-                f"{self.name}, line {result.number + 1}: {result.why} Mend the line, or have such lines skipped "
-                "(--skip-errors), and begin again: work that is done is kept."
+                f"{self.name}, line {result.number + 1}: {result.why} Mend the line{self.or_skipped} and begin again: "
+                "work that is done is kept."
             )
         return self.instead_of(result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)  # a disk that takes no more
 COMMANDS = (
     *(demo, train, translate, generate, classify, tag, embed, evaluate),
     *(explore, trace, mask, figures),
@@ -87,6 +89,11 @@ def main() -> None:
         fail(str(error), error.exit_code)
     except KeyboardInterrupt:  # while typer made the commands ready; a command tells in its own way
         fail("stopped.", code=130)
+    except OSError as error:
+        if error.errno not in FULL or error.filename:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in it has nowhere to go
+        fail(f"standard output cannot be written: {error.strerror}. Make room, or see to whatever else it is.")
     except Exception as error:
         if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
             fail("stopped.", code=130)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cutaway.cli.options import Out, SkippingBulk, TorchMachine, spread
+from cutaway.cli.options import Json, Out, SkippingBulk, TorchMachine, spread
 from cutaway.cli.texts import carry_out, refuse_bulk, write
 from cutaway.errors import ConfigError, DataError
 
@@ -29,10 +29,11 @@ def classify(
     ] = None,
     out: Out = None,
     top: Annotated[int, typer.Option(help="So many labels for each, likeliest first.")] = 1,
+    json: Json = False,
 ) -> None:
     """Give a text, or an image, one of the labels that a model was trained on.
 
-    Prints a line for each: label, tab, probability; with --top more of them.
+    Prints a line for each: label, tab, probability; with --top more of them; with --json, an object.
 
     Examples:  cutaway classify runs/python-expressions "len(a) + b[0]"
 
@@ -43,12 +44,12 @@ def classify(
     from cutaway.bulk.jobs import Classifying
     from cutaway.runs import RunFolder
 
-    job = Classifying(str(run), "auto", machine.device, machine.dtype, top)
+    job = Classifying(str(run), "auto", machine.device, machine.dtype, top, json)
     if RunFolder(run).require().read_config().model.family == "vision":
         refuse_bulk(bulk)
         images, classifier = read_images(file, text), job.pipeline()
-        batches = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
-        write((line for batch in batches for line in job.work(classifier, batch, range(len(batch)))), out)
+        places = (range(start, min(start + BATCH, len(images))) for start in range(0, len(images), BATCH))
+        write((line for place in places for line in job.work(classifier, [images[i] for i in place], place)), out)
     else:
         carry_out(job, text, file, out, bulk, "classify")
 

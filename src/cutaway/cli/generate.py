@@ -52,7 +52,7 @@ def generate(
         **searching.answer,
     )
     by_default = terminal.is_terminal and len(text or ()) == 1 and decode.strategy != "beam"
-    if streams(printing, form, text, out, by_default):
+    if streams(printing, job, form, text, out, by_default):
         streamed(job, text or [], file, bulk)
         return
     carry_out(job, text, file, out, bulk, "generate")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from cutaway.config import DecodeConfig, with_given
+from cutaway.decode.constraints import for_choices
 from cutaway.errors import ConfigError
 
 SEARCH, DRAWING, ANSWER, PRINTED, LARGE, MACHINE = (
@@ -35,6 +36,7 @@ Dtype = Annotated[str, option("float32, float64 or int8 (which numpy does not kn
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Strategy = Annotated[str | None, typer.Option(help="greedy, beam or sample; default: the run's.")]
 Out = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON object for each text, a line each.")]
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,16 @@ class Searching:
 
     def decode(self, config: DecodeConfig, **more: Any) -> DecodeConfig:
         """The run's way of decoding, with what the command line was given on top."""
+        if self.strategy is None:
+            config = for_choices(config, self.choice)
         of_search = {name: value for name, value in vars(self).items() if name not in ("prefix", "choice", "stop")}
         return decode_settings(config, **of_search, **more)
 
     @property
     def answer(self) -> dict[str, Any]:
         """What a job knows beside its DecodeConfig."""
+        if "" in (self.stop or ()):
+            raise ConfigError("--stop is empty, and so would be every answer. Leave it out.")
         return {"prefix": self.prefix, "choices": tuple(self.choice or ()), "stops": tuple(self.stop or ())}
 
 
@@ -132,7 +138,7 @@ class Machine:
 class TorchMachine:
     """The same for models that only one engine runs."""
 
-    dtype: Dtype = "float32"
+    dtype: Annotated[str, option("float32, float64 or int8.", MACHINE)] = "float32"
     device: Annotated[str, option("auto, cpu, cuda, ...", MACHINE)] = "auto"
 
 
@@ -173,6 +179,8 @@ def decode_settings(config: DecodeConfig, **given: Any) -> DecodeConfig:
     decode: DecodeConfig = with_given(config, **given)
     refuse_unread("beam", decode.strategy, OF_BEAM, given)
     refuse_unread("sample", decode.strategy, OF_SAMPLE, given)
+    if decode.max_length and decode.min_length > decode.max_length:
+        raise ConfigError(f"--min-length {decode.min_length} is more than the {decode.max_length} tokens that may be.")
     return decode
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from cutaway.cli.console import out as terminal
-from cutaway.cli.options import Out, SkippingBulk, TorchMachine, spread
+from cutaway.cli.options import Json, Out, SkippingBulk, TorchMachine, spread
 from cutaway.cli.texts import carry_out, lines_of_standard_input, refuse_both, refuse_bulk
 from cutaway.data.lines import read_lines
 from cutaway.errors import ConfigError, DataError
@@ -35,10 +35,12 @@ def tag(
     colour: Annotated[
         bool | None, typer.Option(help="Show the text in colours instead of a table. Default: on a terminal.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Give every word a tag.
 
-    Prints a line for each word: word, tab, tag, with a blank line after each text; on a terminal, the text in colours.
+    Prints a line for each word: word, tab, tag, with a blank line after each text; on a terminal, the text
+    in colours; with --json, an object for each text.
 
     Examples:  cutaway tag runs/python-tagger "def area(r): return 3.14 * r  # of a disc"
 
@@ -46,15 +48,16 @@ def tag(
     """
     from cutaway.bulk.jobs import Tagging
 
-    job = Tagging(str(run), "auto", machine.device, machine.dtype)
-    if colour and out:
-        raise ConfigError("--colour is for a terminal, and --out writes a table. Leave one of them out.")
+    job = Tagging(str(run), "auto", machine.device, machine.dtype, json)
+    if colour and (out or json):
+        other = "--out writes a table" if out else "--json is for programs"
+        raise ConfigError(f"--colour is for a terminal, and {other}. Leave one of them out.")
     if file and not text and job.config.data.corpus.startswith("python"):  # whose texts go over several lines
         for name in bulk.given:
             option = "--" + name.replace("_", "-")
             raise ConfigError(f"{option} has no effect: a file of code is tagged as a whole. Leave it out.")
         text, file = pieces_of_code(file), None
-    if terminal.is_terminal and out is None if colour is None else colour:
+    if terminal.is_terminal and out is None and not json if colour is None else colour:
         refuse_both(text, file)
         refuse_bulk(bulk)
         show(job.pipeline(), text or (read_lines(file) if file else lines_of_standard_input()))

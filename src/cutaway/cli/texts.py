@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cutaway.bulk.jobs import RunJob
     from cutaway.bulk.part import Layout
     from cutaway.bulk.windows import Refused
+    from cutaway.bulk.work import Unknown
 
 
 def carry_out(
@@ -27,7 +28,10 @@ def carry_out(
 
     Gives the pipeline that did it, if it was loaded in this process.
     """
+    from cutaway.bulk.work import Unknown
+
     refuse_both(text, file)
+    file, out = (None if str(path) == "-" else path for path in (file, out))  # as everywhere: the pipes
     if file:
         return of_file(job, file, out, bulk, doing)
     refuse_bulk(bulk, lines_come=not text)
@@ -36,10 +40,14 @@ def carry_out(
     def work(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         return job.work(pipeline, texts, numbers)
 
-    refused: list[Refused] = []
+    if text:
+        write(of_texts(job, work, text), out, job.layout)
+        return pipeline
+    refused, unknown = list["Refused"](), Unknown(pipeline.tokenizer)
     skipped = refused if getattr(bulk, "skip_errors", False) else None
-    write(of_texts(job, work, text) if text else of_standard_input(job, work, skipped), out, job.layout)
+    write(of_standard_input(job, work, skipped, unknown), out, job.layout)
     tell_of_refused(refused)
+    tell_of_unknown(job, unknown)
     return pipeline
 
 
@@ -67,13 +75,14 @@ def of_texts(job: RunJob, work: Work, texts: Sequence[str]) -> list[bytes]:
     return [found[number] for number in range(len(texts))]
 
 
-def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None) -> Iterator[bytes]:
+def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None, unknown: Unknown) -> Iterator[bytes]:
     """As they come. Lines that cannot be worked are noted in `skipped`; without it, they are an error."""
     from cutaway.bulk.crew import done
     from cutaway.bulk.windows import Batch, Refused
 
     for number, line in enumerate(lines_of_standard_input()):
         [result] = done(work, Batch([number], [line]))
+        unknown.note(line)
         if isinstance(result, Refused):
             if skipped is None:
                 hint = " Mend the line, or have such lines skipped (--skip-errors)." if job.can_skip else ""
@@ -104,6 +113,16 @@ def of_file(job: RunJob, file: Path, out: Path | None, bulk: Bulk, doing: str) -
         raise Interrupted(f"stopped.{kept}") from None
     tell_of_speed(progress.worked, progress.seconds)
     tell_of_refused(report.refused)
+    tell_of_unknown(job, report.unknown)
+
+
+def tell_of_unknown(job: RunJob, unknown: Unknown | None) -> None:
+    """A word that a translator does not know is translated all the same, as something else."""
+    from cutaway.bulk.jobs import Translating
+
+    if unknown and unknown.lines and isinstance(job, Translating):
+        many = "1 line has" if unknown.lines == 1 else f"{unknown.lines:,} lines have"
+        say(f"Note: {many} something that is not in this model's vocabulary, such as {', '.join(unknown.words)}")
 
 
 def tell_of_speed(lines: int, seconds: float) -> None:

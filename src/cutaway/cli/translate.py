@@ -55,7 +55,7 @@ def translate(
     decode = searching.decode(config.decode, coverage_penalty=coverage_penalty, max_length=max_length)
     form = Form(printing.n_best, printing.scores, align, printing.json)
     job = Translating(str(run), machine.engine, machine.device, machine.dtype, decode, form=form, **searching.answer)
-    if streams(printing, form, text, out, wanted=False):
+    if streams(printing, job, form, text, out):
         streamed(job, text or [], file, bulk)
         return
     translator = carry_out(job, text, file, out, bulk, "translate")

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from cutaway.bulk.jobs import Writing
 
 
-def streams(printing: Printing, form: Form, text: Sequence[str] | None, out: Path | None, wanted: bool) -> bool:
+def streams(
+    printing: Printing, job: Writing, form: Form, text: Sequence[str] | None, out: Path | None, wanted: bool = False
+) -> bool:
     """Whether texts are shown piece by piece: if that was asked for, or is wanted and nothing stands against it."""
+    from cutaway.decode.request import BEAM_IS_DEAF
+
+    if printing.stream and job.decode.strategy == "beam":
+        raise ConfigError(BEAM_IS_DEAF)
     against = [] if text else ["a file or standard input"]
     against += ["--out"] if out else []
     plain = type(form)()

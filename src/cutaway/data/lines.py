@@ -22,6 +22,8 @@ LOOK_BACK = 20_000  # so far before its end a part may be cut, at white space
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if its name ends in .gz."""
     path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder. Give the name of a file in it.")
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
     try:
@@ -52,9 +54,10 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
+            is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise DataError(
-                f"{name}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). "
-                f"Convert the text first, for example: iconv -f latin1 -t utf-8 {Path(name).name}"
+                f"{name}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). Convert the "
+                f"text first, for example: iconv -f {'utf-16' if is_utf_16 else 'latin1'} -t utf-8 {Path(name).name}"
             ) from None
 
 

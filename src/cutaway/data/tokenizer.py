@@ -182,6 +182,8 @@ class Tokenizer:
 
     def unknown(self, text: str) -> list[str]:
         """The pieces of `text` that are not in the vocabulary."""
+        if self.unk is None:
+            return []
         spans = zip(self.encode(text), self.spans(text), strict=False)
         return [text[start:end] for id, (start, end) in spans if id == self.unk and start < end]
 

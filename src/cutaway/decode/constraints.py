@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from cutaway.config import DecodeConfig
 from cutaway.decode.request import Rows
 from cutaway.errors import DataError
+
+
+def for_choices(decode: DecodeConfig, choices: Sequence[str] | None) -> DecodeConfig:
+    """A run's own way of searching, where nobody asks for another. But what is to be chosen is not left to chance: a
+    run that draws looks for the likeliest of the choices, in a beam with room for all of them."""
+    if not choices or decode.strategy != "sample":
+        return decode
+    return replace(decode, strategy="beam", beam_size=len(choices), length_penalty=0.0)
+
 
 Branch = dict[int, "Branch"]
 

@@ -82,8 +82,9 @@ def refuse(config: ModelConfig) -> None:
             known = [repr(v) for v, families in says.items() if config.family in families or name == "family"]
             why = WHY.get(value, WHY.get(name, "")) if isinstance(value, str) else WHY[name]
             told = f": {why}" if why else ""
+            beside = "" if name == "family" else f" with model.family = {config.family!r}"
             raise ConfigError(
-                f"CTranslate2 cannot express model.{name} = {value!r} with model.family = {config.family!r}{told}. It "
+                f"CTranslate2 cannot express model.{name} = {value!r}{beside}{told}. It "
                 f"can express {', '.join(known)}. Use engine 'torch', or export to another format."
             )
     if config.block == "parallel" and config.norm_placement != "pre":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.constraints import OneOf
+from cutaway.decode.constraints import OneOf, for_choices
 from cutaway.decode.request import BEAM_IS_DEAF, Allowed, Heard, Hypothesis, Rows, Search, Wanted, Wish
 from cutaway.decode.streaming import Pieces, Stops, ended, from_thread
 from cutaway.errors import ConfigError, DataError
@@ -68,6 +68,7 @@ class Writer(Pipeline):
     ) -> list[list[Hypothesis]]:
         """What the search found for each text, best first (none for an empty text to translate); `tokens` are the new
         ones alone. `first` and `choices` as in `answers`."""
+        decode = decode or for_choices(self.config.decode, choices)
         wishes = [Wish(text, number=first + i) for i, text in enumerate(texts)]
         return self.written(wishes, decode, n_best, self.one_of(choices), aligned)
 
@@ -84,10 +85,10 @@ class Writer(Pipeline):
 
         What is drawn in sampling follows from the seed and a text's number; `first` is that of the first text.
         prefix    what each answer begins with, whatever the model thinks of it
-        choices   each answer is exactly one of these
+        choices   each answer is exactly one of these; of a run that draws, without `decode`, the likeliest
         stop      an answer ends before the first of these strings
         """
-        decode = decode or self.config.decode
+        decode = decode or for_choices(self.config.decode, choices)
         wishes = [Wish(text, prefix, first + i) for i, text in enumerate(texts)]
         if stop and decode.strategy != "beam":  # a beam cannot be ended by what one of its texts says
             wishes = [replace(wish, heard=self.until(wish, stop)) for wish in wishes]
@@ -111,7 +112,7 @@ class Writer(Pipeline):
         Another thread does the work. Closing the iterator ends it.
         """
         if decode is None:
-            decode = self.config.decode
+            decode = for_choices(self.config.decode, choices)
             decode = replace(decode, strategy="greedy") if decode.strategy == "beam" else decode
         if decode.strategy == "beam":
             raise ConfigError(BEAM_IS_DEAF)
@@ -146,15 +147,7 @@ class Writer(Pipeline):
         """Answers are one of these texts."""
         if choices is None:
             return None
-        tokenizer = self.tokenizer.for_target
-        encoded = tokenizer.encode_batch(choices)
-        for choice, ids in zip(choices, encoded, strict=True):
-            if tokenizer.unk is not None and tokenizer.unk in ids:
-                raise DataError(
-                    f"the choice {choice!r} cannot be written: {tokenizer.unknown(choice)} is not in the vocabulary. "
-                    "Leave it out, or put it in words that the model knows."
-                )
-        return OneOf(encoded, self.tokenizer.eos)
+        return OneOf(self.to_be_written("choice", choices), self.tokenizer.eos)
 
     def limit(
         self,
@@ -189,7 +182,19 @@ class Writer(Pipeline):
         """What each answer is made to begin with."""
         if not any(wish.prefix for wish in wishes):
             return [[] for _ in wishes]
-        return self.tokenizer.for_target.encode_batch([wish.prefix for wish in wishes])
+        return self.to_be_written("prefix", [wish.prefix for wish in wishes])
+
+    def to_be_written(self, what: str, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts that the model is to write as they are; those that it has no tokens for are refused."""
+        tokenizer = self.tokenizer.for_target
+        encoded = tokenizer.encode_batch(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            if tokenizer.unk is not None and tokenizer.unk in ids:
+                raise DataError(
+                    f"the {what} {text!r} cannot be written: {tokenizer.unknown(text)} is not in the vocabulary. "
+                    "Leave it out, or put it in words that the model knows."
+                )
+        return encoded
 
     # what a translator and a text generator do in their own way
 

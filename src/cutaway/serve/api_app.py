@@ -27,7 +27,7 @@ from cutaway.serve.guard import Access, Guard
 from cutaway.serve.house import TROUBLE, House
 from cutaway.serve.openai_api import openai_router
 from cutaway.serve.refusals import OPENAI, Refusal, json_response, refused
-from cutaway.serve.served import ABILITIES, RunToServe
+from cutaway.serve.served import ABILITIES, RunToServe, Served
 from cutaway.serve.worker import Worker
 from cutaway.serve.writing import Version, Written
 
@@ -93,16 +93,18 @@ def work_router(house: House) -> APIRouter:
     async def write(request: Request, body: s.TranslateRequest | s.GenerateRequest, ability: str) -> Any:
         worker, served = chosen(house.workers, body.model, ability)
         texts = texts_of(body.text, limits)
-        decode = decode_of(served, body.given(), body.n_best, limits)
+        decode = decode_of(served, body.given(), body.n_best, limits, choices=body.choices)
         jobs, _ = await aside(
-            characters(texts) + len(body.prefix),
-            lambda: to_write(served, texts, decode, limits, body.n_best, body.prefix, body.stop),
+            characters([*texts, *body.choices, body.prefix]),
+            lambda: to_write(served, texts, decode, limits, body.n_best, body.prefix, body.stop, choices=body.choices),
         )
         if body.stream:
             stream = EventStream(request.url.path, Events(worker, len(texts), jobs), streamed, lambda: None)
             return await stream.begin(request)
         found = await answers(request, worker, len(texts), jobs)
-        return json_response({"model": served.name, "results": [written(one) for one in found]})
+        notes = await aside(characters(texts), lambda: [unknown(served, text) for text in texts])
+        results = [{**written(one), **note} for one, note in zip(found, notes, strict=True)]
+        return json_response({"model": served.name, "results": results})
 
     async def read(
         request: Request, body: s.ClassifyRequest | s.TagRequest | s.EmbedRequest, ability: str
@@ -158,6 +160,12 @@ def characters(texts: Sequence[str]) -> int:
 def written(found: Written) -> dict[str, Any]:
     best, *others = map(version, found.versions)
     return {**best, "others": others}
+
+
+def unknown(served: Served, text: str) -> dict[str, list[str]]:
+    """A word that a translator does not know is translated all the same, as something else: so it is told."""
+    words = served.tokenizer.unknown(text) if "translate" in served.abilities else []
+    return {"unknown": words} if words else {}
 
 
 def version(found: Version) -> dict[str, Any]:

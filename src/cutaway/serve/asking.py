@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from cutaway.config import DecodeConfig, with_given
+from cutaway.decode.constraints import for_choices
 from cutaway.decode.request import Wish
 from cutaway.errors import did_you_mean
 from cutaway.serve.answering import MakeJobs
@@ -72,11 +73,17 @@ def texts_of(given: str | Sequence[str], limits: Limits) -> list[str]:
 
 
 def decode_of(
-    served: Served, given: Mapping[str, Any], n_best: int, limits: Limits, length: str = "max_length"
+    served: Served,
+    given: Mapping[str, Any],
+    n_best: int,
+    limits: Limits,
+    length: str = "max_length",
+    choices: Sequence[str] = (),
 ) -> DecodeConfig:
     """The run's way of searching, with what the request gives on top. What nothing would read is refused. `length`:
     what the greatest length is called there."""
-    decode = with_settings(served.config.decode, tuple(given.items()))
+    own = served.config.decode if "strategy" in given else for_choices(served.config.decode, choices)
+    decode = with_settings(own, tuple(given.items()))
     for name in given:
         reader = READ_BY.get(name, decode.strategy)
         if reader != decode.strategy:
@@ -115,12 +122,13 @@ def to_write(
     prefix: str = "",
     stop: Sequence[str] = (),
     times: int = 1,
+    choices: Sequence[str] = (),
 ) -> tuple[MakeJobs, list[int]]:
     """Jobs for each text, `times` of them, that differ in their chance alone; and how many tokens each text has."""
     ability = "translate" if "translate" in served.abilities else "generate"
     tokens = [served.tokens_of(text, ability, limits) for text in texts]
     check_room(served, tokens, prefix, ability, limits)
-    settings = shared_settings(decode, limits.batch_size), n_best
+    settings = shared_settings(decode, limits.batch_size), n_best, tuple(choices)
     longest = [min(decode.max_length or served.usual_length(count), limits.new_tokens) for count in tokens]
     width = decode.beam_size if decode.strategy == "beam" else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from cutaway.errors import ConfigError
@@ -21,7 +22,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"--port {port} is no port: they go from 0 to 65535.") from None
     except OSError as error:
         listening.close()
-        raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with --port.") from None
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with {other}.") from None
     return listening
 
 

@@ -123,6 +123,10 @@ class ToWrite(Decoding):
         list[Annotated[Text, Field(min_length=1, max_length=200)]],
         Field(max_length=8, fail_fast=True, description="A text ends before the first of these."),
     ] = []
+    choices: Annotated[
+        list[Annotated[Text, Field(min_length=1, max_length=2_000)]],
+        Field(max_length=64, fail_fast=True, description="If given, every answer is exactly one of these."),
+    ] = []
     n_best: Annotated[int, Field(ge=1, le=16, description="So many versions; more than one needs beam search.")] = 1
     stream: Annotated[bool, Field(description="Send the text as it is written, as server-sent events.")] = False
 
@@ -160,6 +164,9 @@ class VersionAnswer(BaseModel):
 
 
 class WrittenAnswer(VersionAnswer):
+    """`unknown`: what of a text to translate is not in the model's vocabulary; left out if there is nothing."""
+
+    unknown: list[str] | None = None
     others: Annotated[list[VersionAnswer], Field(description="The next best versions, if `n_best` asked for them.")]
 
 

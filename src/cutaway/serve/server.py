@@ -43,7 +43,8 @@ class GracefulServer(uvicorn.Server):
         self.ending = time.monotonic()
         self.house.state.ending = "the server is ending"
         if busy := self.house.metrics.in_flight:
-            self.say(f"Ending: {busy} requests are being answered. Once more ends at once.")
+            many = "1 request is" if busy == 1 else f"{busy} requests are"
+            self.say(f"Ending: {many} being answered. Once more ends at once.")
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""

@@ -57,14 +57,14 @@ def shared_settings(decode: DecodeConfig, batch_size: int) -> DecodeConfig:
 
 def write(writer: Writer, jobs: Sequence[Job]) -> list[Written]:
     """All these jobs in one go. Their settings are equal: that is why they are together."""
-    decode, n_best = jobs[0].settings
+    decode, n_best, choices = jobs[0].settings
     tellings = [Telling(writer, job) for job in jobs]
     hears = decode.strategy != "beam"  # a beam search has no text before it has ended
     wishes = [
         replace(job.content.wish, heard=telling.heard if hears else None, wanted=job.ticket.is_wanted)
         for job, telling in zip(jobs, tellings, strict=True)
     ]
-    found = writer.written(wishes, decode, n_best)
+    found = writer.written(wishes, decode, n_best, writer.one_of(choices or None))
     return [telling.ended(hypotheses) for telling, hypotheses in zip(tellings, found, strict=True)]
 
 
