@@ -91,6 +91,7 @@ def test_a_job_is_known_by_what_its_results_depend_on(home):
     run, made = saved("translation", home)
     job = job_for(run, engine="torch")
     assert job.description() == job_for(run, engine="torch", device="cpu").description()
+    assert job.description() == job_for(run, engine="auto").description()
     beam = dataclasses.replace(made.config.decode, strategy="beam")
     others = [{"decode": beam}, {"engine": "numpy"}, {"dtype": "float64"}, {"prefix": "a"}, {"choices": ("a",)}]
     descriptions = [

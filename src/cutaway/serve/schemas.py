@@ -137,7 +137,7 @@ class TranslateRequest(ToWrite):
         json_schema_extra={
             "examples": [
                 {"text": "The small cat sleeps."},
-                {"text": ["A dog eats.", "The old man reads."], "strategy": "beam", "beam_size": 4},
+                {"text": ["A dog eats.", "The old man sleeps."], "strategy": "beam", "beam_size": 4},
             ]
         }
     )
