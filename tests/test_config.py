@@ -147,6 +147,17 @@ def test_overrides_do_not_touch_what_they_are_put_on():
     assert tables == {"train": {"steps": 1}}
 
 
+def test_a_budget_takes_the_place_of_the_recipe_s(tmp_path):
+    path = recipe(tmp_path, "[train]\nsteps = 900\n")
+    assert read_recipe(path, ["train.minutes=1"]).train.budget == "minutes"
+    assert read_recipe(path, ["train.epochs=2"]).train.steps == TrainConfig().steps
+    assert read_recipe(path, ["train.lr=0.1"]).train.steps == 900
+    with pytest.raises(ConfigError, match="train.steps = 5 would have no effect"):
+        read_recipe(path, ["train.minutes=1", "train.steps=5"])
+    with pytest.raises(ConfigError, match="both given"):
+        read_recipe(path, ["train.minutes=1", "train.epochs=5"])
+
+
 VISION = ModelConfig(family="vision", head="classes", image_size=4, patch_size=2)
 ENCODER = ModelConfig(family="encoder", head="tags")
 

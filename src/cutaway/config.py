@@ -342,6 +342,9 @@ class DataConfig:
             )
 
 
+BUDGETS = ("steps", "epochs", "tokens", "minutes")
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How the weights are found."""
@@ -408,11 +411,11 @@ class TrainConfig:
     @property
     def budget(self) -> str:
         """What says how long the training is: the name of a setting."""
-        return next((name for name in ("epochs", "tokens", "minutes") if getattr(self, name)), "steps")
+        return next((name for name in BUDGETS[1:] if getattr(self, name)), "steps")
 
 
 def check_budget(c: TrainConfig) -> None:
-    given = [name for name in ("epochs", "tokens", "minutes") if getattr(c, name)]
+    given = [name for name in BUDGETS[1:] if getattr(c, name)]
     if len(given) > 1:
         shown = " and ".join(f"train.{name} = {getattr(c, name)}" for name in given)
         raise ConfigError(f"{shown} are both given; one thing says how long a training is. Remove the others.")
@@ -735,8 +738,15 @@ def refuse_other_model(model: Mapping[str, Any], of_base: Mapping[str, Any], bas
 
 
 def apply_overrides(tables: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Put "table.field=value" settings on top of `tables`. A value is read as TOML, or else as plain text."""
+    """Put "table.field=value" settings on top of `tables`. A value is read as TOML, or else as plain text.
+
+    One thing says how long a training is: "train.minutes=1" takes the place of the recipe's steps.
+    """
+    overrides = list(overrides)
     result = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
+    budgets, train = [f"train.{name}" for name in BUDGETS], result.get("train")
+    if isinstance(train, dict) and any(setting.partition("=")[0].strip() in budgets for setting in overrides):
+        result["train"] = {name: value for name, value in train.items() if name not in BUDGETS}
     for setting in overrides:
         dotted, equals, text = setting.partition("=")
         table, dot, name = dotted.strip().partition(".")

@@ -11,6 +11,11 @@ import threading
 if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C amid the imports: no tracebacks
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
+# Threads of torch that wait for each other turn round and round meanwhile, and on a busy machine they keep a core from
+# the one that they wait for. Like this they fall asleep sooner: no slower on idle cores, and faster on busy ones.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
 import typer
 
 from cutaway import __version__, missing_extra
