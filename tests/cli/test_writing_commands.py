@@ -216,9 +216,7 @@ def test_a_full_disk_behind_standard_output_is_told(home, arguments):
             cwd=home, stdout=full, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     assert work.returncode == 1
-    assert " ".join(work.stderr.split()).startswith(
-        "error: standard output cannot be written: No space left on device."
-    )
+    assert " ".join(work.stderr.split()).startswith("error: the output cannot be written: No space left on device.")
     assert len(work.stderr.splitlines()) <= 2
 
 

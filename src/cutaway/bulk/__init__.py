@@ -9,6 +9,7 @@ crew.py      who works: other processes, or this one
 machine.py   how many cores and how much memory there are for it
 jobs.py      what is done with a line, task by task
 form.py      how what was written is printed: text, scores, alignment, JSON
+unknown.py   words that the model does not know
 part.py      the output in the making, and its journal
 work.py      all of it together: work_file
 """

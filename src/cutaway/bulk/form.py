@@ -50,7 +50,7 @@ class Form:
     def refused(self, refused: Refused) -> str:
         """What stands for a text that could not be worked."""
         if self.json:
-            return json.dumps({"line": refused.number + 1, "error": refused.why}, ensure_ascii=False) + "\n"
+            return json_of_refused(refused)
         return "" if self.n_best > 1 else "\n"
 
     @property
@@ -102,6 +102,10 @@ class Version:
             "log_probabilities": found.gains,
         }
         return {**told, "alignment": self.pairs} if align else told
+
+
+def json_of_refused(refused: Refused) -> str:
+    return json.dumps({"line": refused.number + 1, "error": refused.why}, ensure_ascii=False) + "\n"
 
 
 def on_one_line(text: str) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cutaway.bulk.crew import Work
-from cutaway.bulk.form import Form
+from cutaway.bulk.form import Form, json_of_refused
 from cutaway.bulk.machine import cores, free_memory
 from cutaway.bulk.part import Array, Description, Layout, Plain
+from cutaway.bulk.unknown import Unknown
 from cutaway.bulk.windows import Refused
-from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, Unknown, carry_out
+from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, carry_out
 from cutaway.config import Config, DecodeConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.request import Wish
@@ -212,17 +213,12 @@ class Classifying(RunJob):
         return ["\t".join(f"{label}\t{probability:.4f}" for probability, label in row) for row in best]
 
     def instead_of(self, refused: Refused) -> bytes:
-        return error_line(refused) if self.json else b"\n"
+        return json_of_refused(refused).encode() if self.json else b"\n"
 
 
 def json_of_labels(number: int, best: Sequence[tuple[float, str]]) -> str:
     labels = [{"label": label, "probability": probability} for probability, label in best]
     return json.dumps({"line": number + 1, **labels[0], "labels": labels}, ensure_ascii=False)
-
-
-def error_line(refused: Refused) -> bytes:
-    """What stands for a line that could not be worked, where all are JSON."""
-    return f"{json.dumps({'line': refused.number + 1, 'error': refused.why}, ensure_ascii=False)}\n".encode()
 
 
 @dataclass(frozen=True)
@@ -243,7 +239,7 @@ class Tagging(RunJob):
         return [table(words, tags) for _, words, tags in found]
 
     def instead_of(self, refused: Refused) -> bytes:
-        return error_line(refused) if self.json else b"\n"
+        return json_of_refused(refused).encode() if self.json else b"\n"
 
 
 def table(words: Sequence[str], tags: Sequence[str]) -> str:

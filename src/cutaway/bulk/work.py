@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from cutaway.bulk.crew import Crew, Hands, Here, Loads, Result
 from cutaway.bulk.part import Description, Kept, Layout, Part
+from cutaway.bulk.unknown import Unknown
 from cutaway.bulk.windows import Batch, Reader, Refused, Window, batches
 from cutaway.data.lines import read_lines
 from cutaway.errors import ConfigError, DataError, WorkFailed
@@ -50,24 +51,6 @@ class Job(Loads, Protocol):
     def default_workers(self, lines: int, characters: int) -> int:
         """How many processes are worth their start; 0: none."""
         ...
-
-
-class Unknown:
-    """What is not in a vocabulary, and what therefore cannot be understood: how many lines have any, and the first."""
-
-    FEW = 5
-
-    def __init__(self, tokenizer: Any):
-        self.tokenizer = tokenizer
-        self.lines, self.words = 0, list[str]()
-
-    def note(self, text: str, ids: Sequence[int] | None = None) -> None:
-        unk = self.tokenizer.unk
-        if unk is None or unk not in (self.tokenizer.encode(text) if ids is None else ids):
-            return
-        self.lines += 1
-        if len(self.words) < self.FEW:
-            self.words = list(dict.fromkeys([*self.words, *self.tokenizer.unknown(text)]))[: self.FEW]
 
 
 class Survey(NamedTuple):

@@ -98,7 +98,7 @@ def main() -> None:
         if error.errno not in FULL or error.filename:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in it has nowhere to go
-        fail(f"standard output cannot be written: {error.strerror}. Make room, or see to whatever else it is.")
+        fail(f"the output cannot be written: {error.strerror}. Make room, or see to whatever else it is.")
     except Exception as error:
         if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
             fail("stopped.", code=130)

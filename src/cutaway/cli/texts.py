@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cutaway.bulk.crew import Work
     from cutaway.bulk.jobs import RunJob
     from cutaway.bulk.part import Layout
+    from cutaway.bulk.unknown import Unknown
     from cutaway.bulk.windows import Refused
-    from cutaway.bulk.work import Unknown
 
 
 def carry_out(
@@ -28,7 +28,7 @@ def carry_out(
 
     Gives the pipeline that did it, if it was loaded in this process.
     """
-    from cutaway.bulk.work import Unknown
+    from cutaway.bulk.unknown import Unknown
 
     refuse_both(text, file)
     file, out = (None if str(path) == "-" else path for path in (file, out))  # as everywhere: the pipes
