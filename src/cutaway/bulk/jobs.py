@@ -20,7 +20,6 @@ from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, carry_out
 from cutaway.config import Config, DecodeConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.request import Wish
-from cutaway.engines import resolved
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.pipeline import (
     GENERATED_LENGTH,
@@ -106,7 +105,7 @@ class RunJob:
         """All settings but where the run is and where it is worked; and which weights it has."""
         told = asdict(self)
         told |= told.pop("decode", {}) | told.pop("form", {})
-        told["engine"] = resolved(self.engine, self.kind.engines)
+        told["engine"] = self.kind.engine_for(self.engine)
         del told["run"], told["device"]
         told.pop("batch_size", None)
         weights = {"weights": identity_of(self.folder.weights)}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from cutaway.config import Config
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.decode.request import Rows
-from cutaway.engines import load_engine
+from cutaway.engines import load_engine, resolved
 from cutaway.errors import RunError
 from cutaway.runs import RunFolder
 
@@ -41,6 +41,11 @@ class Pipeline:
         loaded = load_engine(engine, cls.engines, folder, config, weights or folder.weights, device, dtype)
         tokenizer = None if config.model.family == "vision" else load_tokenizer(folder, config)
         return cls(loaded, tokenizer, config, folder.read_labels())
+
+    @classmethod
+    def engine_for(cls, name: str) -> str:
+        """The engine that would be used: "auto" is a wish."""
+        return resolved(name, cls.engines)
 
     @property
     def model(self) -> Any:
