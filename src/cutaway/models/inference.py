@@ -124,7 +124,7 @@ def lies_at(part: Tensor | None, whole: Tensor | None, row: int) -> bool:
 
 
 class Int8Head:
-    """The same in 8 bits."""
+    """The product of a head in 8 bits, whatever weight it has."""
 
     def __init__(self, head: LanguageHead):
         self.product = Int8Product(head.weight, head.bias)
