@@ -19,6 +19,7 @@ pre { background: #f4f4f2; padding: .8rem; white-space: pre-wrap; overflow-wrap:
 table { border-collapse: collapse; width: 100% } summary { cursor: pointer; margin: .8rem 0 }
 td, th { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #eee }
 td { overflow-wrap: anywhere }
+@media (min-width: 50rem) { td:first-child { white-space: nowrap } }
 textarea { font: 14px/1.45 ui-monospace, monospace; width: 100%; box-sizing: border-box; padding: .8rem }
 button { font: inherit; padding: .2rem 1rem } pre.answer { max-height: 30rem; overflow-y: auto } .wrong { color: #b00 }
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } pre { background: #242424 }
