@@ -13,7 +13,7 @@ help:
 	@echo "make test       units, properties, small oracles (under 4 minutes)"
 	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
 	@echo "make soak       long fuzz and fault runs, by hand"
-	@echo "make lint       ruff and mypy;  make format  lets ruff mend what it can"
+	@echo "make lint       ruff, mypy and the import contracts;  make format  lets ruff mend what it can"
 	@echo "make clean      remove .venv and caches (runs/ stays)"
 
 setup: $(READY)
@@ -42,6 +42,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

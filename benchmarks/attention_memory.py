@@ -4,8 +4,8 @@
 
 Written out, attention is a matrix of n×n weights: twice the text, four times the memory. That is the row "one n×n
 matrix", the contrast. Every other row keeps to memory that doubles with the text (the column "×" says by how much it
-grew), since a mask is kept as rules and worked in blocks of queries. Time is another matter: full and causal attention
-still compare every token with every other, only a window and the sparse pattern look at fewer.
+grew), since a mask is kept as rules and computed in chunks of queries. Time is another matter: full and causal
+attention still compare every token with every other, only a window and the sparse pattern look at fewer.
 
 Each cell is a process of its own: peak memory is the most that a process ever had, and it never goes down again.
 What is counted is the growth beyond a short text, so that the libraries are not.
@@ -50,9 +50,9 @@ def in_a_new_process(kind: str, n: int) -> tuple[float, float]:
 
 
 def measure(kind: str, n: int) -> tuple[float, float]:
-    from cutaway.nn import blocks
+    from cutaway.nn import kernels
 
-    blocks.SPELLED_OUT = 0  # the short text, too, goes by blocks, so that everything is loaded when counting begins
+    kernels.DENSE = 0  # the short text, too, goes by chunks, so that everything is loaded when counting begins
     forward_and_backward(kind, 2 * WINDOW)
     before, start = peak_megabytes(), time.perf_counter()
     forward_and_backward(kind, n)
@@ -64,7 +64,8 @@ def forward_and_backward(kind: str, n: int) -> None:
 
     from cutaway.nn.attention import MultiHeadAttention
     from cutaway.nn.kernels import attend_exact, attend_fused
-    from cutaway.nn.masks import Causal, Mask, Strided, Window, causal_mask
+    from cutaway.nn.masks import Causal, Mask, causal_mask
+    from cutaway.nn.sparse_masks import Strided, Window
 
     text = Mask(range(n), range(n))
     padded = Mask(range(n), range(n), is_token=torch.arange(n)[None] < n - 10)

@@ -12,6 +12,11 @@ until then. Two tables:
   thread each; CTranslate2 by hand is one process with as many workers of one thread (its best setting). Reported is
   what another line costs: the difference between a long file and a short one, so that starting does not count.
 
+`--small` takes the size of recipes/demo.toml. `--before ../old/src` adds torch int8 of another version of Cutaway, and
+shows what a change costs:
+
+    python benchmarks/decoding.py --before ../old/src --only "Cutaway torch int8 before" "Cutaway torch int8"
+
 Each contestant lives in a process of its own and sleeps while others have their turn. Rates are medians over the
 rounds; ratios are taken within a round, so that a machine that is slower for a minute is slower for everybody.
 """
@@ -39,7 +44,7 @@ CASES = {
     f"64 beam {BEAM}": (64, BEAM),
 }
 REST = 0.2  # seconds until the threads of the one that just worked have fallen asleep
-PEER = "Hugging Face"
+PEER, BEFORE = "Hugging Face", "Cutaway torch int8 before"
 # name -> what makes it, and of what
 ALONE = {
     PEER: ("HuggingFace", "float32"),
@@ -70,11 +75,14 @@ HERE: dict[str, Any] = {}  # what a process keeps between its turns
 
 def main() -> None:
     options = read_arguments()
+    if options.before:
+        ALONE[BEFORE] = ("Cutaway", f"torch int8 {options.before.resolve()}")
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         data = ["--data", str(options.data)] if options.data else []
+        data += ["--small"] if options.small else []
         subprocess.run([sys.executable, __file__, "--make", name, *data], check=True)
         if "alone" in options.tables:
             figures["alone"] = one_thread(place, options)
@@ -97,7 +105,9 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--bulk-rounds", type=int, default=3, help="of the second table (default: %(default)s)")
     parser.add_argument("--lines", type=int, nargs=2, default=[1_000, 4_000], help="of the short file, and of the long")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join([*ALONE, *BULK])}")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join([*ALONE, BEFORE, *BULK])}")
+    parser.add_argument("--small", action="store_true", help="128 wide, 2 + 2 layers, a vocabulary of 4,000")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="sources of another version, to compare int8 with")
     parser.add_argument("--tables", nargs="+", choices=["alone", "bulk"], default=["alone", "bulk"])
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything that was measured")
     parser.add_argument("--quick", action="store_true", help="few rounds and lines: does it work?")
@@ -105,7 +115,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--hand", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
-        make_models(options.make, options.data)
+        make_models(options.make, options.data, options.small)
         sys.exit()
     if options.hand:
         translate_by_hand(*options.hand)
@@ -116,26 +126,26 @@ def read_arguments() -> argparse.Namespace:
 
 
 def chosen(table: dict[str, Any], options: argparse.Namespace) -> list[str]:
-    return [name for name in table if not options.only or name in options.only]
+    return sorted((name for name in table if not options.only or name in options.only), key=BEFORE.__ne__)
 
 
 # ---- the model and the texts -------------------------------------------------------------------------------------
 
 
-def make_models(place: Path, data: Path | None) -> None:
+def make_models(place: Path, data: Path | None, small: bool) -> None:
     """A run folder with random weights, the same for Hugging Face and CTranslate2, and sentences to translate."""
     import torch
     from throughput.pairs import read_pairs, tokenizer_of
     from throughput.shape import Shape
 
     from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig
-    from cutaway.interop.ct2 import export_ct2
+    from cutaway.inference.engines.ct2_converter import export_ct2
     from cutaway.interop.huggingface import export_folder
     from cutaway.models.build import build_model
     from cutaway.models.weights import weights_to_bytes
     from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
 
-    shape = Shape()
+    shape = Shape(d_model=128, d_ff=512, layers=2, vocab_size=4_000) if small else Shape()
     prepared = read_pairs(data, "de-en", shape, 10_000)
     tokenizer = tokenizer_of(prepared)
     model = ModelConfig(
@@ -199,13 +209,13 @@ class Cutaway:
     def __init__(self, place: Path, what: str):
         from cutaway import Translator
 
-        engine, dtype = what.split()
+        engine, dtype = what.split()[:2]
         self.translator = Translator.load(place / "run", engine=engine, dtype=dtype, device="cpu")
 
     def translate(self, rows: Sequence[Sequence[int]], beam: int) -> list[list[int]]:
         from dataclasses import replace
 
-        from cutaway.decode.request import Search
+        from cutaway.search.request import Search
 
         translator, tokenizer = self.translator, self.translator.tokenizer
         strategy = "greedy" if beam == 1 else "beam"
@@ -235,7 +245,7 @@ class CTranslate2:
 
 def vocabulary_of(place: Path) -> list[str]:
     from cutaway.data.tokenizer import Tokenizer
-    from cutaway.interop.ct2 import token_names
+    from cutaway.inference.engines.ct2_converter import token_names
 
     tokenizer = Tokenizer.open(place / "run" / "tokenizer.json")
     return token_names(tokenizer, tokenizer.vocab_size)
@@ -243,6 +253,7 @@ def vocabulary_of(place: Path) -> list[str]:
 
 def prepare(place: Path, kind: str, what: str) -> None:
     """In a process of its own, once."""
+    sys.path[:0] = what.split()[2:]  # the sources of another version
     if "numpy" not in what and kind != "CTranslate2":
         import torch
 

@@ -166,7 +166,7 @@ def new_trainer(folder: Path) -> Any:
     config = read_recipe(find_recipe("demo"), ["data.size=4000"])
     prepared, run = prepare_data(config.data, "translation"), RunFolder(folder)
     if HERE["engine"] == "numpy":
-        from cutaway.train import numpy_trainer
+        from cutaway.inference.training import numpy_trainer
 
         return numpy_trainer.begin(config, run, (), prepared).trainer
     from cutaway import begin
@@ -180,10 +180,10 @@ def make_paper_base(folder: Path) -> None:
 
     from cutaway import Config, RunFolder, Tokenizer, preset
     from cutaway.config import with_given
+    from cutaway.inference.engines.numpy_engine import weights_to_bytes
     from cutaway.runs import sealed, write_bytes, write_text
     from cutaway.twin.build import build_model
     from cutaway.twin.parts import xavier
-    from cutaway.twin.run import weights_to_bytes
 
     run, tokenizer = RunFolder(folder), Tokenizer.train(sentences(50), "bpe", 400)
     config = with_given(preset("paper-base"), vocab_size=tokenizer.vocab_size)

@@ -8,7 +8,7 @@ import torch
 from cutaway import ModelConfig, Tokenizer, build_model, load_builtin
 from cutaway.data.batching import BatchStream
 from cutaway.data.tasks import EncodedPair
-from cutaway.decode.search import greedy
+from cutaway.decode.sampling import greedy
 from cutaway.decode.stepper import TranslationStepper
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.schedules import noam

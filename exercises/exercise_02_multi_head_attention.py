@@ -21,7 +21,7 @@ it is written with the same library):
 
 import numpy as np
 
-from cutaway.learn.given import attention  # (q, k, v, mask=None) -> output, weights
+from cutaway.course.given import attention  # (q, k, v, mask=None) -> output, weights
 
 
 def split_heads(x, n_heads):

@@ -22,7 +22,7 @@ library), you can use your own instead:
 
 import numpy as np
 
-from cutaway.learn.given import multi_head_attention  # (x, memory, weights, n_heads, mask=None) -> [B, T, D]
+from cutaway.course.given import multi_head_attention  # (x, memory, weights, n_heads, mask=None) -> [B, T, D]
 
 
 def layer_norm(x, gain, bias, eps):

@@ -29,7 +29,7 @@ library), you can use your own instead:
 
 import numpy as np
 
-from cutaway.learn.given import (
+from cutaway.course.given import (
     embed,  # (ids [B, T], table [V, D]) -> [B, T, D]: scaled, with positions
     encoder,  # (x, layers, n_heads, mask=None) -> [B, S, D]
     feed_forward,  # (x, weights) -> [B, T, D]

@@ -24,9 +24,9 @@ import torch
 from torch import nn
 
 from cutaway import MultiHeadAttention
-from cutaway.learn.lesson import save, shapes
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, SIGNED, WEIGHTS, new_figure
 from cutaway.nn.kernels import attend_exact, attend_fused
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, SIGNED, WEIGHTS, new_figure
 
 torch.manual_seed(1)
 torch.set_num_threads(1)  # the tensors are small, and the clock below is steadier with one core
@@ -101,7 +101,7 @@ class LookBack(nn.Module):
 n, d = 64, 16
 lstm = nn.LSTM(d, d, batch_first=True).double()
 convolutions = nn.Sequential(*(LookBack(d) for _ in range(4)))
-attention_layer = MultiHeadAttention(d, n_heads=1, attend=attend_exact).double()
+attention_layer = MultiHeadAttention(d, n_heads=1, kernel=attend_exact).double()
 
 reach = {
     "LSTM": influence(lambda x_BTD: lstm(x_BTD)[0], n),
@@ -169,7 +169,7 @@ def deadly_cuts(n, d=4):
 
 # %%
 small_lstm = nn.LSTM(4, 4, batch_first=True).double()
-small_attention = MultiHeadAttention(4, n_heads=1, attend=attend_exact).double()
+small_attention = MultiHeadAttention(4, n_heads=1, kernel=attend_exact).double()
 lengths = [3, 9, 27, 81]
 path = {
     "LSTM": [deadly_cuts(n) for n in lengths],
@@ -240,8 +240,8 @@ def seconds(run, times=4):
 
 # %%
 timed_lstm = nn.LSTM(d, d, batch_first=True)
-exact = MultiHeadAttention(d, n_heads=1, attend=attend_exact)
-fused = MultiHeadAttention(d, n_heads=1, attend=attend_fused)
+exact = MultiHeadAttention(d, n_heads=1, kernel=attend_exact)
+fused = MultiHeadAttention(d, n_heads=1, kernel=attend_fused)
 long_lengths = [32, 64, 128, 256, 512, 1024, 2048]
 clock = {"LSTM": [], "attention, spelled out": [], "attention, fused": []}
 with torch.inference_mode():

@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 
 from cutaway import MultiHeadAttention, build_model, editing, preset, recording
-from cutaway.learn.lesson import save, shapes
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
 from cutaway.nn.kernels import attend_exact, attend_fused
 from cutaway.nn.masks import causal_mask, padding_mask
-from cutaway.nn.probe import without_head
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
+from cutaway.nn.recording import without_head
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # the tensors are small: a second core would only wait

@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from cutaway import Config, DataConfig, ModelConfig, RunFolder, Tokenizer, TrainConfig, begin, build_model
-from cutaway.learn.lesson import save, shapes
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, SIGNED, WEIGHTS, new_figure, positional_encodings
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, SIGNED, WEIGHTS, new_figure, positional_encodings
 
 torch.manual_seed(0)
 
@@ -289,7 +289,7 @@ def my_shaw(q, k, v, a_K, a_V, clip):
 
 # %%
 from cutaway.nn.kernels import attend_exact
-from cutaway.nn.positions import RelativePosition
+from cutaway.nn.relative_positions import RelativePosition
 
 T, E, clip = 7, 8, 3
 q_BHTE, k_BHTE, v_BHTE = torch.randn(3, 1, 1, T, E).unbind()
@@ -322,7 +322,7 @@ def my_bucket(distance_back, buckets=32, max_distance=128):
     return min(buckets - 1, exact + int(share * (buckets - exact)))
 
 
-from cutaway.nn.positions import t5_bucket
+from cutaway.nn.relative_positions import t5_bucket
 
 back = torch.arange(300)
 # the library counts key minus query, so the past is below 0
@@ -340,7 +340,7 @@ for first in (0, 1, 2, 15, 16, 20, 30, 50, 80, 127, 128, 299):
 # that a model could be trained on short texts and used on long ones.
 
 # %%
-from cutaway.nn.positions import AlibiPosition
+from cutaway.nn.relative_positions import AlibiPosition
 
 H, T = 4, 32
 slopes = [2 ** (-8 * (h + 1) / H) for h in range(H)]
@@ -367,7 +367,7 @@ def my_rope(x_TE, positions):
     return torch.view_as_real(pairs * torch.exp(1j * angle)).reshape(T, E)
 
 
-from cutaway.nn.positions import RotaryPosition
+from cutaway.nn.rotary import RotaryPosition
 
 rope = RotaryPosition(d_head=16, max_length=200)
 x_TE, at = torch.randn(32, 16), torch.arange(32)
@@ -631,7 +631,7 @@ save(figure, "03_extrapolation")
 # of new *positions* must stay broken.
 
 # %%
-from cutaway.nn.masks import Window
+from cutaway.nn.sparse_masks import Window
 
 windowed = {}
 for scheme, model in models.items():

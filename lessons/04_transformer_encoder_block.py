@@ -24,16 +24,16 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn import LayerNorm
 
 from cutaway import ModelConfig, build_model, recording
-from cutaway.learn.lesson import save, shapes
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, ORANGE, WEIGHTS, new_figure
 from cutaway.models.build import count_parameters
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.feedforward import FeedForward
 from cutaway.nn.layers import Layer, Stack
-from cutaway.nn.norms import LayerNorm
 from cutaway.nn.residual import PostNorm
-from cutaway.show.figures import BLUE, ORANGE, WEIGHTS, new_figure
 
 torch.manual_seed(0)
 
@@ -514,7 +514,8 @@ def influence(encoder, x_BTD, mask=None):
 # The window is a rule of the mask. In `Window(2)` a key is in sight if it is less than 2 places away.
 
 # %%
-from cutaway.nn.masks import Mask, Window
+from cutaway.nn.masks import Mask
+from cutaway.nn.sparse_masks import Window
 
 x_BTD = narrow.embedding(ids).detach()
 measured_LQK = influence(narrow.encoder, x_BTD, Mask(range(T), range(T), (Window(2),)))

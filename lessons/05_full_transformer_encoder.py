@@ -22,8 +22,8 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from cutaway.learn.lesson import save, shapes
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
 
 torch.manual_seed(0)
 
@@ -226,11 +226,18 @@ for pooling in pools:
 # for.
 
 # %%
-from cutaway.measure import baseline
+from cutaway.data.tasks import words_of
+from cutaway.metrics.baselines import bag_of_words
 
 majority = Counter(example.label for example in train_expressions).most_common(1)[0][0]
 majority_accuracy = sum(example.label == majority for example in test_expressions) / len(test_expressions)
-bag_accuracy = baseline(classifiers["mean"], test_expressions).figures["accuracy"]
+given = bag_of_words(
+    [example.text for example in train_expressions],
+    [example.label for example in train_expressions],
+    [example.text for example in test_expressions],
+    words_of(recipe("mean").data),  # Python's own words
+)
+bag_accuracy = sum(g == e.label for g, e in zip(given, test_expressions, strict=True)) / len(test_expressions)
 print(f"always {majority!r}: {majority_accuracy:.1%}     bag of words: {bag_accuracy:.1%}")
 for pooling, accuracy in pooling_accuracy.items():
     print(f"{pooling:10} {accuracy:.1%}")
@@ -350,6 +357,8 @@ print(f"{training.parameters:,} parameters, {training.trainer.state.seconds:.0f}
 # for `def` and for `(`, and it cannot know that the `in` of "done in time" is part of a string.
 
 # %%
+from cutaway.inference.evaluation import baseline
+
 tagger_scores = evaluate_run(tagger, test_tags)
 tag_baseline = baseline(tagger, test_tags)
 print(f"{'':20} {'accuracy':>9} {'span F1':>9}")
@@ -362,7 +371,7 @@ assert tagger_scores["accuracy"] > tag_baseline.figures["accuracy"] + 0.1
 # got the right tag?
 
 # %%
-from cutaway.evaluate.baselines import most_frequent_tags
+from cutaway.metrics.baselines import most_frequent_tags
 
 words_list = [example.words for example in test_tags]
 tagged = {"trained tagger": tagger.tag(words_list), "most frequent tag": most_frequent_tags(train_tags, words_list)}
@@ -463,7 +472,7 @@ assert snippet_accuracy > 0.6
 # a model that does nothing but tag words. Back from tags to spans:
 
 # %%
-from cutaway.evaluate.classes import span_f1, spans_of
+from cutaway.metrics.classes import span_f1, spans_of
 
 sentence = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London", "."]
 true_tags = ["B-PER", "I-PER", "O", "B-PER", "I-PER", "O", "B-LOC", "O"]

@@ -22,8 +22,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from cutaway.learn.lesson import save, shapes
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
 
 torch.manual_seed(0)
 
@@ -45,8 +45,8 @@ x_BTD = 2 * torch.randn(B, T, D)
 
 
 def by_hand(x_BTD, mask_QK):
-    q_BHQE = attention.queries(x_BTD)
-    k_BHKE, v_BHKE = attention.keys_and_values(x_BTD)
+    q_BHQE = attention.split(attention.query(x_BTD))
+    k_BHKE, v_BHKE = attention.split(attention.key(x_BTD)), attention.split(attention.value(x_BTD))
     scores_BHQK = q_BHQE @ k_BHKE.mT / math.sqrt(D // H)
     weights_BHQK = scores_BHQK.masked_fill(~mask_QK, float("-inf")).softmax(dim=-1)
     return attention.output(attention.merge(weights_BHQK @ v_BHKE)), weights_BHQK
@@ -225,7 +225,7 @@ assert abs(perplexity_by_hand / perplexity_by_library - 1) < 1e-4
 
 # %%
 from cutaway import load_builtin
-from cutaway.measure import baseline
+from cutaway.inference.evaluation import baseline
 
 test_files = load_builtin("python", "test", size=6)
 gpt_scores = evaluate_run(writer, test_files)
@@ -330,6 +330,8 @@ print(greedy_text)
 # The library's greedy search must write the same.
 
 # %%
+from dataclasses import replace
+
 from cutaway import DecodeConfig
 
 greedy = DecodeConfig(strategy="greedy", max_length=LENGTH)
@@ -434,13 +436,14 @@ assert nucleus_largest > 5 * nucleus_smallest
 # circles.
 
 # %%
+as_it_is = DecodeConfig(strategy="sample", temperature=1.0, top_p=1.0, max_length=LENGTH)
 ways = {
     "greedy": greedy,
-    "drawn as it is": DecodeConfig(strategy="sample", max_length=LENGTH),
-    "temperature 0.5": DecodeConfig(strategy="sample", temperature=0.5, max_length=LENGTH),
-    "temperature 1.5": DecodeConfig(strategy="sample", temperature=1.5, max_length=LENGTH),
-    "top-k, k = 5": DecodeConfig(strategy="sample", top_k=5, max_length=LENGTH),
-    "top-p, p = 0.8": DecodeConfig(strategy="sample", top_p=0.8, max_length=LENGTH),
+    "drawn as it is": as_it_is,
+    "temperature 0.5": replace(as_it_is, temperature=0.5),
+    "temperature 1.5": replace(as_it_is, temperature=1.5),
+    "top-k, k = 5": replace(as_it_is, top_k=5),
+    "top-p, p = 0.8": replace(as_it_is, top_p=0.8),
 }
 table = Table("way", "text", "different", show_lines=True)
 different = {}
@@ -469,8 +472,8 @@ assert different["temperature 0.5"] < different["temperature 1.5"]
 keys, values, outputs = [], [], []
 for t in range(T):
     new_B1D = x_BTD[:, t : t + 1]
-    q_BH1E = attention.queries(new_B1D)
-    k_BH1E, v_BH1E = attention.keys_and_values(new_B1D)
+    q_BH1E = attention.split(attention.query(new_B1D))
+    k_BH1E, v_BH1E = attention.split(attention.key(new_B1D)), attention.split(attention.value(new_B1D))
     keys.append(k_BH1E)
     values.append(v_BH1E)
     weights_BH1K = (q_BH1E @ torch.cat(keys, dim=2).mT / math.sqrt(D // H)).softmax(dim=-1)

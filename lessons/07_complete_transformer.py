@@ -24,8 +24,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from cutaway.learn.lesson import save, shapes
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, new_figure
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, new_figure
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # matrices this small gain little from a second core
@@ -144,7 +144,7 @@ for pair in test[:4]:
 # was most often aligned with in training, and it is even allowed to see the gold alignments for that.
 
 # %%
-from cutaway.evaluate.baselines import word_for_word
+from cutaway.metrics.baselines import word_for_word
 
 SIZE = 8_000
 training_pairs = load_builtin("tinyworld:en-fr", "train", size=SIZE)
@@ -195,7 +195,7 @@ print(f"{training.parameters:,} parameters, {training.trainer.state.seconds:.0f}
 # falling, so a longer training would be better (`cutaway demo` has one).
 
 # %%
-from cutaway.show.figures import loss_curve
+from cutaway.explore.figures import loss_curve
 
 metrics = run.read_metrics()
 figure = loss_curve(metrics)
@@ -262,7 +262,7 @@ def bleu_by_hand(translations, references):
 # says how it was counted. One sentence, then all of our translations:
 
 # %%
-from cutaway.evaluate.scores import bleu, exact_match
+from cutaway.metrics.scores import bleu, exact_match
 
 reference, translation = "Le petit chat dort sous la table.", "Le chat dort sous la table."
 on_paper = 100 * math.exp(1 - 8 / 7) * (7 / 7 * 5 / 6 * 4 / 5 * 3 / 4) ** (1 / 4)
@@ -448,8 +448,8 @@ Console(width=110, markup=False, emoji=False).print(table)
 # word i to word i.
 
 # %%
-from cutaway.evaluate.alignment import alignment_error_rate
-from cutaway.show.alignment import alignment_by_head, best_head
+from cutaway.explore.alignment import alignment_by_head, best_head
+from cutaway.metrics.alignment import alignment_error_rate
 
 valid = load_builtin("tinyworld:en-fr", "valid", size=300)
 chosen = best_head(translator, valid)
@@ -470,8 +470,8 @@ assert best_aer < worst_aer - 0.05
 
 # %%
 from cutaway import trace_translation
-from cutaway.show.alignment import crossings, gold_cells, words_of
-from cutaway.show.figures import attention_heatmap
+from cutaway.explore.alignment import crossings, gold_cells, words_of
+from cutaway.explore.figures import attention_heatmap
 
 right_ones = [p for p, text in zip(test, greedy_texts, strict=True) if text == p.target and len(p.source_words) < 12]
 example = max(right_ones, key=lambda pair: crossings(pair.alignment))  # in which most words change places
@@ -494,7 +494,7 @@ save(figure, "07_alignment")
 
 # %%
 from cutaway import editing
-from cutaway.nn.probe import without_head
+from cutaway.nn.recording import without_head
 
 
 def translate_without(*heads):

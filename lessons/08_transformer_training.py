@@ -23,8 +23,8 @@ from itertools import pairwise
 
 import torch
 
-from cutaway.learn.lesson import save, shapes
-from cutaway.show.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
+from cutaway.course.lesson import save, shapes
+from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
 
 torch.manual_seed(0)
 
@@ -34,7 +34,8 @@ torch.manual_seed(0)
 # A model has a table with a vector for each token, so the tokens must be a fixed list. Two simple lists: all
 # characters (short list, long texts) or all words (long list, and never all of them). *Byte-pair encoding* (BPE;
 # Sennrich et al. 2016, which the paper uses) goes between. Begin with characters. Count which two neighbours meet most
-# often. Make them one token. Repeat. Here are five words, with how often each is seen:
+# often. Make them one token. Repeat. A word brings along the space before it, written Ġ: so it is the same token
+# wherever it stands, and gluing tokens together gives the text again. Here are five words, with how often each is seen:
 
 # %%
 WORDS = ["low"] * 5 + ["lower"] * 2 + ["lowest"] + ["newest"] * 6 + ["widest"] * 3
@@ -56,9 +57,9 @@ def merge(parts, pair):
 # earlier wins, as in the library that we shall compare with.
 
 # %%
-N_MERGES = 8
-words = {word: list(word) for word in Counter(WORDS)}  # each word, as its parts
-tokens = sorted(set("".join(WORDS)))  # the vocabulary, oldest first
+N_MERGES = 9
+words = {word: ["Ġ", *word] for word in Counter(WORDS)}  # each word, as its parts
+tokens = sorted({"Ġ", *"".join(WORDS)})  # the vocabulary, oldest first
 my_merges = []
 for _ in range(N_MERGES):
     pairs = Counter()
@@ -72,7 +73,7 @@ for _ in range(N_MERGES):
     print(f"{'+'.join(best):9} met {pairs[best]} times:  ", "   ".join("·".join(parts) for parts in words.values()))
 
 # %% [markdown]
-# Look at "est": an ending that three words share has become a token, though nobody said what an ending is. "low" is
+# Look at "est": an ending that three words share has become a token, though nobody said what an ending is. "Ġlow" is
 # whole, for it is frequent. Now the library, which begins with the 256 bytes instead of our letters. That makes no
 # difference here: these letters are one byte each.
 
@@ -160,7 +161,7 @@ print(tokenizer.tokens(prepared.train[0].target))
 
 # %%
 from cutaway.data.batching import BatchStream, collate_pairs
-from cutaway.data.order import batches_by_tokens
+from cutaway.data.sampler import batches_by_tokens
 
 BUDGET = 512
 order = batches_by_tokens(prepared.train, BUDGET, seed=1, epoch=0)

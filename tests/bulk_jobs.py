@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutaway.bulk.part import Array, Plain
+from cutaway.bulk.journal import Array, Plain
 from cutaway.errors import DataError, RunError
 
 
@@ -22,6 +22,7 @@ class Backwards:
 
     layout = Plain()
     can_skip = True
+    skips = False
     line_bytes = 100
 
     def load(self):

@@ -15,9 +15,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-# Whatever a shell starts in the background ignores Ctrl-C, and hands that on; some tests send it to their processes.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell starts in the background ignores Ctrl-C, nohup ignores SIGHUP, and both are handed on; some tests send
+# them to their processes.
+if threading.current_thread() is threading.main_thread():
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (getattr(signal, "SIGHUP", None), signal.SIG_DFL),
+    ):
+        if number and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 torch.set_num_threads(1)
 settings.register_profile("cutaway", deadline=None, max_examples=25, derandomize=True)
@@ -31,16 +37,26 @@ def pytest_report_header(config):
 
 
 # These only compute. Of what is slow, they use both cores in `make test-slow`; the others have the machine to themselves.
-SHARING = {"interop", "finetune", "decode", "models", "nn", "data", "test_ct2_engine.py", "test_batches.py"}
-ALONE = {"test_team.py"}  # two processes as it is
+SHARING = (
+    "interop",
+    "finetune",
+    "decode",
+    "models",
+    "nn",
+    "data",
+    "inference/engines",
+    "inference/fast",
+    "test_batches",
+)
+ALONE = ("finetune/test_team.py",)  # two processes as it is
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
     """A GPU cannot be installed by a script, so its tests are deselected, not skipped."""
     for item in items:
-        inside = item.path.relative_to(Path(__file__).parent).parts
-        if inside[0] in SHARING and inside[-1] not in ALONE:
+        inside = item.path.relative_to(Path(__file__).parent).as_posix()
+        if inside.startswith(SHARING) and inside not in ALONE:
             item.add_marker("shares")
     if HAS_GPU:
         return

@@ -16,11 +16,11 @@ import torch
 
 from cutaway.cli import main
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
+from cutaway.config.presets import preset
 from cutaway.data.batching import ImageBatch, LabelBatch, PairBatch, TextBatch
 from cutaway.errors import ConfigError
 from cutaway.models import build
 from cutaway.models.build import build_model
-from cutaway.models.presets import preset
 from cutaway.twin import build as twin
 
 V = 11  # the vocabulary of the tiny presets

@@ -6,8 +6,8 @@ from helpers import perturbed, tiny_of
 
 from cutaway.config import Config, DataConfig
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.pipeline import KINDS
-from cutaway.torch_engine import TorchEngine
+from cutaway.inference.engines.torch_engine import TorchEngine
+from cutaway.inference.pipelines import KINDS
 
 TEXTS = ["a b c d e f g h , .", "b a , c .", "d e f g h a b"]
 

@@ -9,10 +9,10 @@ import torch
 from helpers import TableModel
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.looking import Sight
-from cutaway.decode.request import Search, Start
-from cutaway.torch_engine import found
-from cutaway.twin.run import written
+from cutaway.decode.alignment import Sight
+from cutaway.inference.engines.numpy_engine import written
+from cutaway.inference.engines.torch_engine import found
+from cutaway.search.request import Search, Start
 
 BOS, EOS = 0, 1
 SOURCE = 4  # tokens of the longest source
@@ -51,7 +51,7 @@ class Fake(TableModel):
 
 def search_for(limits, n_best=1, prefixes=(), allowed=None, heard=None, aligned=False, numbers=None, **settings):
     numbers = range(len(limits)) if numbers is None else numbers
-    decode = DecodeConfig(**settings)
+    decode = DecodeConfig(**{"strategy": "beam", "temperature": 1.0, "top_p": 1.0, **settings})
     return Search(decode, limits, numbers, BOS, EOS, n_best, prefixes, (), allowed, heard, aligned)
 
 

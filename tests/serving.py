@@ -19,12 +19,12 @@ from looking import untrained
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder, sealed
 from cutaway.serve.api_app import api_app
-from cutaway.serve.guard import Access
-from cutaway.serve.house import House
 from cutaway.serve.limits import Limits
-from cutaway.serve.listening import listen
-from cutaway.serve.served import runs_to_serve
+from cutaway.serve.middleware import Access
+from cutaway.serve.served_model import runs_to_serve
 from cutaway.serve.server import GracefulServer
+from cutaway.serve.sockets import listen
+from cutaway.serve.state import House
 
 HOME = frozenset({"127.0.0.1", "localhost"})
 
@@ -33,11 +33,12 @@ def write_run(folder, pipeline):
     """A pipeline that nobody trained, as a run folder."""
     folder.mkdir(parents=True)
     run = RunFolder(folder)
-    run.config.write_text(pipeline.config.to_json(), encoding="utf-8")
-    run.tokenizer.write_text(pipeline.tokenizer.to_json(), encoding="utf-8")
+    if pipeline.config.model.family != "vision":
+        run.tokenizer.write_text(pipeline.tokenizer.to_json(), encoding="utf-8")
     run.model.write_bytes(sealed(weights_to_bytes(pipeline.model)))
     if pipeline.labels:
         run.labels.write_text(json.dumps(pipeline.labels), encoding="utf-8")
+    run.write_config(pipeline.config)
     return folder
 
 
@@ -76,11 +77,11 @@ def served_here(runs, access=None, dtype="float64", **limits):
 
 
 @contextmanager
-def served_apart(runs, *options, environment=None, wait=True, before=""):
+def served_apart(runs, *options, environment=None, wait=True, before="", command="serve"):
     """A server in a process of its own, as users start it: its port, and the process. `before`: code that it runs."""
-    command = [sys.executable, "-c", f"{before}\nfrom cutaway.cli import main; main()"]
+    program = [sys.executable, "-c", f"{before}\nfrom cutaway.cli import main; main()"]
     process = subprocess.Popen(
-        [*command, "serve", *map(str, runs), "--port", "0", *options],
+        [*program, command, *map(str, runs), "--port", "0", *options],
         stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, **(environment or {})},
     )  # fmt: skip
     told = []
@@ -89,7 +90,7 @@ def served_apart(runs, *options, environment=None, wait=True, before=""):
     try:
         until(lambda: process.poll() is not None or any("http://" in line for line in told), 60)
         if wait:
-            until(lambda: process.poll() is not None or any(line.startswith("Ready") for line in told), 60)
+            until(lambda: process.poll() is not None or any(line.startswith(("Ready", "Ctrl-C")) for line in told), 60)
         found = re.search(r":(\d+)/", "".join(told))
         yield SimpleNamespace(port=int(found[1]) if found else 0, process=process, told=told)
     finally:

@@ -8,10 +8,10 @@ import torch
 from ties import TIE, smallest_gap
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Wish
+from cutaway.inference.fast.prepare import prepare_model
+from cutaway.inference.pipelines.base import by_length
 from cutaway.models.build import POSITIONS
-from cutaway.models.inference import make_ready
-from cutaway.pipeline.base import by_length
+from cutaway.search.request import Wish
 
 LETTERS = [*"abcdefgh,."]
 DECODES = {
@@ -29,7 +29,7 @@ every_family = pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
 def ready(*arguments, **changes):
     """As a run is loaded."""
     writer = looking.untrained(*arguments, **changes)
-    make_ready(writer.model)
+    prepare_model(writer.model)
     return writer
 
 

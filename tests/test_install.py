@@ -35,7 +35,8 @@ def test_the_wheel_holds_what_a_user_needs(wheel):
         "exercises/exercise_05_full_transformer.py",
         "exercises/solutions/exercise_05_full_transformer.py",
         "experiments/no-residual.toml",
-        "show/report.css",
+        "explore/report.css",
+        "runs/__init__.py",
         "data/builtin/tinyworld/__init__.py",
     ):
         assert f"cutaway/{needed}" in names

@@ -45,8 +45,8 @@ def test_nothing_heavy_is_imported_before_it_is_used():
     [
         ("torch", "import cutaway; cutaway.build_model", "cutaway[torch]"),
         ("torch", "import sys; sys.argv = ['cutaway', 'train', 'reverse', '--run', 'runs/never', '--set', 'data.size=50']; import cutaway.cli; cutaway.cli.main()", "cutaway[torch]"),
-        ("sacrebleu", "from cutaway.evaluate.scores import bleu; bleu(['a'], ['a'])", "cutaway[torch]"),
-        ("matplotlib", "from cutaway.show.figures import new_figure; new_figure(1, 1)", "cutaway[show]"),
+        ("sacrebleu", "from cutaway.metrics.scores import bleu; bleu(['a'], ['a'])", "cutaway[torch]"),
+        ("matplotlib", "from cutaway.explore.figures import new_figure; new_figure(1, 1)", "cutaway[show]"),
     ],
 )  # fmt: skip
 def test_a_missing_extra_gives_an_install_hint(package, code, extra):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import torch
 
-from cutaway.decode.request import Search
+from cutaway.search.request import Search
 
 TIE = 1e-4  # what single precision may confuse
 

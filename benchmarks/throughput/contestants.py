@@ -22,9 +22,9 @@ from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.data.batching import PairBatch
 from cutaway.data.prepare import PreparedData
 from cutaway.data.tokenizer import Tokenizer
+from cutaway.inference.training.setup import begin
 from cutaway.models.build import count_parameters
 from cutaway.runs import RunFolder
-from cutaway.train.begin import begin
 
 from .pairs import SEED, tokenizer_of
 from .shape import Shape

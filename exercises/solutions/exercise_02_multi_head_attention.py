@@ -1,6 +1,6 @@
 """A solution of exercise 2, in NumPy. There are other ways to write it that are just as right."""
 
-from cutaway.learn.given import attention
+from cutaway.course.given import attention
 
 
 def split_heads(x, n_heads):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cutaway.learn.given import multi_head_attention
+from cutaway.course.given import multi_head_attention
 
 EPS = 1e-5
 

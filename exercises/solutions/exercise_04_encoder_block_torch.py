@@ -4,7 +4,7 @@ from functools import reduce
 
 import torch
 
-from cutaway.learn.given import multi_head_attention
+from cutaway.course.given import multi_head_attention
 
 
 def layer_norm(x, gain, bias, eps):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cutaway.learn.given import embed, encoder, feed_forward, layer_norm, multi_head_attention
+from cutaway.course.given import embed, encoder, feed_forward, layer_norm, multi_head_attention
 
 EPS = 1e-5
 

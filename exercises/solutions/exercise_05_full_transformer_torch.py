@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from cutaway.learn.given import embed, encoder, feed_forward, layer_norm, multi_head_attention
+from cutaway.course.given import embed, encoder, feed_forward, layer_norm, multi_head_attention
 
 
 def shift_right(target, start):

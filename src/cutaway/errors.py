@@ -69,6 +69,10 @@ class Interrupted(CutawayError):
     exit_code = 130  # what shells report for Ctrl-C
 
 
+class CutawayWarning(UserWarning):
+    """What a user should know though the work goes on; the command line prints it as a note."""
+
+
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """The tail of a message about a misspelt name: the nearest allowed one, then all of them."""
     allowed = list(allowed)

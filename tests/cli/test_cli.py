@@ -10,7 +10,7 @@ import time
 import pytest
 from helpers import cutaway_here
 
-from cutaway.bulk.form import on_one_line
+from cutaway.bulk.formats import on_one_line
 from cutaway.cli.console import clock, command
 
 SMALL = [

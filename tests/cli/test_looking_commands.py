@@ -8,9 +8,9 @@ import torch
 from helpers import cutaway_here as cutaway
 from helpers import small_recipe
 
-from cutaway.pipeline import Translator
+from cutaway.inference.pipelines import Translator
+from cutaway.inference.training.setup import begin
 from cutaway.runs import RunFolder, sealed, write_bytes
-from cutaway.train.begin import begin
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from looking import untrained
 from typer.testing import CliRunner
 
 from cutaway.cli import app
+from cutaway.course.ablations import operate
 from cutaway.errors import ConfigError, DataError
-from cutaway.learn.surgery import operate
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def run(monkeypatch):
     """A function that runs the command on a pipeline, as if it had been loaded."""
 
     def invoke(pipeline, *arguments, code=0):
-        monkeypatch.setattr("cutaway.pipeline.load_pipeline", lambda run, device: pipeline)
+        monkeypatch.setattr("cutaway.inference.pipelines.load_pipeline", lambda run, device: pipeline)
         result = CliRunner().invoke(app, ["mask", "runs/some", *map(str, arguments)])
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -68,7 +68,7 @@ def test_a_long_text_is_not_printed(run):
 
 def test_images(run, monkeypatch):
     pictures = np.random.default_rng(0).random((2, 1, 4, 4), dtype=np.float32)
-    monkeypatch.setattr("cutaway.show.inputs.some_examples", lambda pipeline: pictures)
+    monkeypatch.setattr("cutaway.explore.inputs.some_examples", lambda pipeline: pictures)
     said = run(untrained("vision")).stdout
     assert "4 1,1" in said  # the class token comes first, the last patch is the second of the second row
     assert "Encoder self-attention" in said

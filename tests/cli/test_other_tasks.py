@@ -10,8 +10,8 @@ from helpers import cutaway_here as cutaway
 
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import read_recipe
+from cutaway.inference.training.setup import begin
 from cutaway.runs import RunFolder
-from cutaway.train.begin import begin
 
 TINY = [
     "model.d_model=16",
@@ -54,7 +54,7 @@ def test_train_and_evaluate_in_one_command(tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "accuracy" in result.stdout
-    assert "nearest neighbour" in result.stdout
+    assert "small MLP" in result.stdout
     assert "examples/s" in result.stderr
 
 
@@ -99,10 +99,14 @@ def test_classify_images(home):
     assert len(result.stdout.splitlines()) == 3
     assert all(0 <= int(line.split("\t")[0]) <= 18 for line in result.stdout.splitlines())
     np.save(home / "flat.npy", np.zeros((3, 64)))
-    assert fails(cutaway("classify", "runs/digits-vit", "--file", "flat.npy", cwd=home), "[3, 64]", "expected [N,H,W]")
+    assert fails(
+        cutaway("classify", "runs/digits-vit", "--file", "flat.npy", cwd=home), "[3, 64]; this model reads [1, 16, 16]"
+    )
     (home / "no.npy").write_text("hello")
     assert fails(cutaway("classify", "runs/digits-vit", "--file", "no.npy", cwd=home), "not an array that can be read")
-    assert fails(cutaway("classify", "runs/digits-vit", "text", cwd=home), "this run reads images")
+    assert fails(cutaway("classify", "runs/digits-vit", "text", cwd=home), "no image file 'text'", "reads images")
+    assert fails(cutaway("classify", "runs/digits-vit", cwd=home), "this run reads images. Give image files")
+    assert fails(cutaway("classify", "runs/digits-vit", "--file", "a.npz", cwd=home), "there is no file 'a.npz'")
 
 
 def test_tag(home):

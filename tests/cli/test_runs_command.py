@@ -3,10 +3,12 @@
 import base64
 import dataclasses
 import gzip
+import html
 import json
 import os
 import re
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,17 +16,20 @@ import safetensors.numpy
 from helpers import small_recipe
 from typer.testing import CliRunner
 
-from cutaway.cli import app, look_back
+from cutaway.cli import app
+from cutaway.cli import summary as look_back
 from cutaway.cli.evaluate import keep_scores
+from cutaway.cli.figures import FIGURES
 from cutaway.cli.runs import sparkline
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.errors import ConfigError, RunError
-from cutaway.pipeline import Translator
+from cutaway.explore.charts import Scale, line_chart, thinned
+from cutaway.explore.export import key
+from cutaway.explore.run_report import write_run_report
+from cutaway.inference.evaluation import class_figures
+from cutaway.inference.pipelines import Translator
 from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
-from cutaway.show.charts import Scale, line_chart, thinned
-from cutaway.show.export import key
-from cutaway.show.run_report import write_run_report
-from cutaway.summary import parameters_of, read_scores, summarize
+from cutaway.runs.summary import parameters_of, read_scores, summarize
 
 
 def make_run(folder, losses=(3.0, 2.0, 1.5), steps=300, planned=300, weights=True, **settings):
@@ -181,7 +186,8 @@ def test_doctor_says_what_is_wrong_and_its_exit_code_too(home):
     assert found["valid_loss"] == pytest.approx(0.51)
     fine = cutaway("doctor", "runs/whole", "--no-data")
     assert "In order: " in fine.stdout
-    assert "because the data was not looked at: leakage" in fine.stdout
+    assert "Not known: leakage, small validation, unknown tokens" in fine.stdout
+    assert ", because the data was not looked at." in fine.stdout
     with pytest.raises(RunError, match="there is no run folder 'runs/no'"):
         cutaway("doctor", "runs/no")
 
@@ -200,26 +206,26 @@ def test_the_report_is_one_page_that_shows_text_as_text(home):
 
 
 def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
-    from cutaway.train.begin import begin
+    from cutaway.inference.training.setup import begin
 
     run = RunFolder(tmp_path / "run")
     begin(small_recipe(steps=4, samples=2), run).trainer.run()
     page = cutaway("runs", run.path, "--report")
     assert f"The report: {run.report}" in page.output
-    html = run.report.read_text("utf-8")
-    packed = re.search(r'<script type="application/gzip" id="recorded">([^<]+)</script>', html)[1]
+    page = run.report.read_text("utf-8")
+    packed = re.search(r'<script type="application/gzip" id="recorded">([^<]+)</script>', page)[1]
     recorded = json.loads(gzip.decompress(base64.b64decode(packed)))
     [shown] = recorded["info"]["runs"]
     assert len(shown["examples"]) == 2
     for text in shown["examples"]:
         told = recorded["answers"][key("trace", {"text": text})]
         assert told["output"] == Translator.load(run.path, "cpu").translate([text])[0]
-    assert not re.search(r"""(src|href)=["'](?!data:|#)""", html)  # nothing is loaded from anywhere
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)  # nothing is loaded from anywhere
     assert summarize(run).parameters == parameters_of(run) > 1000
 
 
 def test_a_report_that_fails_does_not_harm_the_training(home, monkeypatch, capsys):
-    def fails(run, with_data):
+    def fails(run, diagnosis):
         raise ValueError("no pencil")
 
     monkeypatch.setattr(look_back, "write_report", fails)
@@ -238,6 +244,76 @@ def test_looking_back_names_problems_in_a_line(home, capsys):
     assert "problem: Overfitting: it learns the training data by heart. Training loss" in said
     assert "More:  cutaway doctor runs/heart" in said
     assert "The report: runs/heart/report.html" in said
+
+
+def leaking_run(path: str) -> RunFolder:
+    """Half of whose validation sentences stand in the training data."""
+    run = make_run(path, losses=(3.0, 1.0, 0.9))
+    files = {"train": [f"cat number {i}" for i in range(40)], "valid": ["cat number 1", "a new one"]}
+    for name, lines in files.items():
+        for side in ("a", "b"):
+            (run.path.parent / f"{name}.{side}").write_text("\n".join(lines), encoding="utf-8")
+    config = run.read_config()
+    files = {"train": ("train.a", "train.b"), "valid": ("valid.a", "valid.b")}
+    data = DataConfig(root=str(run.path.parent), tokenizer="word", max_tokens=64, **files)
+    write_text(run.config, dataclasses.replace(config, data=data).to_json())
+    run.weights.unlink()
+    return run
+
+
+def test_report_and_doctor_say_the_same(home, capsys):
+    """Whatever a doctor finds, the end of a training and its report have said already."""
+    run = leaking_run("runs/leaks")
+    look_back.look_back(run)
+    assert "problem: Held-out examples stand in the training data. 1 of 2 validation" in capsys.readouterr().err
+    page = html.unescape(re.sub("<[^>]+>", "", run.report.read_text("utf-8")))
+    told = json.loads(cutaway("doctor", "runs/leaks", "--json", code=3).stdout)
+    assert "leakage" in [finding["check"] for finding in told["findings"]]
+    for finding in told["findings"]:
+        assert finding["title"] in page
+        assert finding["evidence"] in page
+    for sentence in (*told["in_order"], *(why.rstrip(".") for why in told["not_checked"].values())):
+        assert sentence in page
+
+
+def test_of_a_large_corpus_it_is_said_that_it_was_not_read(home, capsys, monkeypatch):
+    run = leaking_run("runs/large")
+    monkeypatch.setattr("cutaway.data.store.IN_MEMORY", 10)
+    look_back.look_back(run)
+    assert "Held-out" not in capsys.readouterr().err
+    page = html.unescape(run.report.read_text("utf-8"))
+    assert "Not known: leakage" in page
+    assert "because the data is large. `cutaway doctor runs/large` reads it again." in page
+    cutaway("runs", "runs/large", "--report")  # who asks for it has time
+    assert "Held-out examples stand in the training data" in html.unescape(run.report.read_text("utf-8"))
+
+
+def test_findings_are_said_even_if_the_report_fails(home, capsys, monkeypatch):
+    def fails(run, diagnosis):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(look_back, "write_report", fails)
+    look_back.look_back(leaking_run("runs/full"))
+    said = capsys.readouterr().err
+    assert "problem: Held-out examples" in said
+    assert "disk full" in said
+
+
+def test_what_is_taken_for_what_is_in_the_report_and_in_a_figure(home):
+    run = make_run("runs/classes", weights=False)
+    found = class_figures(["<a>", "b", "b"], ["<a>", "<a>", "b"])
+    keep_scores(run, "test", 3, found)
+    page = write_run_report(run, []).read_text("utf-8")
+    assert page.count("<svg") == 6
+    assert "What is taken for what" in page
+    assert "66.7%" in page
+    assert "<a>" not in page.replace("&lt;a&gt;", "")
+    assert "counts" not in cutaway("runs", "runs/classes").stdout
+    subject = SimpleNamespace(run=run)
+    assert len(FIGURES["confusion"].draw(subject).axes) == 2
+    write_json(run.scores, {"accuracy": 0.5})
+    assert FIGURES["confusion"].draw(subject) is None
+    run.scores.unlink()
 
 
 def test_scores_are_kept_beside_those_of_other_splits(home):

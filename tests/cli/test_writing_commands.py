@@ -13,8 +13,8 @@ from helpers import cutaway_here
 from looking import untrained
 
 from cutaway.cli.bulk_progress import BulkProgress
+from cutaway.inference.pipelines import Translator
 from cutaway.models.weights import weights_to_bytes
-from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
 
 BEAM = ("--strategy", "beam", "--beam-size", 3)
@@ -24,9 +24,9 @@ SAMPLE = ("--strategy", "sample", "--seed", 5)
 
 def saved(made, path):
     folder = RunFolder(path)
-    write_text(folder.config, made.config.to_json())
     write_text(folder.tokenizer, made.tokenizer.to_json())
     write_bytes(folder.path / "model.safetensors", sealed(weights_to_bytes(made.model)))
+    folder.write_config(made.config)
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +274,7 @@ def test_a_file_of_code_is_tagged_as_a_whole(home):
     made.config = dataclasses.replace(made.config, data=dataclasses.replace(made.config.data, corpus="python:tags"))
     saved(made, home / "tagger")
     write_json(RunFolder(home / "tagger").labels, list(made.labels))
+    RunFolder(home / "tagger").seal()
     assert told(home, "tag", "tagger", "--file", "in.txt")
     assert "--workers has no effect: a file of code is tagged as a whole" in fails(
         home, "tag", "tagger", "--file", "in.txt", "--workers", 2

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cutaway.config import DataConfig
+from cutaway.data.augmentation import change_for, distorted
 from cutaway.data.batching import BatchStream, plain_batches
 from cutaway.data.builtin.digits import SPLITS, digit_sums, digits
-from cutaway.data.changes import change_for, distorted
 from cutaway.data.distort import distort
 from cutaway.data.tasks import EncodedPicture
 from cutaway.errors import DataError, MissingExtra

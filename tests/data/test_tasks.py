@@ -28,8 +28,8 @@ from cutaway.data.tasks import (
 )
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
-from cutaway.measure import EVALUATE
-from cutaway.pipeline import COMMANDS, KINDS, Embedder
+from cutaway.inference.evaluation import EVALUATE
+from cutaway.inference.pipelines import COMMANDS, KINDS, Embedder
 from cutaway.train.objectives import OBJECTIVES
 
 TEXTS = ["the cat sleeps", "a dog", "the dog sleeps and the cat sleeps"]

@@ -5,8 +5,9 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import models
+from tokenizers import models, normalizers
 
+from cutaway.data.tasks import encode_words
 from cutaway.data.tokenizer import SCHEMES, Tokenizer, visible
 from cutaway.errors import ConfigError, DataError
 
@@ -29,6 +30,49 @@ def test_round_trip_of_known_text(trained, scheme):
 def test_bytes_can_write_anything(trained, scheme, text):
     expected = unicodedata.normalize("NFC", text) if scheme == "bpe" else text
     assert trained[scheme].decode(trained[scheme].encode(text)) == expected
+
+
+any_text = st.text(max_size=30) | st.lists(st.sampled_from(" \t\n\u00a0Le.é日🙂"), max_size=12).map("".join)
+any_text |= st.sampled_from(["", " ", "  ", "\n", "<unk>", " <unk>", "</s> a", "\u0301e", "Ġ", "a\u2028b"])
+
+
+@given(first=any_text, then=any_text)
+def test_bpe_gives_back_a_text_exactly_whole_or_in_two(trained, first, then):
+    bpe = trained["bpe"]
+    first, then = (unicodedata.normalize("NFC", text) for text in (first, then))
+    ids = bpe.encode(first)
+    assert bpe.decode(ids) == first
+    assert bpe.encode_batch([first, then]) == [ids, bpe.encode(then)]
+    after = bpe.encode(then, goes_on=True)
+    assert bpe.encode_batch([then], goes_on=True) == [after]
+    if first:
+        assert bpe.decode([*ids, *after]) == first + then
+    inside = Tokenizer.from_json(bpe.to_json())  # the oracle: one that never puts a space before a text
+    inside.backend.normalizer = normalizers.NFC()
+    assert after == inside.encode(then)
+    assert ids == (inside.encode(" " + first) if first else [])
+
+
+@pytest.mark.parametrize("scheme", ["bpe", "word"])
+def test_a_first_word_is_the_token_that_it_is_inside_a_sentence(scheme):
+    tokenizer = Tokenizer.train(["the cat sees the dog"] * 20, scheme, 300)
+    [cat] = tokenizer.encode("cat")
+    assert tokenizer.encode("the cat")[1:] == [cat]
+    assert encode_words(tokenizer, [["the", "cat"]])[0].ids[1:-1] == tokenizer.encode("the cat")
+    assert tokenizer.tokens(tokenizer.encode("cat")) == ["cat"]
+
+
+def test_white_space_is_shown_as_it_stands_inside_a_text():
+    tokenizer = Tokenizer.train(["        y x        y"] * 20, "bpe", 300)
+    assert tokenizer.tokens(tokenizer.encode("x        y")) == ["x", "␣×7", "y"]
+    assert tokenizer.tokens(tokenizer.encode("       y")) == ["␣×7", "y"]  # six of them are the text's
+
+
+def test_the_space_before_a_text_has_no_place_in_it(trained):
+    for text in ("Zz", " Zz", "日"):
+        spans = trained["bpe"].spans(text)
+        assert spans[0] == (0, 0)
+        assert "".join(dict.fromkeys(text[a:b] for a, b in spans)) == text.strip()
 
 
 @given(text=st.text(max_size=40))

@@ -3,6 +3,7 @@
 Where definitions differ, docs/decoding.md says how, and with which settings they agree; those are what is held here.
 """
 
+import json
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
@@ -13,11 +14,13 @@ from foreign import EOS, IDS, PAD, write_tokenizer_of
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.filters import filters_of
-from cutaway.decode.request import Search, Start
 from cutaway.decode.rules import History, Ruled, rules_of
-from cutaway.interop.huggingface import import_folder
-from cutaway.runs import RunFolder
-from cutaway.torch_engine import TorchEngine
+from cutaway.inference.engines.torch_engine import TorchEngine
+from cutaway.inference.pipelines import load_pipeline
+from cutaway.interop.generation import NOT_KEPT
+from cutaway.interop.huggingface import export_folder, import_folder
+from cutaway.runs import RunFolder, write_text
+from cutaway.search.request import Search, Start
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +32,15 @@ GPT2 = {"n_embd": 16, "n_inner": 40, "n_layer": 3, "n_head": 4, "n_positions": 8
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}  # fmt: skip
 
 
-def make(kind):
+def make(kind, seed=5):
     import transformers as hf
 
-    torch.manual_seed(5)
+    torch.manual_seed(seed)
     if kind == "marian":
         model = hf.MarianMTModel(hf.MarianConfig(vocab_size=V, **IDS, **MARIAN))
         model.generation_config.bad_words_ids = [[PAD]]
+    elif kind == "pegasus":
+        model = hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=V, **IDS, **MARIAN))
     else:
         model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=V, **IDS, **GPT2))
     with torch.no_grad():
@@ -160,7 +165,7 @@ def test_filters_as_functions(setting):
               "min_p": hf.MinPLogitsWarper}  # fmt: skip
     logits = 3 * torch.randn(50, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     ours, expected = logits, logits.clone()
-    for apply in filters_of(DecodeConfig(strategy="sample", **setting)):
+    for apply in filters_of(DecodeConfig(**{"strategy": "sample", "temperature": 1.0, "top_p": 1.0, **setting})):
         ours = apply(ours)
     for name, value in setting.items():  # in the order in which their generate builds them
         expected = theirs[name](value)(None, expected)
@@ -200,3 +205,85 @@ def test_rules_as_functions(setting):
     history = History(Start.of(read.tolist(), (), is_history=True), torch.device("cpu"))
     ours = Ruled(Given(logits), rules_of(search), history).step(read[:, -1])
     assert torch.allclose(ours, theirs(read, logits.clone()))
+
+
+# Folders: their `generate` and our pipelines, each with nothing but what stands in its folder.
+
+# a seed of `make` whose model says different things, and a word that it often writes: it shall be its </s>
+MADE = {"pegasus": (3, 13), "gpt2": (5, 10)}
+EXACT = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never", "renormalize_logits": True}
+FOLDERS = {
+    "greedy": {},
+    "repetition": {"repetition_penalty": 1.6},
+    "bigrams": {"no_repeat_ngram_size": 2},
+    "new tokens": {"min_new_tokens": 7, "max_new_tokens": 9},
+    "suppressed": {"suppress_tokens": [7, 9], "bad_words_ids": [[PAD], [10], [13], [11]]},  # they never forbid the end
+    "all": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 5, "suppress_tokens": [8]},
+    "beam": EXACT,
+    "careful beam": {**EXACT, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
+    "lengths": {"min_length": 7, "max_length": 10},
+}
+
+
+def write_folder_of(kind, folder, said):
+    """A model of theirs that says in generation_config.json how its texts are searched for."""
+    seed, end = MADE[kind]
+    make(kind, seed).save_pretrained(folder)
+    write_tokenizer_of(folder, V)
+    roles = json.loads((folder / "tokenizer_config.json").read_text())
+    write_text(folder / "tokenizer_config.json", json.dumps(roles | {"eos_token": f"w{end}"}))
+    start = {"decoder_start_token_id": PAD, "bad_words_ids": [[PAD]]} if kind == "pegasus" else {}
+    write_text(folder / "generation_config.json", json.dumps({**IDS, "eos_token_id": end, **start, **said}))
+
+
+def same_texts(run, folder):
+    """Of our run and of their folder. -> the texts"""
+    import transformers as hf
+
+    ours, translates = load_pipeline(run), RunFolder(run).read_config().model.family == "encoder_decoder"
+    end = ours.tokenizer.eos
+    theirs = (hf.AutoModelForSeq2SeqLM if translates else hf.AutoModelForCausalLM).from_pretrained(folder).eval()
+    texts = [[word for word in row if word != end] or [5] for row in rows(24)]
+    found = ours.hypotheses([" ".join(f"w{id}" for id in text) for text in texts])
+    for text, [best] in zip(texts, found, strict=True):
+        given = torch.tensor([[*text, end] if translates else ours.tokenizer.begun(text)])
+        new = theirs.generate(given, attention_mask=torch.ones_like(given))[0, 1 if translates else given.size(1) :]
+        assert new.tolist() == [*best.tokens, *([end] if best.finished else [])]
+    return [best.tokens for [best] in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),  # of a decoder alone, they count the prompt in "lengths", which no setting of ours does
+    [(kind, case) for kind in MADE for case in FOLDERS if (kind, case) != ("gpt2", "lengths")],
+)
+def test_a_folder_searches_here_as_it_does_there(kind, case, tmp_path):
+    limit = {} if case == "lengths" else {"max_new_tokens": LIMIT}
+    write_folder_of(kind, tmp_path / "theirs", limit | FOLDERS[case])
+    import_folder(tmp_path / "theirs", tmp_path / "run")
+    texts = same_texts(tmp_path / "run", tmp_path / "theirs")
+    assert len({len(text) for text in texts}) > 1  # some end, and some do not
+    export_folder(tmp_path / "run", tmp_path / "back")
+    assert same_texts(tmp_path / "run", tmp_path / "back") == texts
+
+
+def test_no_setting_of_theirs_is_overlooked():
+    from transformers import GenerationConfig
+
+    kept = {
+        "max_length", "max_new_tokens", "min_length", "min_new_tokens", "do_sample", "num_beams", "temperature", "top_k",
+        "top_p", "min_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "bad_words_ids",
+        "suppress_tokens", "eos_token_id", "decoder_start_token_id", "early_stopping", "renormalize_logits",
+        "stop_strings",
+    }  # fmt: skip
+    # What does not change a text: how it is computed, what is told beside it, how it ends where it is cut off anyway.
+    beside = {
+        "use_cache", "cache_implementation", "cache_config", "max_cache_len", "num_return_sequences", "output_attentions",
+        "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate", "pad_token_id",
+        "bos_token_id", "forced_eos_token_id", "remove_invalid_values", "low_memory", "compile_config",
+        "disable_compile", "continuous_batching_config", "prefill_chunk_size", "_from_model_config",
+        "transformers_version", "use_mtp", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold", "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
+        "assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "speculation_type",
+    }  # fmt: skip
+    assert set(GenerationConfig().to_dict()) - kept - beside - set(NOT_KEPT) == set()
+    assert not set(NOT_KEPT) & (kept | beside)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import BOS, BOTH, EOS, Fake, every_text, search_for, with_rules
 
-from cutaway.decode.constraints import OneOf
 from cutaway.errors import ConfigError, DataError
+from cutaway.search.choices import OneOf
 
 VOCAB = 5
 both = pytest.mark.parametrize("find", BOTH.values(), ids=BOTH)

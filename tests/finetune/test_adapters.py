@@ -10,8 +10,9 @@ from helpers import is_possible as can_be_built
 from torch import nn
 
 from cutaway.config import FinetuneConfig
+from cutaway.config.presets import preset
 from cutaway.decode.beam import beam_search
-from cutaway.decode.search import greedy
+from cutaway.decode.sampling import greedy
 from cutaway.decode.stepper import TextStepper, TranslationStepper
 from cutaway.errors import ConfigError, DataError
 from cutaway.finetune.adapt import adapt
@@ -19,12 +20,11 @@ from cutaway.finetune.lora import LowRank, merge, unmerge
 from cutaway.finetune.prefix import PrefixedAttention
 from cutaway.models import build
 from cutaway.models.build import build_model
-from cutaway.models.presets import preset
 from cutaway.models.weights import trained
-from cutaway.nn import blocks
+from cutaway.nn import kernels
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.probe import editing, recording
+from cutaway.nn.recording import editing, recording
 from cutaway.train.objectives import OBJECTIVES
 
 FAMILIES = [{"family": "encoder_decoder"}, {"family": "decoder"}, {"family": "encoder"}, {"family": "vision"}]
@@ -238,10 +238,9 @@ def test_cached_is_uncached(method, choice):
             for part in ids.split(pieces, dim=1):
                 parts.append(model.decode(part, *memory, cache=cache))
             assert max_difference(torch.cat(parts, dim=1), whole) < 1e-12
-            assert cache.text_length == 7
+            assert cache.length == 7
             rows = torch.tensor([2, 0, 0])
             cache.reorder(rows)
-            cache.reorder_memory(rows)
             memory_now = tuple(x[rows] for x in memory)
             last = model.decode(ids[rows][:, :1], *memory_now, cache=cache)
             longer = model.decode(torch.cat([ids[rows], ids[rows][:, :1]], dim=1), *memory_now)
@@ -363,7 +362,7 @@ def test_a_prefix_is_more_keys_and_values_in_the_softmax():
 
 @pytest.mark.parametrize("method", VECTORS)
 @pytest.mark.parametrize("attention", ["full", "window", "sparse"])
-def test_long_texts_go_by_blocks_too(method, attention, monkeypatch):
+def test_long_texts_go_in_chunks_too(method, attention, monkeypatch):
     """What is worked block by block is what a spelled-out mask gives."""
     model = adapted(tiny_of("decoder", attention=attention, position="alibi", max_length=128), method)
     plain = adapted(tiny_of("decoder", attention=attention, position="none", max_length=128), method)
@@ -372,7 +371,7 @@ def test_long_texts_go_by_blocks_too(method, attention, monkeypatch):
         with torch.no_grad():
             whole = one(ids)
             with monkeypatch.context() as patch:
-                patch.setattr(blocks, "SPELLED_OUT", 0)
+                patch.setattr(kernels, "DENSE", 0)
                 assert max_difference(one(ids), whole) < 1e-12
 
 

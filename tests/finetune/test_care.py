@@ -10,17 +10,17 @@ import torch
 from helpers import cutaway_here, max_difference, small_recipe
 
 from cutaway.config import FinetuneConfig, config_from_tables, find_base, on_base
+from cutaway.config.presets import preset
 from cutaway.data.prepare import prepare
 from cutaway.data.tasks import in_known_order
 from cutaway.errors import ConfigError, RunError
 from cutaway.finetune.adapt import adapt
-from cutaway.finetune.base import Base, opened
-from cutaway.finetune.merge import merge_run
+from cutaway.inference.pipelines import Translator
+from cutaway.inference.training.setup import begin
 from cutaway.models.build import build_model
-from cutaway.models.presets import preset
-from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder, replacing_folder, sealed, write_bytes
-from cutaway.train.begin import begin
+from cutaway.runs.base import Base, opened
+from cutaway.runs.merge import merge_run
 
 RECIPE = """
 [finetune]

@@ -7,8 +7,8 @@ import sys
 import pytest
 from helpers import cutaway_here as cutaway
 
-from cutaway import shipped
 from cutaway.runs import RunFolder
+from cutaway.system import resources as shipped
 
 pytestmark = pytest.mark.slow
 

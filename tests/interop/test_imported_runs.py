@@ -1,6 +1,7 @@
 """An imported model is a run like any other: every command works on it, and it can be fine-tuned."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from foreign import write_theirs
 from helpers import cutaway_here, tiny_of
 
 from cutaway.config import ModelConfig
-from cutaway.models.presets import preset
+from cutaway.config.presets import preset
+from cutaway.errors import DataError
+from cutaway.explore.explorer import Asked, Explorer
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +82,57 @@ def test_every_command(imported):
         assert done(folder, "classify", "runs/it", TEXT).startswith("class ")
     if name == "bert-tags":
         assert len(done(folder, "tag", "runs/it", TEXT).split()) >= 4
+
+
+FOR_A_RECIPE = ("the recipe", "data.corpus", "data.train", "Train first")  # advice for those who train, not for these
+
+
+def test_no_command_speaks_of_a_training_that_never_was(imported):
+    name, folder = imported
+    drawn = cutaway_here("figures", "runs/it", cwd=folder)
+    assert drawn.returncode == 0, drawn.stderr
+    figures = {path.stem for path in (folder / "runs/it/figures").iterdir()}
+    assert not figures & {"loss", "schedule", "schedules", "smoothing"}
+    assert "positions" in figures or name == "t5"
+    if name != "vit":
+        assert {"masks", "last_layer", "roles", "heads", "parameters", "time"} <= figures
+        assert drawn.stderr.count("Note: no") == 0
+    done(folder, "runs", "runs/it", "--report")
+    page = (folder / "runs/it/report.html").read_text("utf-8")
+    for untrue in ("What deserves attention", "How it learned", "0 steps", "cutaway doctor", " on :"):
+        assert untrue not in page
+    asked = (
+        ("mask", "runs/it"),
+        ("doctor", "runs/it"),
+        ("evaluate", "runs/it"),
+        ("figures", "runs/it", "--only", "schedule"),
+    )
+    told = {" ".join(arguments[:2]): cutaway_here(*arguments, cwd=folder) for arguments in asked}
+    for one in (drawn, *told.values()):
+        assert not any(advice in one.stderr for advice in FOR_A_RECIPE), one.stderr
+    assert "was not trained here" in told["doctor runs/it"].stderr
+    if name != "vit":
+        assert "Nothing leaks" in told["mask runs/it"].stdout
+    if name != "bert-vectors":
+        assert "--data FILE" in told["evaluate runs/it"].stderr
+        files = re.findall(r'"([\w.]+)"', write_data(folder, name).splitlines()[0])
+        scored = cutaway_here("evaluate", "runs/it", *(word for file in files for word in ("--data", file)), cwd=folder)
+        assert (scored.returncode, scored.stderr) == (0, "")  # nobody knows what it has read, so there is no baseline
+
+
+def test_the_explorer_of_an_imported_run_answers_or_says_why_not(imported):
+    name, folder = imported
+    explorer = Explorer([folder / "runs/it"], "cpu")
+    if name == "vit":
+        with pytest.raises(DataError, match="has no pictures at hand: it was imported"):
+            explorer.heads(0)
+    else:
+        assert explorer.heads(0)["rows"]
+    if name in ("gpt2", "llama", "bert"):
+        assert list(explorer.score(Asked(), 3))[-1]["before"]["perplexity"] > 1
+    else:
+        with pytest.raises(DataError, match="was imported: it has no data with right answers"):
+            list(explorer.score(Asked(), 3))
 
 
 RECIPE = """

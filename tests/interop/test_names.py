@@ -10,14 +10,14 @@ import torch
 from helpers import C, perturbed
 
 from cutaway.config import ModelConfig, read_recipe
+from cutaway.config.presets import preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.interop import names
 from cutaway.interop.architecture import FREE, Settings
 from cutaway.interop.huggingface import ARCHITECTURES, choose_architecture
 from cutaway.interop.tensors import Tensors, cut, read_bytes, read_folder, write_folder
 from cutaway.models.build import build_model
-from cutaway.models.presets import preset
-from cutaway.shipped import shipped
+from cutaway.system.resources import shipped
 
 # a preset, what is different, and the architecture that it is to them
 CASES = {

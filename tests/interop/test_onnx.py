@@ -18,17 +18,18 @@ from helpers import AXES, is_possible, name_of, perturbed
 from looking import TEXTS, untrained
 
 from cutaway.config import Config, DataConfig, DecodeConfig, FinetuneConfig
+from cutaway.config.presets import PRESETS
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, MissingExtra, RunError
 from cutaway.finetune.adapt import adapt
+from cutaway.inference.engines.torch_engine import TorchEngine
+from cutaway.inference.pipelines import KINDS
 from cutaway.interop import onnx
 from cutaway.interop.onnx import export_onnx
 from cutaway.models.build import KERNELS
-from cutaway.models.presets import PRESETS
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.nn.probe import Probe, recording
-from cutaway.pipeline import KINDS
-from cutaway.torch_engine import TorchEngine
+from cutaway.nn.probe import Probe
+from cutaway.nn.recording import recording
 
 ROOT = Path(__file__).parents[2]
 WANT = ["a b c d", "b , a c d e f g h .", "h", "g f e , d"]  # texts that differ in length
@@ -207,7 +208,7 @@ def test_every_choice_says_the_same_in_onnxruntime(choice, tmp_path):
     pipeline = small(**choice)
     export_onnx(pipeline, tmp_path / "out", check=False)
     says_the_same(pipeline, tmp_path / "out")
-    kernels = {part.attend for part in pipeline.model.modules() if isinstance(part, MultiHeadAttention)}
+    kernels = {part.kernel for part in pipeline.model.modules() if isinstance(part, MultiHeadAttention)}
     assert kernels == {KERNELS[choice["attention_kernel"]]}  # as before
 
 

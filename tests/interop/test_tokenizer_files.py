@@ -168,7 +168,7 @@ def test_ours_written_for_others(tmp_path, family, scheme):
     ours = Tokenizer.train(TEXTS, scheme, 300, has_mask=family == "encoder")
     ids = write_tokenizer(ours, tmp_path, family, 64)
     theirs = AutoTokenizer.from_pretrained(str(tmp_path))
-    for text in TEXTS:
+    for text in [*TEXTS, " the cat", "  cat", ""]:
         found, inner = theirs(text).input_ids, ours.encode(text)
         wanted = {
             "decoder": [ours.bos, *inner],
@@ -257,7 +257,8 @@ def test_one_token_for_everything_is_an_end_and_not_unknown(tmp_path):
     saved(ours, tmp_path, bos_token="</s>", eos_token="</s>", pad_token="</s>", unk_token="</s>")
     found = read_tokenizer(tmp_path, {"model_type": "llama"})
     assert found.unk != found.eos
-    assert found.decode([*found.encode("the cat"), found.eos, *found.encode(" sleeps"), found.pad]) == "the cat sleeps"
+    after = found.encode(" sleeps", goes_on=True)
+    assert found.decode([*found.encode("the cat"), found.eos, *after, found.pad]) == "the cat sleeps"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import torch
 from helpers import TABLES, perturbed, random_ids, tiny_config, tiny_model, tiny_of
 
 from cutaway.config import ModelConfig, choices
+from cutaway.config.presets import PRESETS, preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.models import build
 from cutaway.models.build import build_model, count_parameters
-from cutaway.models.presets import PRESETS, preset
 from cutaway.models.weights import load_weights, weights_to_bytes
 from cutaway.nn.dropout import Dropout
 

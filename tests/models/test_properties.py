@@ -24,9 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import ConfigError
+from cutaway.inference.fast.prepare import prepare_model
 from cutaway.models.build import build_model
-from cutaway.models.inference import make_ready
-from cutaway.nn.probe import recording
+from cutaway.nn.recording import recording
 from cutaway.train.objectives import OBJECTIVES, loss_of
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -141,6 +141,23 @@ def assert_cached_is_uncached(config, pieces=(2, 1, 3, 1), seed=0):
     assert cache.length == sum(pieces)
 
 
+def assert_padded_on_the_left_is_alone(config, lengths=(7, 4, 1), new=2):
+    """Texts of different lengths in one cache: each as if it were alone."""
+    model = perturbed(config)
+    ids, longest = random_ids(len(lengths), max(lengths) + new), max(lengths)
+    source = random_ids(len(lengths), 5, seed=1) if config.family == "encoder_decoder" else None
+    memory = () if source is None else (model.encode(source),)
+    padding = longest - torch.tensor(lengths)
+    cache, parts = model.new_cache(padding), []
+    for part in ids.split([longest, *[1] * new], dim=1):
+        parts.append(model.decode(part, *memory, cache=cache))
+    together = torch.cat(parts, dim=1)
+    assert cache.lengths.tolist() == [length + new for length in lengths]
+    for i, skipped in enumerate(padding.tolist()):
+        alone = model.decode(ids[i : i + 1, skipped:], *(x[i : i + 1] for x in memory))
+        assert max_difference(together[i : i + 1, skipped:], alone) < CLOSE
+
+
 @every_answer
 def test_it_learns_and_every_parameter_gets_a_gradient(choice):
     assert_it_learns(tiny_of(**choice))
@@ -163,6 +180,11 @@ def test_batch_equals_one_by_one_and_padding_changes_nothing(choice, lengths, se
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_cached_equals_uncached(choice, pieces, seed):
     assert_cached_is_uncached(tiny_of(**choice), pieces, seed)
+
+
+@every_writer
+def test_padded_on_the_left_equals_one_by_one(choice):
+    assert_padded_on_the_left_is_alone(tiny_of(**choice))
 
 
 @pytest.mark.parametrize("family", TABLES["family"])
@@ -253,6 +275,7 @@ def test_the_full_product_of_the_tables(group):
         if config.family in ("encoder_decoder", "decoder"):
             assert_causal(config)
             assert_cached_is_uncached(config)
+            assert_padded_on_the_left_is_alone(config)
         if config.family != "vision":
             assert_batch_is_single(config)
         tried += 1
@@ -264,7 +287,7 @@ def test_made_ready_to_answer_it_computes_the_same(choice):
     """Laid, side by side, in reach; under the same names, and as visible as before."""
     config = tiny_of(**choice)
     model, ready, ids = perturbed(config), perturbed(config), random_ids(2, 5)
-    make_ready(ready)
+    prepare_model(ready)
     assert [*dict(ready.named_parameters())] == [*dict(model.named_parameters())]
     assert all(torch.equal(a, b) for a, b in zip(ready.parameters(), model.parameters(), strict=True))
     with torch.inference_mode(), recording(ready) as seen, recording(model) as expected:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from helpers import max_difference
 from torch import nn
+from torch.nn import LayerNorm
 
 from cutaway.errors import DataError
-from cutaway.nn.embedding import InputEmbedding, PatchEmbedding, TokenEmbedding
-from cutaway.nn.norms import LayerNorm
+from cutaway.nn.embedding import InputEmbedding, TokenEmbedding
+from cutaway.nn.patches import PatchEmbedding
 from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
 
 IDS = torch.tensor([[3, 1, 4], [1, 5, 9]])

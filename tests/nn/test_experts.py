@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.nn.experts import Experts, balance_loss
 from cutaway.nn.feedforward import FeedForward
-from cutaway.nn.probe import recording
+from cutaway.nn.recording import recording
 
 
 def a_mixture(n=5, k=2, seed=0, **options):

@@ -8,7 +8,7 @@ import torch
 from helpers import tiny_config
 
 from cutaway.models.build import FEED_FORWARDS
-from cutaway.nn.probe import recording
+from cutaway.nn.recording import recording
 
 # max(0, x) and the like, number by number
 ACTIVATIONS = {

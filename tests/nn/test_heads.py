@@ -7,11 +7,12 @@ import pytest
 import torch
 from helpers import max_difference, tiny_config
 from torch import nn
+from torch.nn import LayerNorm
 
 from cutaway.models.build import POOLINGS
-from cutaway.nn.heads import AttentionPool, ClassHead, LanguageHead, MaskedLanguageHead, TagHead, VectorHead
-from cutaway.nn.norms import LayerNorm
-from cutaway.nn.probe import recording
+from cutaway.nn.embedding import LanguageHead
+from cutaway.nn.heads import AttentionPool, ClassHead, MaskedLanguageHead, TagHead, VectorHead
+from cutaway.nn.recording import recording
 
 
 def pool_by_loops(name, x, pool):

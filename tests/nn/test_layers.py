@@ -4,13 +4,14 @@ import pytest
 import torch
 from helpers import max_difference, random_ids, tiny_model
 from torch import nn
+from torch.nn import LayerNorm, RMSNorm
 
 from cutaway.errors import CutawayError
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.feedforward import FeedForward
-from cutaway.nn.layers import ParallelLayer, tokens_of
+from cutaway.nn.layers import tokens_of
 from cutaway.nn.masks import Causal, Mask, causal_mask
-from cutaway.nn.norms import LayerNorm, RMSNorm
+from cutaway.nn.parallel_layer import ParallelLayer
 from cutaway.nn.residual import PostNorm, PreNorm, SandwichNorm
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import LayerNorm, RMSNorm
 
 from cutaway.models.build import NORMS
-from cutaway.nn.norms import LayerNorm, RMSNorm
 
 
 def layer_norm(x, weight, bias, epsilon):

@@ -12,19 +12,9 @@ from hypothesis import strategies as st
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.positions import (
-    AlibiPosition,
-    LearnedPosition,
-    Position,
-    RelativeBiasPosition,
-    RelativePosition,
-    RotaryPosition,
-    SinusoidalPosition,
-    alibi_slopes,
-    linear_stretch,
-    llama3_stretch,
-    t5_bucket,
-)
+from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition, alibi_slopes, t5_bucket
+from cutaway.nn.rotary import RotaryPosition, linear_stretch, llama3_stretch
 
 
 @pytest.mark.usefixtures("double")
@@ -79,7 +69,7 @@ def test_the_scheme_none_does_nothing():
     x, positions = torch.randn(1, 2, 3, 4), torch.arange(3)
     assert Position(9).embed(x, positions) is x
     assert Position(9).rotate(x, positions) is x
-    assert Position(9).bias(x, positions, positions) is None
+    assert Position(9).kernel_arguments(x, positions, positions) == {}
 
 
 # RoPE
@@ -193,7 +183,7 @@ def test_alibi_slopes_of_twelve_heads():
 @pytest.mark.parametrize("kernel", ["exact", "fused"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_alibi_in_attention(kernel, causal):
-    options = {"attend": attend_exact} if kernel == "exact" else {}
+    options = {"kernel": attend_exact} if kernel == "exact" else {}
     attention = MultiHeadAttention(12, 3, position=AlibiPosition(3, 10), **options)
     x = torch.randn(1, 7, 12)
     q, k, v = (
@@ -277,7 +267,7 @@ def shaw(q, k, v, a_k, a_v, clip, allowed):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("clip", [1, 3, 20])
 def test_shaw_in_attention(clip, causal):
-    attention = MultiHeadAttention(8, 2, attend=attend_exact, position=RelativePosition(4, 10, clip))
+    attention = MultiHeadAttention(8, 2, kernel=attend_exact, position=RelativePosition(4, 10, clip))
     for table in (attention.position.for_keys, attention.position.for_values):
         torch.nn.init.normal_(table)
     x = torch.randn(2, 7, 8)
@@ -295,7 +285,7 @@ def test_shaw_in_attention(clip, causal):
 
 
 def test_shaw_tables_have_gradients():
-    attention = MultiHeadAttention(8, 2, attend=attend_exact, position=RelativePosition(4, 10, clip=2))
+    attention = MultiHeadAttention(8, 2, kernel=attend_exact, position=RelativePosition(4, 10, clip=2))
     attention(torch.randn(1, 6, 8)).pow(2).sum().backward()
     for table in (attention.position.for_keys, attention.position.for_values):
         assert (table.grad.abs().sum(1) > 0).all()
@@ -311,10 +301,10 @@ def test_positions_play_no_part_in_cross_attention(scheme):
         "relative_bias": RelativeBiasPosition(2, 10),
         "relative": RelativePosition(4, 10),
     }[scheme]
-    with_scheme = MultiHeadAttention(8, 2, attend=attend_exact, position=made)
+    with_scheme = MultiHeadAttention(8, 2, kernel=attend_exact, position=made)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
-    without = MultiHeadAttention(8, 2, attend=attend_exact)
+    without = MultiHeadAttention(8, 2, kernel=attend_exact)
     without.load_state_dict({n: p for n, p in with_scheme.state_dict().items() if not n.startswith("position")})
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     assert torch.equal(with_scheme(x, memory), without(x, memory))

@@ -9,7 +9,8 @@ from torch import nn
 from torch.profiler import profile
 
 from cutaway.errors import ConfigError
-from cutaway.nn.probe import Probe, editing, probes, recording, without_head
+from cutaway.nn.probe import Probe
+from cutaway.nn.recording import editing, probes, recording, without_head
 
 SOURCE, TARGET = random_ids(2, 5), random_ids(2, 4, seed=1)
 

@@ -8,18 +8,20 @@ import socket
 import threading
 import time
 from base64 import b64encode
+from dataclasses import replace
 
 import pytest
-from serving import HOME, answered, ask, events, served_here, tiny_runs, until
+from looking import untrained
+from serving import HOME, answered, ask, events, served_here, tiny_runs, until, write_run
 from starlette.datastructures import Headers
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Wish
 from cutaway.errors import ConfigError, DataError
-from cutaway.pipeline import Classifier, Embedder, Tagger, TextGenerator, Translator
+from cutaway.explore.trace import trace
+from cutaway.inference.pipelines import Classifier, Embedder, Tagger, TextGenerator, Translator
+from cutaway.search.request import Wish
 from cutaway.serve.docs_page import docs_page, resolved
-from cutaway.serve.guard import Access, origins_of
-from cutaway.show.trace import trace
+from cutaway.serve.middleware import Access, origins_of
 
 TEXTS = ["a b c d", "e", "h g f e d c b a , .", "", "b b b"]
 HOSTILE = [
@@ -168,6 +170,24 @@ def test_labels_tags_and_vectors(port, runs):
         assert [one["vector"] for one in told["results"]] == [pytest.approx(vector) for vector in expected]
 
 
+def test_a_prompt_is_put_before_texts_to_make_vectors_of(tmp_path):
+    made = untrained("encoder", head="vectors", pooling="mean")
+    data = replace(made.config.data, prompts={"query": "a b ", "passage": "c "}, prompt="query")
+    made.config = replace(made.config, data=data)
+    run = write_run(tmp_path / "vectors", made)
+    embedder = load(Embedder, run)
+    with served_here([run]) as here:
+        for prompt, before in ((None, "a b "), ("query", "a b "), ("passage", "c "), ("", "")):
+            told = answered(here.port, "/embed", {"text": "d e", "prompt": prompt})
+            assert told["results"][0]["vector"] == pytest.approx(embedder.embed([before + "d e"], prompt="")[0])
+        response, content = ask(here.port, "/embed", {"text": "d e", "prompt": "qery"})
+        assert response.status == 400
+        assert b"there is no prompt 'qery'. Did you mean 'query'?" in content
+        told = answered(here.port, "/v1/embeddings", {"model": "vectors", "input": "d e"})
+        assert told["data"][0]["embedding"] == pytest.approx(embedder.embed(["d e"])[0])
+        assert told["usage"]["prompt_tokens"] == 6  # <s> a b d e </s>
+
+
 def test_a_trace_is_the_models_own(port, runs):
     own = trace(load(Translator, runs[0]), "a b c")
     told = answered(port, "/trace", {"text": "a b c"})
@@ -229,7 +249,6 @@ REFUSED = [
     ("/generate", {"text": "a", "strategy": "beam", "coverage_penalty": 0.2}, 400, "needs a source to look at"),
     ("/embed", {"text": "a " * 500}, 422, "has room for"),
     ("/embed", {"text": "a", "pooling": "cls", "model": "writer"}, 400, "pooling 'cls'"),
-    ("/tag", {"text": "a " * 500}, 422, "tokens"),
     ("/trace", {"text": ""}, 400, "there is nothing to translate"),
     ("/trace", {"text": "a", "target": "b", "model": "tagger"}, 400, "writes nothing that can be led"),
     ("/nothing", {"text": "a"}, 404, "there is nothing at /nothing"),
@@ -528,12 +547,12 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypa
     worker, own = served.house.workers[1], served.house.workers[1].served.pipeline.written
     ended = queue.SimpleQueue()
 
-    def slowly(wishes, *rest):
+    def slowly(wishes, *rest, **more):
         def heard(token, gain, told=wishes[0].heard):
             time.sleep(0.2)  # so that a busy machine has time to notice, too
             return told(token, gain)
 
-        found = own([wishes[0].__class__(**{**vars(wishes[0]), "heard": heard})], *rest)
+        found = own([wishes[0].__class__(**{**vars(wishes[0]), "heard": heard})], *rest, **more)
         ended.put(found[0][0])
         return found
 

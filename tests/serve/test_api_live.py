@@ -14,7 +14,7 @@ from helpers import cutaway_here
 from serving import answered, ask, events, served_apart, tiny_runs, until
 
 from cutaway.config import DecodeConfig
-from cutaway.pipeline import TextGenerator, Translator
+from cutaway.inference.pipelines import TextGenerator, Translator
 
 pytestmark = pytest.mark.slow
 WORDS = list("abcdefgh,.")
@@ -134,7 +134,7 @@ def test_sigterm_under_load_answers_all_that_was_accepted(runs):
 
 HELD = """
 import os, pathlib, time
-from cutaway.serve.served import Served
+from cutaway.serve.served_model import Served
 
 own, place = Served.work, pathlib.Path(os.environ["CUTAWAY_TEST_PLACE"])
 
@@ -192,7 +192,7 @@ def test_a_signal_while_it_is_loading_ends_it_in_good_order(runs, seconds):
 
 NEVER_DONE = """
 import torch
-from cutaway.serve.served import Served
+from cutaway.serve.served_model import Served
 
 def work(self, jobs):
     while True:

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from serving import answered, ask, served_here, tiny_runs, until
 
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.serve import asking
-from cutaway.serve.guard import State
-from cutaway.serve.house import House
+from cutaway.serve import requests as asking
+from cutaway.serve.middleware import State
 from cutaway.serve.openai_api import pieces_of
 from cutaway.serve.openai_schemas import CompletionRequest
 from cutaway.serve.schemas import TranslateRequest
+from cutaway.serve.state import House
 
 MANY = 90_000
 WRONG = {
@@ -90,13 +90,13 @@ def test_a_beam_search_ends_when_its_time_is_over(runs, monkeypatch, stream):
         pipeline = served.house.workers[0].served.pipeline
         asked, own = [], pipeline.written
 
-        def slowly(wishes, *rest):
+        def slowly(wishes, *rest, **named):
             def wanted(still=wishes[0].wanted):
                 time.sleep(0.2)
                 asked.append(still())
                 return asked[-1]
 
-            return own([replace(wishes[0], wanted=wanted)], *rest)
+            return own([replace(wishes[0], wanted=wanted)], *rest, **named)
 
         monkeypatch.setattr(pipeline, "written", slowly)
         body = {"text": "a", "strategy": "beam", "beam_size": 3, "max_length": 30, "min_length": 30, "stream": stream}

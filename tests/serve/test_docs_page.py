@@ -6,7 +6,7 @@ import pytest
 from browsing import a_browser
 from serving import HOME, served_here, tiny_runs
 
-from cutaway.serve.guard import Access
+from cutaway.serve.middleware import Access
 
 pytestmark = pytest.mark.slow
 

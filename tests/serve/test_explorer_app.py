@@ -8,18 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from helpers import small_recipe
 
 from cutaway.cli.explore import explore, listen, opened
 from cutaway.errors import ConfigError
-from cutaway.nn.probe import editing, without_head
-from cutaway.pipeline import load_pipeline
+from cutaway.explore.trace import trace
+from cutaway.explore.values import dumps
+from cutaway.inference.pipelines import load_pipeline
+from cutaway.inference.training.setup import begin
+from cutaway.nn.recording import editing, without_head
 from cutaway.runs import RunFolder
+from cutaway.serve.connections import BoundedServer
 from cutaway.serve.explorer_app import PAGE, explorer_app
-from cutaway.show.trace import trace
-from cutaway.show.values import dumps
-from cutaway.train.begin import begin
+from cutaway.serve.limits import Limits
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -40,7 +41,7 @@ HOSTILE = [
 def served(explorer, **options):
     """The address of a server that ends with the block."""
     listening = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(explorer_app(explorer, **options), log_level="error"))
+    server = BoundedServer(explorer_app(explorer, **options), Limits())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
@@ -168,6 +169,9 @@ def test_hostile_text_is_text(port, text):
         ("/api/trace", b"x" * (2 << 20), 413, "larger than"),
         ("/api/part", {"text": "a", "name": "__class__"}, 400, "no part '__class__'"),
         ("/api/beam", {"text": "a", "beam_size": 1000}, 422, "beam_size"),
+        ("/api/beam", {"text": "a", "prefix": [10**9]}, 400, "1000000000 is no token"),
+        ("/api/beam", {"text": "a", "prefix": [-1]}, 400, "-1 is no token"),
+        ("/api/beam", {"text": "a", "prefix": [10**30]}, 400, "is no token"),
         ("/api/nothing", {"text": "a"}, 405, ""),
         ("/../../../etc/passwd", None, 404, "there is nothing at"),
         ("/%2e%2e/explorer.py", None, 404, "there is nothing at"),
@@ -198,10 +202,9 @@ def test_no_foreign_name_and_no_foreign_page(port):
     assert "not to 'evil.example'" in json.loads(content)["error"]
     response, _ = ask(port, "/api/heads?run=0", headers={"Sec-Fetch-Site": "cross-site"})
     assert response.status == 403
-    response, _ = ask(
-        port, "/api/trace", iter([b"{}"]), headers={"Transfer-Encoding": "chunked", "Content-Length": "2"}
-    )
-    assert response.status == 411
+    chunked = {"Transfer-Encoding": "chunked"}
+    assert ask(port, "/api/trace", iter([b"{}"]), headers=chunked)[0].status == 411
+    assert ask(port, "/api/trace", iter([b"{}"]), headers={**chunked, "Content-Length": "2"})[0].status == 400
     response, _ = ask(port, "/")
     assert "default-src 'self'" in response.headers["content-security-policy"]
     assert "access-control-allow-origin" not in response.headers

@@ -13,15 +13,15 @@ from browsing import a_browser
 from cutaway.cli.explore import listen, opened
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import DecodeConfig, read_recipe
-from cutaway.nn.probe import editing, without_head
-from cutaway.pipeline import load_pipeline
+from cutaway.explore.explorer import Explorer
+from cutaway.explore.export import export_page
+from cutaway.explore.question import ask
+from cutaway.explore.trace import trace
+from cutaway.inference.pipelines import load_pipeline
+from cutaway.inference.training.setup import begin
+from cutaway.nn.recording import editing, without_head
 from cutaway.runs import RunFolder
 from cutaway.serve.explorer_app import explorer_app
-from cutaway.show.explorer import Explorer
-from cutaway.show.export import export_page
-from cutaway.show.question import ask
-from cutaway.show.trace import trace
-from cutaway.train.begin import begin
 
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parents[1] / "output" / "explorer"
@@ -432,7 +432,7 @@ def test_the_exported_page_works_from_the_disk(browser, run, tmp_path):
 
 def test_recorded_answers_are_found_under_the_key_that_the_page_makes(browser, address):
     """Python and JavaScript must spell a request in the same way."""
-    from cutaway.show.export import key
+    from cutaway.explore.export import key
 
     seen = Seen(browser)
     seen.open(address)

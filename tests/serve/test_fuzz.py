@@ -1,12 +1,40 @@
 """Whatever schemathesis can think of to ask: no mistake of ours, every answer as the document says, none lost."""
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving import answered, ask, served_apart, tiny_runs
+from looking import untrained
+from serving import answered, ask, served_apart, served_here, tiny_runs, until, write_run
+
+from cutaway.explore.explorer import Explorer
+from cutaway.serve.connections import BoundedServer
+from cutaway.serve.explorer_app import explorer_app
+from cutaway.serve.limits import Limits
+from cutaway.serve.sockets import listen
+
+HUGE = [2**31, 2**63, 10**30, 10**400, -1, -(2**63), -(10**30), 0, 1e308, -1e308, 1.5]
+NO_NUMBERS = [
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    "1",
+    "",
+    "9" * 5_000,
+    True,
+    None,
+    [],
+    [[1]],
+    [1.5],
+    {},
+    {"a": 1},
+]
+ODD = [*HUGE, *NO_NUMBERS, *([value] for value in (2**63, 10**30, -1, "1", None))]
 
 
 @pytest.mark.parametrize(
@@ -38,3 +66,85 @@ def test_no_request_is_answered_wrongly(tmp_path, requests, examples):
         assert all(counts[name] == "0" for name in counts if name.startswith("cutaway_texts_waiting"))
         assert len(answered(served.port, "/models")["data"]) == 4
         assert not [line for line in served.told if "Traceback" in line]
+
+
+def with_odd_values(schema, body):
+    """The body with each of its fields, or of those that it could have, replaced by each odd value."""
+    for name in schema["properties"]:
+        for value in ODD:
+            yield {**body, name: value}
+
+
+def bodies(document, path):
+    """What can be sent to a path, for each of its fields."""
+    content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return document["components"]["schemas"][content["$ref"].rpartition("/")[2]]
+
+
+@pytest.mark.slow
+def test_no_number_of_the_api_is_a_mistake_of_ours(tmp_path):
+    with served_here(tiny_runs(tmp_path), new_tokens=8, seconds=20.0) as served:
+        document = answered(served.port, "/openapi.json")
+        for path in (path for path, way in document["paths"].items() if "post" in way):
+            for model in ("translator", "writer"):
+                usual = {"model": model, "text": "a b"} if "/v1" not in path else {"model": model, "prompt": "a b"}
+                usual |= {"input": "a b"} if "embeddings" in path else {}
+                usual |= {"messages": [{"role": "user", "content": "a"}]} if "chat" in path else {}
+                schema = bodies(document, path)
+                usual = {name: value for name, value in usual.items() if name in schema["properties"]}
+                for body in with_odd_values(schema, usual):
+                    response, content = ask(served.port, path, json.dumps(body).encode())
+                    assert response.status < 500, (path, str(body)[:300], content)
+
+
+@contextmanager
+def explored(folder):
+    """An explorer of one run for each task, its port, and all that it can be asked."""
+    runs = [*tiny_runs(folder), write_run(folder / "masked", untrained("encoder"))]
+    runs.append(write_run(folder / "vectors", untrained("encoder", head="vectors")))
+    runs.append(write_run(folder / "pictures", untrained("vision")))
+    app = explorer_app(Explorer(runs, "cpu"))
+    listening = listen("127.0.0.1", 0)
+    server = BoundedServer(app, Limits())
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield listening.getsockname()[1], app.openapi(), len(runs)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        listening.close()
+
+
+@pytest.mark.slow
+def test_no_number_of_the_explorer_is_a_mistake_of_ours(tmp_path):
+    with explored(tmp_path) as (port, document, count):
+        for path in (path for path, way in document["paths"].items() if "post" in way):
+            for run in range(count) if path in ("/api/trace", "/api/beam") else (0,):
+                usual = {"text": "a b", "run": run}
+                usual |= {"name": "encoder.norm"} if path.endswith("part") else {}
+                usual |= {"sentences": 2} if path.endswith("score") else {}
+                for body in with_odd_values(bodies(document, path), usual):
+                    response, content = ask(port, path, json.dumps(body).encode())
+                    assert response.status < 500, (path, str(body)[:300], content)
+                    assert b"Traceback" not in content
+        for value in ("-1", "1e9", "9" * 5_000, "nan", "", "%00", "1&run=2"):
+            response, content = ask(port, f"/api/heads?run={value}")
+            assert response.status < 500, (value, content)
+
+
+@pytest.mark.slow
+def test_whatever_the_explorer_is_asked_is_no_mistake_of_ours(tmp_path):
+    with explored(tmp_path) as (port, document, _):
+        (tmp_path / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
+        result = subprocess.run(
+            [
+                Path(sys.executable).with_name("schemathesis"), "run", "openapi.json",
+                "--url", f"http://127.0.0.1:{port}", "--max-examples", "60", "--checks", "not_a_server_error",
+                "--phases", "examples,coverage,fuzzing", "--continue-on-failure", "--seed", "1", "--no-color",
+            ],
+            cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", errors="replace",
+            timeout=600, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stdout[-5_000:]

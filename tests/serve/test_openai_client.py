@@ -9,9 +9,9 @@ import pytest
 from serving import HOME, ask, served_here, tiny_runs
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Wish
-from cutaway.pipeline import Embedder, TextGenerator, Translator
-from cutaway.serve.guard import Access
+from cutaway.inference.pipelines import Embedder, TextGenerator, Translator
+from cutaway.search.request import Wish
+from cutaway.serve.middleware import Access
 
 pytestmark = pytest.mark.slow  # importing the client alone takes a while
 

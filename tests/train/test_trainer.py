@@ -13,10 +13,10 @@ from helpers import max_difference, small_recipe
 from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
 from cutaway.errors import ConfigError, Diverged, Interrupted, RunError, TrainingFailed
-from cutaway.pipeline import Translator
+from cutaway.inference.pipelines import Translator
+from cutaway.inference.training.setup import begin, resume
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
-from cutaway.train.begin import begin, resume
 from cutaway.train.observers import Observer
 
 
@@ -152,6 +152,7 @@ def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
     with pytest.raises(ConfigError, match=r"train.lr was 1.0, now 0.5"):
         resume(other, run)
     (run.path / "data.json").write_text(json.dumps({"fingerprint": "0", "examples": 200}))
+    run.seal()
     with pytest.raises(RunError, match="the training data is not what"):
         resume(recipe, run)
     with pytest.raises(RunError, match="there is no run in"):
@@ -348,7 +349,7 @@ def test_the_checkpoint_that_a_run_went_on_from_stays_until_there_is_another(tmp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_json", no_room)
+        patch.setattr(checkpoint, "write_sealed_json", no_room)
         with pytest.raises(TrainingFailed, match="disk is full"):
             resumed.run()
     with pytest.warns(UserWarning, match="Going on from step_000006"):

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from cutaway.nn import positions as torch_positions
+from cutaway.nn import relative_positions, rotary
 from cutaway.twin import ops, positions
 
+TORCH_SCHEMES = {**vars(torch_positions), **vars(relative_positions), **vars(rotary)}
 some = np.random.default_rng(0).standard_normal
 
 
@@ -126,7 +128,7 @@ def placed(name, act, where, x, *tables, **settings):
         return shaped(act, x, y, where, np.broadcast_to), backward
 
     def other(x, *tables):
-        scheme = getattr(torch_positions, name)(**{"max_length": 40, **settings})
+        scheme = TORCH_SCHEMES[name](**{"max_length": 40, **settings})
         for parameter, table in zip(scheme.parameters(), tables, strict=True):
             parameter.data = table
         y = getattr(scheme, act)(x, *map(torch.from_numpy, where))
@@ -437,7 +439,7 @@ def _either_default(request):
 def test_buckets_are_those_of_torch(buckets, max_distance, causal):
     distance = np.arange(-300, 301)
     found = positions.t5_bucket(distance, buckets, max_distance, causal)
-    expected = torch_positions.t5_bucket(torch.from_numpy(distance), buckets, max_distance, causal)
+    expected = relative_positions.t5_bucket(torch.from_numpy(distance), buckets, max_distance, causal)
     assert found.tolist() == expected.tolist()
     assert set(found) == set(range(buckets)) - ({buckets // 2} if not causal else set())  # 0 is never in the future
 
@@ -445,7 +447,7 @@ def test_buckets_are_those_of_torch(buckets, max_distance, causal):
 def test_slopes():
     assert positions.alibi_slopes(8) == [2.0**-n for n in range(1, 9)]  # as in the paper (Press et al. 2022)
     for n in range(1, 130):
-        assert positions.alibi_slopes(n) == torch_positions.alibi_slopes(n)
+        assert positions.alibi_slopes(n) == relative_positions.alibi_slopes(n)
 
 
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0])

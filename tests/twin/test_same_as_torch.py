@@ -7,7 +7,7 @@ from helpers import batch_for, name_of, perturbed, small_recipe, tiny_of, twin_c
 
 from cutaway.config import TrainConfig
 from cutaway.errors import ConfigError
-from cutaway.nn.probe import probes, watching
+from cutaway.nn.recording import probes, watching
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.objectives import OBJECTIVES, loss_of
 from cutaway.train.optimizers import make_optimizer
@@ -173,8 +173,8 @@ def test_ten_steps_of_training_are_the_same(choice, clip_norm):
 
 
 def test_it_reads_the_batches_that_the_trainer_reads(tmp_path):
+    from cutaway.inference.training.setup import begin
     from cutaway.runs import RunFolder
-    from cutaway.train.begin import begin
 
     config = small_recipe()
     training = begin(config, RunFolder(tmp_path / "run"))

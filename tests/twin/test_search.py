@@ -6,10 +6,10 @@ import torch
 from helpers import TableModel
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Search, Start
 from cutaway.errors import DataError
-from cutaway.torch_engine import found
-from cutaway.twin.run import written
+from cutaway.inference.engines.numpy_engine import written
+from cutaway.inference.engines.torch_engine import found
+from cutaway.search.request import Search, Start
 
 BOS, EOS = 0, 1
 
@@ -26,7 +26,14 @@ class Table(TableModel):
 
 
 def search(limits, n_best=1, **settings):
-    return Search(DecodeConfig(**settings), limits, range(len(limits)), BOS, EOS, n_best)
+    return Search(
+        DecodeConfig(**{"strategy": "beam", "temperature": 1.0, "top_p": 1.0, **settings}),
+        limits,
+        range(len(limits)),
+        BOS,
+        EOS,
+        n_best,
+    )
 
 
 def by_numpy(model, request):

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cutaway.bulk.crew import Work
-from cutaway.bulk.form import Form, json_of_refused
-from cutaway.bulk.machine import cores, free_memory
-from cutaway.bulk.part import Array, Description, Layout, Plain
+from cutaway.bulk.formats import Form, json_of_refused
+from cutaway.bulk.journal import Array, Description, Layout, Plain
 from cutaway.bulk.unknown import Unknown
 from cutaway.bulk.windows import Refused
 from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, carry_out
+from cutaway.bulk.workers import Work
 from cutaway.config import Config, DecodeConfig
+from cutaway.data.builtin import Words
+from cutaway.data.tasks import encode_words, words_of
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.decode.request import Wish
 from cutaway.errors import ConfigError, did_you_mean
-from cutaway.pipeline import (
+from cutaway.inference.pipelines import (
     GENERATED_LENGTH,
     Classifier,
     Embedder,
@@ -33,21 +34,33 @@ from cutaway.pipeline import (
     load_tokenizer,
 )
 from cutaway.runs import RunFolder, identity_of
+from cutaway.search.request import Wish
+from cutaway.system.machine import cores, free_memory
 
 PROCESS = 500_000_000  # bytes that a worker takes before it has a model
 
 
 class Sizer:
-    """How many tokens texts have in a batch, and what of them is not in the vocabulary."""
+    """How many tokens texts have in a batch, what of them is not in the vocabulary, and how many are too long."""
 
-    def __init__(self, tokenizer: Tokenizer, more: int):
-        self.tokenizer, self.more, self.unknown = tokenizer, more, Unknown(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, more: int, room: int, words: Words | None = None):
+        """`more`: tokens that a text has in a batch beside its own; `room`: that the model reads at once; `words`: how
+        a text is cut into words, if they are encoded one by one."""
+        self.tokenizer, self.more, self.room, self.words = tokenizer, more, room, words
+        self.unknown, self.long = Unknown(tokenizer), 0
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
-        rows = self.tokenizer.encode_batch(texts)
+        rows = self.rows(texts)
         for text, ids in zip(texts, rows, strict=True):
             self.unknown.note(text, ids)
-        return [len(ids) + self.more for ids in rows]
+        sizes = [len(ids) + self.more for ids in rows]
+        self.long += sum(size > self.room for size in sizes)
+        return sizes
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        if not self.words:
+            return self.tokenizer.encode_batch(texts)
+        return [row.ids[1:-1] for row in encode_words(self.tokenizer, [self.words(text) for text in texts])]
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,7 @@ class RunJob:
 
     kind: ClassVar[type[Pipeline]] = Pipeline
     can_skip: ClassVar[bool] = True
+    how_long_ones_are_read: ClassVar[str] = ""  # as data.too_long = "cut" says it, if the task has such a thing
     worth: ClassVar[float] = 5e11  # characters x bytes of weights: from here on, workers are worth their start
 
     @property
@@ -94,8 +108,26 @@ class RunJob:
     def lines(self, pipeline: Any, texts: Sequence[Any], numbers: Sequence[int]) -> list[str]:
         raise NotImplementedError
 
-    def sizer(self) -> Callable[[Sequence[str]], list[int]]:
-        return Sizer(load_tokenizer(self.folder, self.config), self.more_tokens())
+    @property
+    def skips(self) -> bool:
+        """Whether lines that cannot be worked are skipped, even if nobody asks for it."""
+        return bool(self.how_long_ones_are_read) and self.config.long_texts == "skip"
+
+    @property
+    def words(self) -> Words | None:
+        return None
+
+    def sizer(self) -> Sizer:
+        tokenizer, config = load_tokenizer(self.folder, self.config), self.config
+        return Sizer(tokenizer, self.more_tokens(), config.longest_text, self.words)
+
+    def told_of_long(self, count: int) -> str:
+        """What is said of so many texts that were too long; nothing, if the model does not cut texts."""
+        if not count or not self.how_long_ones_are_read or self.config.long_texts != "cut":
+            return ""
+        many = "1 text is" if count == 1 else f"{count:,} texts are"
+        room = f"{many} longer than the {self.config.longest_text:,} tokens that this model reads at once"
+        return f"{room}: {self.how_long_ones_are_read}"
 
     def more_tokens(self) -> int:
         """That a text has in a batch, beside its own."""
@@ -145,6 +177,7 @@ class Writing(RunJob):
     lines_in: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "decode", self.decode.for_task(self.kind.tasks[0]))
         n_best, decode = self.form.n_best, self.decode
         if n_best > 1 and decode.strategy != "beam":
             raise ConfigError(f"n_best = {n_best}: strategy {decode.strategy!r} finds one text. Use beam search.")
@@ -161,8 +194,7 @@ class Writing(RunJob):
     def work(self, writer: Writer, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         wishes = [self.wish(writer, text, number) for text, number in zip(texts, numbers, strict=True)]
         decode = replace(self.decode, batch_size=max(1, len(texts)))
-        allowed = writer.one_of(self.choices or None)
-        found = writer.written(wishes, decode, self.form.n_best, allowed, self.form.align)
+        found = writer.written(wishes, decode, self.form.n_best, None, self.form.align, self.choices or None)
         printed = (
             self.form.printed(writer, wish, hypotheses, self.stops, self.lines_in)
             for wish, hypotheses in zip(wishes, found, strict=True)
@@ -198,6 +230,7 @@ class Classifying(RunJob):
     json: bool = False
 
     kind = Classifier
+    how_long_ones_are_read = "of such a text, the beginning alone was classified."
     worth = 5e12
 
     def __post_init__(self) -> None:
@@ -205,19 +238,21 @@ class Classifying(RunJob):
             raise ConfigError(f"top = {self.top} leaves no label to print. Give at least 1.")
 
     def lines(self, classifier: Classifier, texts: Sequence[Any], numbers: Sequence[int]) -> list[str]:
-        rows = classifier.probabilities(texts, max(1, len(texts)))
+        inputs, is_cut = classifier.read(texts)
+        rows = classifier.score(inputs, max(1, len(texts)))
         best = [sorted(zip(row, classifier.labels, strict=True), reverse=True)[: self.top] for row in rows]
         if self.json:
-            return [json_of_labels(number, row) for number, row in zip(numbers, best, strict=True)]
+            return [json_of_labels(*row) for row in zip(numbers, best, is_cut, strict=True)]
         return ["\t".join(f"{label}\t{probability:.4f}" for probability, label in row) for row in best]
 
     def instead_of(self, refused: Refused) -> bytes:
         return json_of_refused(refused).encode() if self.json else b"\n"
 
 
-def json_of_labels(number: int, best: Sequence[tuple[float, str]]) -> str:
+def json_of_labels(number: int, best: Sequence[tuple[float, str]], is_cut: bool) -> str:
     labels = [{"label": label, "probability": probability} for probability, label in best]
-    return json.dumps({"line": number + 1, **labels[0], "labels": labels}, ensure_ascii=False)
+    told = {"line": number + 1, **labels[0], "labels": labels}
+    return json.dumps({**told, "cut": True} if is_cut else told, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -227,15 +262,23 @@ class Tagging(RunJob):
     json: bool = False
 
     kind = Tagger
+    how_long_ones_are_read = "such a text was tagged in parts that overlap."
     worth = 5e12
+
+    @property
+    def words(self) -> Words | None:
+        return words_of(self.config.data)
 
     def lines(self, tagger: Tagger, texts: Sequence[str], numbers: Sequence[int]) -> list[str]:
         words = [tagger.words(text) for text in texts]
-        found = zip(numbers, words, tagger.tag(words, max(1, len(words))), strict=True)
-        if self.json:
-            rows = ({"line": number + 1, "words": words, "tags": tags} for number, words, tags in found)
-            return [json.dumps(row, ensure_ascii=False) for row in rows]
-        return [table(words, tags) for _, words, tags in found]
+        parts = tagger.parts(words)
+        tags = tagger.label(parts, len(words), max(1, len(words)))
+        if not self.json:
+            return list(map(table, words, tags))
+        counts = Counter(part.sentence for part in parts)
+        rows = [{"line": n + 1, "words": w, "tags": t} for n, w, t in zip(numbers, words, tags, strict=True)]
+        rows = [{**row, "parts": counts[i]} if counts[i] > 1 else row for i, row in enumerate(rows)]
+        return [json.dumps(row, ensure_ascii=False) for row in rows]
 
     def instead_of(self, refused: Refused) -> bytes:
         return json_of_refused(refused).encode() if self.json else b"\n"
@@ -255,10 +298,15 @@ class Embedding(RunJob):
     normalize: bool = True
     cut: bool = False
     as_array: bool = False
+    prompt: str | None = None
 
     kind = Embedder
     can_skip = False
     worth = 5e12
+
+    def __post_init__(self) -> None:
+        if self.prompt:
+            self.config.data.prompt_text(self.prompt)  # refused at once, if there is no such
 
     @property
     def layout(self) -> Layout:
@@ -271,7 +319,7 @@ class Embedding(RunJob):
     def work(self, embedder: Embedder, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         import numpy as np
 
-        vectors = embedder.embed(texts, self.pooling, self.normalize, self.cut, max(1, len(texts)))
+        vectors = embedder.embed(texts, self.pooling, self.normalize, self.cut, max(1, len(texts)), self.prompt)
         if self.as_array:
             return [np.array(vector, "<f4").tobytes() for vector in vectors]
         return [json.dumps(vector).encode() + b"\n" for vector in vectors]
@@ -319,8 +367,8 @@ def work_file(
         work_file("runs/demo", "in.txt", "out.txt", workers=8, engine="ct2", decode=DecodeConfig(beam_size=2))
 
     `settings` are those of the job: engine, device, dtype for all; decode, prefix, choices, stops, form of what is
-    written; top of labels; pooling, normalize, cut of vectors (to a .npy file: as an array). The rest is that of
-    `carry_out`.
+    written; top of labels; pooling, normalize, cut, prompt of vectors (to a .npy file: as an array). The rest is that
+    of `carry_out`.
     """
     if Path(out).suffix == ".npy" and "as_array" not in settings:
         settings["as_array"] = True

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
-from cutaway.bulk.crew import Crew, Hands, Here, Loads, Result
-from cutaway.bulk.part import Description, Kept, Layout, Part
+from cutaway.bulk.journal import Description, Kept, Layout, Part
 from cutaway.bulk.unknown import Unknown
 from cutaway.bulk.windows import Batch, Reader, Refused, Window, batches
+from cutaway.bulk.workers import Crew, Hands, Here, Loads, Result
 from cutaway.data.lines import read_lines
 from cutaway.errors import ConfigError, DataError, WorkFailed
 
@@ -29,6 +29,11 @@ class Job(Loads, Protocol):
     @property
     def can_skip(self) -> bool:
         """Whether anything can stand for a line that cannot be worked."""
+        ...
+
+    @property
+    def skips(self) -> bool:
+        """Whether that is done even if nobody asks for it."""
         ...
 
     def instead_of(self, refused: Refused) -> bytes:
@@ -66,6 +71,7 @@ class Report(NamedTuple):
     refused: list[Refused]  # lines that could not be worked and were skipped, by this process or one before it
     workers: int
     unknown: Unknown | None = None  # what of the lines that this process worked is not in the vocabulary
+    long: int = 0  # lines of these that are longer than the model reads at once
 
 
 Tell = Callable[[int, int, int], None]  # lines done, of how many, how many of them by an earlier process
@@ -128,6 +134,7 @@ def carry_out(
     that names it; `skip_errors` leaves its result empty and goes on.
     """
     check_options(job, workers, batch_tokens, skip_errors)
+    skip_errors = skip_errors or job.skips
     source = Path(source)
     if isinstance(out, str | Path):
         check_output(Path(out), source)
@@ -157,7 +164,8 @@ def carry_out(
             if sink.lines != lines and isinstance(sink, Part):
                 raise DataError(f"{source} has changed while it was read. Give the command again to go on.")
             sink.finish()
-    return Report(survey.lines, before, sorted(sink.refused), workers, getattr(sizes, "unknown", None))
+    unknown, long = getattr(sizes, "unknown", None), getattr(sizes, "long", 0)
+    return Report(survey.lines, before, sorted(sink.refused), workers, unknown, long)
 
 
 def check_options(job: Job, workers: int | None, batch_tokens: int, skip_errors: bool) -> None:

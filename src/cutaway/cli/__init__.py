@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import threading
+import warnings
+from typing import Any
 
 if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C amid the imports: no tracebacks
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
@@ -19,10 +21,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 import typer
 
 from cutaway import __version__, missing_extra
-from cutaway.cli.careful import careful
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
-from cutaway.cli.console import fail
+from cutaway.cli.console import fail, say
 from cutaway.cli.data import app as data_app
 from cutaway.cli.demo import demo
 from cutaway.cli.doctor import doctor
@@ -42,7 +43,8 @@ from cutaway.cli.tag import tag
 from cutaway.cli.trace import trace
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
-from cutaway.errors import CutawayError
+from cutaway.cli.validation import careful
+from cutaway.errors import CutawayError, CutawayWarning
 
 if is_early:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -56,7 +58,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)  # a disk that takes no more
+# what the system says of a file or a disk -> what to do about it
+WAYS_OUT = {
+    errno.ENOSPC: "Make room on the disk, or write to another one.",
+    errno.EDQUOT: "Make room on the disk, or write to another one.",
+    errno.EFBIG: "Make room on the disk, or write to another one.",
+    errno.EIO: "The disk may be failing: write to another one.",
+    errno.EROFS: "Choose a place that can be written to.",
+    errno.EACCES: "Choose a place that you may read and write.",
+    errno.EPERM: "Choose a place that you may read and write.",
+}
 COMMANDS = (
     *(demo, train, translate, generate, classify, tag, embed, evaluate),
     *(explore, trace, mask, figures),
@@ -88,6 +99,7 @@ def main() -> None:
     for stream, on_error in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):  # which may name odd files
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors=on_error)  # whatever the console's code page, as on Windows
+    warnings.showwarning = show_warning
     try:
         app()
     except CutawayError as error:
@@ -95,10 +107,12 @@ def main() -> None:
     except KeyboardInterrupt:  # while typer made the commands ready; a command tells in its own way
         fail("stopped.", code=130)
     except OSError as error:
-        if error.errno not in FULL or error.filename:
+        if error.filename and error.strerror:
+            fail(f"{os.fsdecode(error.filename)}: {error.strerror}. {WAYS_OUT.get(error.errno or 0, '')}".rstrip())
+        if error.errno not in WAYS_OUT:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in it has nowhere to go
-        fail(f"the output cannot be written: {error.strerror}. Make room, or see to whatever else it is.")
+        fail(f"the output cannot be written: {error.strerror}. {WAYS_OUT[error.errno]}")
     except Exception as error:
         if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
             fail("stopped.", code=130)
@@ -106,6 +120,14 @@ def main() -> None:
         if hint is error:
             raise
         fail(str(hint))
+
+
+def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning of Cutaway's is a note to the user; those of libraries look as they always do."""
+    if issubclass(category, CutawayWarning):
+        say(f"Note: {message}")
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
 
 
 def note_interrupts() -> threading.Event:

@@ -12,15 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutaway.cli.console import command, out, print_json, say
+from cutaway.course.exercise import Exercise
+from cutaway.course.exercises import all_exercises, exercise_of
+from cutaway.course.feedback import feedback, file_trouble, to_json
+from cutaway.course.grader import Grade, Mark, grade_file
+from cutaway.course.progress import note_exercises, note_progress, read_exercises
+from cutaway.course.sandbox_child import imported_exercises, library_of
 from cutaway.errors import DataError
-from cutaway.learn.exercise import Exercise
-from cutaway.learn.exercises import all_exercises, exercise_of
-from cutaway.learn.feedback import feedback, file_trouble, to_json
-from cutaway.learn.grader import Grade, Mark, grade_file
-from cutaway.learn.inside import imported_exercises, library_of
-from cutaway.learn.progress import note_exercises, note_progress, read_exercises
 from cutaway.runs import write_text
-from cutaway.shipped import shipped
+from cutaway.system.resources import shipped
 
 SIGNS = {"right": "[green]✓[/]", "wrong": "[red]✗[/]", "to do": "·", "not tried": "?"}
 LIBRARIES = {"numpy": "NumPy arrays", "torch": "PyTorch tensors"}

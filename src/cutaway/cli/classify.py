@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cutaway.cli.options import Json, Out, SkippingBulk, TorchMachine, spread
-from cutaway.cli.texts import carry_out, refuse_bulk, write
+from cutaway.cli.texts import carry_out, refuse_both, refuse_bulk, write
 from cutaway.errors import ConfigError, DataError
 
 BATCH = 64  # images that are looked at together
@@ -21,11 +20,12 @@ def classify(
     bulk: SkippingBulk,
     machine: TorchMachine,
     text: Annotated[
-        list[str] | None, typer.Argument(help="What to classify. None: standard input, line by line.")
+        list[str] | None,
+        typer.Argument(help="What to classify: texts, or image files. None: standard input, line by line."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="Classify the lines of this file, plain or .gz; or the images in a .npy file."),
+        typer.Option(help="Classify the lines of this file, plain or .gz; or the images in a .npz or .npy file."),
     ] = None,
     out: Out = None,
     top: Annotated[int, typer.Option(help="So many labels for each, likeliest first.")] = 1,
@@ -37,33 +37,28 @@ def classify(
 
     Examples:  cutaway classify runs/python-expressions "len(a) + b[0]"
 
-               cutaway classify runs/digits-vit --file images.npy --top 3
+               cutaway classify runs/digits-vit digit.png --top 3
+
+               cutaway classify runs/digits-vit --file images.npz
+
+    Arrays are [N,H,W] or [N,C,H,W], bytes or fractions from 0 to 1; of a .npz file, its `images`. An image file (PNG,
+    JPEG, ...) is turned to the model's channels and scaled to its size.
     """
     if top < 1:
         raise ConfigError(f"--top {top} leaves no label to print. Give at least 1.")
     from cutaway.bulk.jobs import Classifying
+    from cutaway.data.image_input import split_images
     from cutaway.runs import RunFolder
 
     job = Classifying(str(run), "auto", machine.device, machine.dtype, top, json)
-    if RunFolder(run).require().read_config().model.family == "vision":
+    model = RunFolder(run).require().read_config().model
+    if model.family == "vision":
         refuse_bulk(bulk)
-        images, classifier = read_images(file, text), job.pipeline()
+        refuse_both(text, file)
+        if not (text or file):
+            raise DataError("this run reads images. Give image files, or --file with a .npz or .npy file of arrays.")
+        images, classifier = split_images(text or [file], model), job.pipeline()
         places = (range(start, min(start + BATCH, len(images))) for start in range(0, len(images), BATCH))
         write((line for place in places for line in job.work(classifier, [images[i] for i in place], place)), out)
     else:
         carry_out(job, text, file, out, bulk, "classify")
-
-
-def read_images(file: Path | None, text: Sequence[str] | None) -> list[object]:
-    """The images of a .npy file: [N,H,W] or [N,C,H,W], from 0 to 1."""
-    import numpy as np
-
-    if file is None or text:
-        raise DataError("this run reads images. Give them as --file images.npy, an array of [N,H,W] or [N,C,H,W].")
-    try:
-        images = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} is not an array that can be read ({error}). Save one with numpy.save.") from None
-    if images.ndim not in (3, 4):
-        raise DataError(f"{file} holds an array of shape {list(images.shape)}; expected [N,H,W] or [N,C,H,W].")
-    return list(images if images.ndim == 4 else images[:, None])

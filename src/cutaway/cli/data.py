@@ -15,7 +15,7 @@ from cutaway.cli.recipes import base_tokenizer, find_recipe
 from cutaway.config import read_recipe
 
 if TYPE_CHECKING:
-    from cutaway.data.inspect import DataReport, LengthReport, Sample, SplitReport
+    from cutaway.diagnose.inspect import DataReport, LengthReport, Sample, SplitReport
 
 BAR = 30  # characters of the longest bar of a histogram
 LABELS = 12  # that are shown; the rest is summed up
@@ -46,7 +46,7 @@ def inspect(
 
                cutaway data inspect my-recipe.toml --json | jq .findings
     """
-    from cutaway.data.inspect import inspect_data
+    from cutaway.diagnose.inspect import inspect_data
 
     config = read_recipe(find_recipe(recipe), set or ())
     with PreparingProgress() as progress:
@@ -106,6 +106,8 @@ def print_overview(report: DataReport) -> None:
 def figures(report: DataReport, split: SplitReport) -> dict[str, str]:
     shown = {"read": f"{split.examples:,}"}
     shown |= {why: f"{n:,}" for why, n in split.left_out.items()}
+    if split.cut:
+        shown["too long, cut"] = f"{split.cut:,}"
     if split.left_out:
         shown["kept"] = f"{split.kept:,}"
     if split.tokens:
@@ -114,8 +116,8 @@ def figures(report: DataReport, split: SplitReport) -> dict[str, str]:
             lengths = split.lengths
             shown |= {"length: median": f"{lengths.median:,}", "  95% are at most": f"{lengths.most:,}"}
             shown |= {"  longest": f"{lengths.longest:,}"}
-        shown |= {"characters a token": f"{split.characters / split.tokens:.2f}"}
-        shown |= {"tokens a word": f"{split.tokens / max(1, split.words):.2f}"}
+    ratios = {"characters a token": split.characters_per_token, "tokens a word": split.tokens_per_word}
+    shown |= {name: f"{ratio:.2f}" for name, ratio in ratios.items() if ratio is not None}
     if split.unknown is not None:
         shown["unknown tokens"] = f"{split.unknown:.2%}"
     if split.padding is not None:
@@ -134,14 +136,15 @@ def print_lengths(report: DataReport) -> None:
     if train.lengths is None or train.examples < 2:
         return
     title("Lengths of the training data, in tokens")
-    print_histogram(train.lengths, report.max_tokens if report.kind != "texts" else 0)
+    limit = f"more than {report.max_tokens} are {'cut' if train.cut else 'left out'}"
+    print_histogram(train.lengths, report.max_tokens if report.kind != "texts" else 0, limit)
 
 
-def print_histogram(lengths: LengthReport, max_tokens: int) -> None:
+def print_histogram(lengths: LengthReport, max_tokens: int, said: str) -> None:
     most = max(one.examples for one in lengths.bins)
     for one in lengths.bins:
         bar = "█" * round(BAR * one.examples / most) or ("▏" if one.examples else "")
-        limit = f"   more than {max_tokens} are left out" if max_tokens and one.low <= max_tokens < one.high else ""
+        limit = f"   {said}" if max_tokens and one.low <= max_tokens < one.high else ""
         out.print(f"{f'{one.low:,}-{one.high:,}':>15}  {bar:{BAR}} {one.examples:>10,}{limit}".rstrip())
 
 

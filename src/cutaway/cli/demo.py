@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +16,20 @@ from rich.table import Table
 
 from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.recipes import find_recipe
+from cutaway.cli.summary import look_back
 from cutaway.cli.train import make_training, run_training
-from cutaway.config import read_recipe
+from cutaway.config import Config, read_recipe
+from cutaway.errors import ConfigError, CutawayError, DataError, MissingExtra
+from cutaway.inference.training.launch import processes_for, team_of
 from cutaway.runs import RunFolder, write_json
-from cutaway.train.launch import processes_for, team_of
 
 if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld import AlignedPair
-    from cutaway.measure import Evaluation
-    from cutaway.pipeline import Translator
-    from cutaway.show.alignment import Head
+    from cutaway.data.prepare import PreparedData
+    from cutaway.explore.alignment import Head
+    from cutaway.inference.evaluation import Evaluation
+    from cutaway.inference.pipelines import Translator
+    from cutaway.train.schedules import Schedule
 
 SHOWN = 8  # translations on the screen
 
@@ -57,19 +63,14 @@ def demo(
         "train", "demo", "--resume", "--run", run, *(w for setting in set or () for w in ("--set", setting))
     )
     with team_of(processes_for(config), config, folder):
-        training, progress = make_training(config, folder)
+        training, progress = make_training(config, folder, check=partial(check_demo, config))
         run_training(training, progress, again)
-
-    from cutaway.cli.demo_report import write_demo_report
-    from cutaway.pipeline import Translator
-
-    translator = Translator.load(run)
-    with err.status("translating sentences that it has never seen, and looking inside ..."):
-        results = measure(translator)
-        scores = scores_of(results)
-        report = write_demo_report(translator, results, folder, training.trainer.schedule, scores)
-        scores["seconds"] = round(time.monotonic() - started, 1)
-        write_json(folder.scores, scores)
+    try:
+        results, scores, report = look_inside(folder, training.trainer.schedule, started)
+    except BaseException:
+        say("The run is trained and saved; only what the demo does with it did not end.")
+        look_back(folder)
+        raise
     show(results, scores)
     say(f"\nTook {clock(scores['seconds'])}. Open the report: {report}", "bold")
     say("\nThree things to try next:")
@@ -78,13 +79,53 @@ def demo(
     say("  " + command("train", "tinyworld-en-de") + "         the same world in German")
 
 
-def measure(translator: Translator) -> DemoResults:
+def check_demo(config: Config, prepared: PreparedData) -> None:
+    """Before the training: refuse what the demo could not translate, score or draw after it."""
+    from cutaway.data.scorable import check_scorable
     from cutaway.data.tasks import load_split
-    from cutaway.measure import evaluate_pairs
-    from cutaway.show.alignment import alignment_by_head, best_head
+    from cutaway.explore.alignment import has_alignments
+    from cutaway.metrics.scores import require_sacrebleu
+
+    require_sacrebleu("the demo")
+    if not find_spec("matplotlib"):
+        raise MissingExtra("matplotlib", "show", what="the demo")
+    if config.model.task != "translation" or not has_alignments(load_split(config.data, "translation", "test")):
+        raise ConfigError(
+            "the demo shows how a translator of tinyworld aligns words, and these settings are for something else. "
+            f"Train it instead:  {command('train', 'RECIPE', '--evaluate')}"
+        )
+    try:
+        for split in ("test", "unseen"):
+            check_scorable(config, prepared, split)
+    except CutawayError as error:
+        raise DataError(f"the demo could not score this model when it is trained: {error}") from None
+
+
+def look_inside(folder: RunFolder, schedule: Schedule, started: float) -> tuple[DemoResults, dict[str, Any], Path]:
+    """Translate, score and draw. -> the results, their scores, the report"""
+    from cutaway.cli.demo_report import write_demo_report
+    from cutaway.inference.pipelines import Translator
+
+    translator = Translator.load(folder.path)
+    with err.status("translating sentences that it has never seen, and looking inside ..."):
+        results = measure(translator)
+        scores = scores_of(results)
+        report = write_demo_report(translator, results, folder, schedule, scores)
+        scores["seconds"] = round(time.monotonic() - started, 1)
+        best = folder.pointer("best")
+        write_json(folder.scores, scores | ({"checkpoint": best.name} if best else {}))
+    return results, scores, report
+
+
+def measure(translator: Translator) -> DemoResults:
+    from cutaway.data.scorable import fit_to_model
+    from cutaway.data.tasks import load_split
+    from cutaway.explore.alignment import alignment_by_head, best_head
+    from cutaway.inference.evaluation import evaluate_pairs
 
     data, decode = translator.config.data, translator.config.decode
-    test, unseen, valid = (load_split(data, "translation", split) for split in ("test", "unseen", "valid"))
+    splits = (load_split(data, "translation", split) for split in ("test", "unseen", "valid"))
+    test, unseen, valid = (fit_to_model(translator.config, translator.tokenizer, pairs)[0] for pairs in splits)
     best = best_head(translator, valid)
     return DemoResults(
         test=test,

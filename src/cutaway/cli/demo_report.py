@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.explore import figures
+from cutaway.explore.alignment import crossings, gold_cells, words_of
+from cutaway.explore.explorer import Explorer
+from cutaway.explore.export import record_for_report
+from cutaway.explore.report import Report
+from cutaway.explore.trace import trace_translation
+from cutaway.inference.pipelines import Translator
 from cutaway.models.build import count_parameters
-from cutaway.pipeline import Translator
 from cutaway.runs import RunFolder
-from cutaway.show import figures
-from cutaway.show.alignment import crossings, gold_cells, words_of
-from cutaway.show.explorer import Explorer
-from cutaway.show.export import record_for_report
-from cutaway.show.report import Report
-from cutaway.show.trace import trace_translation
 from cutaway.train.schedules import Schedule
 
 if TYPE_CHECKING:
     from cutaway.cli.demo import DemoResults
     from cutaway.data.builtin.tinyworld import AlignedPair
-    from cutaway.measure import Evaluation
+    from cutaway.inference.evaluation import Evaluation
 
 
 LAID_OPEN = 2  # sentences: one that is right, and one that is not
@@ -79,11 +79,12 @@ def write_demo_report(
     report.heading("How it learned")
     report.figure(drawn["loss"], "Cross-entropy a token over the training, on a logarithmic scale.")
     report.figure(drawn["schedule"], "The learning rate of the paper's equation 3.")
-    report.figure(
-        drawn["positions"],
-        "The sinusoids that tell the model where a word stands: each position has its own pattern, and near ones are "
-        "alike.",
-    )
+    if "positions" in drawn:
+        report.figure(
+            drawn["positions"],
+            "The sinusoids that tell the model where a word stands: each position has its own pattern, and near ones "
+            "are alike.",
+        )
 
     report.heading("Go on")
     report.code(
@@ -122,8 +123,9 @@ def draw_figures(translator: Translator, results: DemoResults, run: RunFolder, s
         "decoder": figures.attention_grid(trace, "decoder"),
         "loss": figures.loss_curve(run.read_metrics()),
         "schedule": figures.schedule_curve(schedule, translator.config.train.steps),
-        "positions": figures.positional_encodings(position.table.detach().cpu().numpy()),
     }
+    if translator.config.model.position == "sinusoidal":
+        drawn["positions"] = figures.positional_encodings(position.table.detach().cpu().numpy())
     return {name: figures.save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()}
 
 

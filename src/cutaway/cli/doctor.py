@@ -13,8 +13,8 @@ from cutaway.errors import RunError
 from cutaway.runs import RunFolder
 
 if TYPE_CHECKING:
-    from cutaway.summary import RunSummary
-    from cutaway.train.doctor import Diagnosis
+    from cutaway.diagnose.doctor import Diagnosis
+    from cutaway.runs.summary import RunSummary
 
 PROBLEM = 3  # the exit code if there is a problem, so that a script can ask
 STYLES = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
@@ -35,25 +35,34 @@ def doctor(
 
     Exit code: 3 if there is a problem; 0 if there are only warnings and notes, or nothing.
     """
-    from cutaway.summary import summarize
-    from cutaway.train.doctor import diagnose, observe
+    from cutaway.diagnose.doctor import diagnose, observe
+    from cutaway.runs.summary import summarize
 
     folder = RunFolder(run)
     if not folder.config.is_file():
         folder.require()
-    if not folder.read_metrics():
-        raise RunError(f"{folder.metrics} has nothing in it: there is nothing to look at yet. Train first.")
-    with err.status("looking at the run and its data ..."):
-        observed, data_error = observe(folder, with_data=not no_data)
-        diagnosis = diagnose(observed)
     summary = summarize(folder)
+    if summary.state == "weights only":
+        use = command("evaluate", folder, "--data", "FILE") if summary.task != "embedding" else command("mask", folder)
+        raise RunError(
+            f"{folder} was not trained here: it holds imported weights, and a doctor looks at a training. "
+            f"What can be measured without one:  {use}"
+        )
+    if not folder.read_metrics():
+        raise RunError(
+            f"{folder.metrics} has nothing in it: there is nothing to look at yet. Wait for the first lines, which "
+            "come after train.log_every steps, or train first."
+        )
+    with err.status("looking at the run and its data ..."):
+        observed = observe(folder, with_data=not no_data)
+        diagnosis = diagnose(observed)
     if json:
-        print_json({"run": str(run), **key_figures(summary), **diagnosis.as_json(), "data_error": data_error or None})
+        print_json(
+            {"run": str(run), **key_figures(summary), **diagnosis.as_json(), "data_error": observed.why_no_data or None}
+        )
     else:
         print_diagnosis(summary, diagnosis)
-        if data_error:
-            say(f"\nThe data could not be looked at: {data_error}")
-        elif no_data:
+        if no_data:
             say("\nWith its data: " + command("doctor", run))
     if diagnosis.has_problem:
         raise typer.Exit(PROBLEM)
@@ -85,9 +94,8 @@ def print_diagnosis(summary: RunSummary, diagnosis: Diagnosis) -> None:
         out.print("\nNothing wrong was found.")
     if diagnosis.in_order:
         out.print("\nIn order: " + "; ".join(diagnosis.in_order) + ".", markup=False)
-    for why in dict.fromkeys(diagnosis.not_checked.values()):
-        names = [name.replace("_", " ") for name, reason in diagnosis.not_checked.items() if reason == why]
-        out.print(f"Not looked at, because {why}: {', '.join(names)}.", markup=False)
+    for sentence in diagnosis.not_known:
+        out.print(sentence, markup=False)
 
 
 def headline(summary: RunSummary) -> str:

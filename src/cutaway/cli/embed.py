@@ -13,7 +13,7 @@ from cutaway.cli.texts import carry_out, refuse_bulk, write
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from cutaway.pipeline import Embedder
+    from cutaway.inference.pipelines import Embedder
 
 
 @spread
@@ -36,6 +36,12 @@ def embed(
     cut: Annotated[
         bool, typer.Option("--cut", help="Of a text that is too long, let the beginning stand for all of it.")
     ] = False,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="Which of the model's prompts to put before each text; '' for none. None: the model's usual."
+        ),
+    ] = None,
     similar: Annotated[
         bool, typer.Option("--similar", help="Print how alike the texts are, instead of their vectors.")
     ] = False,
@@ -51,7 +57,7 @@ def embed(
     from cutaway.bulk.jobs import Embedding
 
     as_array = out is not None and out.suffix == ".npy"
-    job = Embedding(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array)
+    job = Embedding(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array, prompt)
     if similar:
         for option, given in {"--file": file, "--out": out, "--no-normalize": None if normalize else True}.items():
             if given is not None:
@@ -59,18 +65,18 @@ def embed(
                     f"{option} has no effect with --similar, which prints cosines. Leave one of them out."
                 )
         refuse_bulk(bulk)
-        print_similar(job.pipeline(), text, pooling, cut)
+        print_similar(job.pipeline(), text, pooling, cut, prompt)
     else:
         carry_out(job, text, file, out, bulk, "embed")
 
 
-def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool) -> None:
+def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool, prompt: str | None) -> None:
     """Each pair of texts, most alike first."""
     import numpy as np
 
     if not text or len(text) < 2:
         raise DataError(f"--similar compares texts, and {len(text or ())} was given. Give two or more.")
-    vectors = np.array(embedder.embed(text, pooling, cut=cut))
+    vectors = np.array(embedder.embed(text, pooling, cut=cut, prompt=prompt))
     cosines = vectors @ vectors.T
     pairs = sorted(((cosines[i, j], i, j) for i in range(len(text)) for j in range(i)), reverse=True)
     write((f"{cosine:.4f}\t{text[j]}\t{text[i]}\n".encode() for cosine, i, j in pairs), None)

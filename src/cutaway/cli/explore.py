@@ -12,7 +12,7 @@ import typer
 from cutaway.cli.console import command, err, say
 from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, MissingExtra
-from cutaway.serve.listening import listen, names_of
+from cutaway.serve.sockets import listen, names_of
 
 HERE = "127.0.0.1"
 
@@ -48,9 +48,9 @@ def explore(
 
 def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) -> None:
     try:
-        import uvicorn
-
+        from cutaway.serve.connections import BoundedServer
         from cutaway.serve.explorer_app import explorer_app
+        from cutaway.serve.limits import Limits
     except ModuleNotFoundError as error:
         if error.name in ("uvicorn", "fastapi", "pydantic", "starlette"):
             raise MissingExtra(str(error.name), "serve", what="the explorer") from None
@@ -67,12 +67,12 @@ def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) 
     say("Ctrl-C ends it.")
     if open_page:
         threading.Timer(0.3, webbrowser.open, [address]).start()
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+    BoundedServer(app, Limits()).run(sockets=[listening])
 
 
 def opened(runs: list[Path], device: str) -> Any:
     """The runs, loaded, and asked once: the first answer of a model takes longer than the others."""
-    from cutaway.show.explorer import Asked, Explorer
+    from cutaway.explore.explorer import Asked, Explorer
 
     explorer = Explorer(runs, device)
     for number, run in enumerate(explorer.info()["runs"]):
@@ -83,8 +83,8 @@ def opened(runs: list[Path], device: str) -> Any:
 
 
 def write_page(runs: list[Path], file: Path, texts: list[str], device: str) -> None:
-    from cutaway.show.explorer import Explorer
-    from cutaway.show.export import export_page
+    from cutaway.explore.explorer import Explorer
+    from cutaway.explore.export import export_page
 
     if file.is_dir():
         raise ConfigError(f"--export {file} is a folder. Give the name of a file.")

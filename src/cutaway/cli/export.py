@@ -69,8 +69,8 @@ def to_hugging_face(run: Path, folder: Path, overwrite: bool) -> None:
 
 
 def to_onnx(run: Path, folder: Path, overwrite: bool, check: bool = True) -> None:
+    from cutaway.inference.pipelines import load_pipeline
     from cutaway.interop.onnx import export_onnx
-    from cutaway.pipeline import load_pipeline
 
     with err.status(f"writing {folder}: torch is building the graph, and onnxruntime tries it ..."):
         written = export_onnx(load_pipeline(run, "cpu"), folder, check, overwrite)
@@ -82,7 +82,7 @@ def to_onnx(run: Path, folder: Path, overwrite: bool, check: bool = True) -> Non
 
 
 def to_ct2(run: Path, folder: Path, overwrite: bool, check: bool = True, dtype: str = "float32") -> None:
-    from cutaway.interop.ct2 import export_ct2
+    from cutaway.inference.engines.ct2_converter import export_ct2
 
     with err.status(f"writing {folder}: NumPy reads the run, and CTranslate2 tries it ..."):
         written = export_ct2(run, folder, dtype, check, overwrite)
@@ -95,7 +95,7 @@ def to_ct2(run: Path, folder: Path, overwrite: bool, check: bool = True, dtype: 
 
 
 def to_run(run: Path, folder: Path, overwrite: bool) -> None:
-    from cutaway.finetune.merge import merge_run
+    from cutaway.runs.merge import merge_run
 
     merge_run(run, folder, overwrite)
     say(f"The run is in {folder}. Next:  {command('runs', folder)}")
@@ -104,8 +104,8 @@ def to_run(run: Path, folder: Path, overwrite: bool) -> None:
 @contextmanager
 def whole(run: Path) -> Iterator[Path]:
     """A run with weights of its own: of an adapter, one that is merged for the occasion."""
-    from cutaway.finetune.merge import merge_run
     from cutaway.runs import RunFolder
+    from cutaway.runs.merge import merge_run
 
     if not RunFolder(run).require().read_config().finetune.is_adapter:
         yield run

@@ -14,12 +14,13 @@ from cutaway.cli.console import err, out, say
 from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, DataError, did_you_mean
 from cutaway.runs import RunFolder
+from cutaway.runs.summary import History
 
 if TYPE_CHECKING:
-    from cutaway.pipeline import Pipeline
-    from cutaway.show.budget import Budget
-    from cutaway.show.heads import HeadTable
-    from cutaway.show.trace import Trace
+    from cutaway.explore.budget import Budget
+    from cutaway.explore.heads import HeadTable
+    from cutaway.explore.trace import Trace
+    from cutaway.inference.pipelines import Pipeline
 
 COUNTED = 200  # examples over which heads are counted ...
 TOKENS = 12_000  # ... if they have no more tokens than these together
@@ -28,7 +29,9 @@ FORMATS = ("png", "svg", "pdf")
 
 def figures(
     run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
-    text: Annotated[str | None, typer.Argument(help="A text; default: a short one of the run's data.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="A text; default: a short one of the run's data, or a plain sentence.")
+    ] = None,
     to: Annotated[Path | None, typer.Option("--out", help="Where to put them; default: RUN/figures.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only the figure of this name; may be given again.")] = None,
     format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "png",
@@ -45,24 +48,27 @@ def figures(
     for name in only or []:
         if name not in FIGURES:
             raise ConfigError(f"--only {name}: there is no such figure. {did_you_mean(name, FIGURES)}")
-    from cutaway.pipeline import load_pipeline
+    from cutaway.inference.pipelines import load_pipeline
 
     folder = RunFolder(run)
     subject = Subject(folder, load_pipeline(run, device), text)
     if text is not None and subject.is_vision:
         raise ConfigError("this run reads images: leave the text out, and one of its own images is taken.")
+    left_out: dict[str, list[str]] = {}  # reason -> figures
     for name in only or FIGURES:
         try:
             drawn = draw(subject, name)
         except DataError as error:  # of examples that are no longer there: the other figures need none
             if only:
                 raise
-            say(f"Note: no {name}: {error}")
+            left_out.setdefault(str(error), []).append(name)
             continue
         if drawn is not None:
             print_saved(drawn, (to or folder.figures) / f"{name}.{format}", FIGURES[name].shows)
         elif only:
             raise ConfigError(f"--only {name}: of this run there is nothing to draw. It needs {FIGURES[name].needs}.")
+    for reason, names in left_out.items():
+        say(f"Note: no {', '.join(names)}: {reason}")
 
 
 def draw(subject: Subject, name: str) -> Any:
@@ -71,7 +77,7 @@ def draw(subject: Subject, name: str) -> Any:
 
 
 def print_saved(figure: Any, path: Path, shows: str) -> None:
-    from cutaway.show.figures import save
+    from cutaway.explore.figures import save
 
     try:
         out.print(f"{save(figure, path)}  {shows}", markup=False)
@@ -92,21 +98,26 @@ class Subject:
         return self.pipeline.config.model.family == "vision"
 
     @cached_property
+    def steps(self) -> int:
+        """That were trained here: imported weights have none, whatever their config.json would have trained."""
+        return History.of(self.run.read_metrics()).last_step
+
+    @cached_property
     def examples(self) -> Sequence[Any]:
-        from cutaway.show.inputs import some_examples
+        from cutaway.explore.inputs import some_examples
 
         return some_examples(self.pipeline)
 
     @cached_property
     def example(self) -> Any:
         """What the figures of one example show: the text that was given, or one of the run's data."""
-        from cutaway.show.inputs import short_example
+        from cutaway.explore.inputs import short_example
 
         return short_example(self.pipeline, self.examples) if self.text is None else self.text
 
     @cached_property
     def trace(self) -> Trace:
-        from cutaway.show.trace import trace
+        from cutaway.explore.trace import trace
 
         if hasattr(self.example, "target"):
             return trace(self.pipeline, self.example.source, self.example.target)
@@ -117,7 +128,7 @@ class Subject:
     @cached_property
     def counted(self) -> Sequence[Any]:
         """The examples that are counted: no more than can be counted in a few seconds."""
-        from cutaway.show.inputs import rows_of
+        from cutaway.explore.inputs import rows_of
 
         examples = self.examples[:COUNTED]
         if self.is_vision:
@@ -132,15 +143,15 @@ class Subject:
 
     @cached_property
     def heads(self) -> HeadTable:
-        from cutaway.show.heads import head_statistics
+        from cutaway.explore.heads import head_statistics
 
         say(f"counting what each head does in {len(self.counted):,} examples ...")
         return head_statistics(self.pipeline, self.counted)
 
     @cached_property
     def budget(self) -> Budget:
-        from cutaway.show.budget import budget
-        from cutaway.show.inputs import inputs_of, picture_inputs, rows_of
+        from cutaway.explore.budget import budget
+        from cutaway.explore.inputs import inputs_of, picture_inputs, rows_of
 
         examples = self.counted[:32]
         if self.is_vision:
@@ -152,13 +163,13 @@ class Subject:
 
 
 def attention(kind: str, subject: Subject) -> Any:
-    from cutaway.show.figures import attention_grid
+    from cutaway.explore.figures import attention_grid
 
     return attention_grid(subject.trace, kind) if subject.trace.n_layers(kind) else None
 
 
 def last_layer(subject: Subject) -> Any:
-    from cutaway.show.figures import layer_grid
+    from cutaway.explore.figures import layer_grid
 
     kind = subject.trace.kinds()[-1]
     return layer_grid(subject.trace, kind, subject.trace.n_layers(kind) - 1)
@@ -166,8 +177,8 @@ def last_layer(subject: Subject) -> Any:
 
 def alignment(subject: Subject) -> Any:
     """The head that agrees best with the gold alignment, and the alignment itself."""
-    from cutaway.show.alignment import gold_cells, has_alignments, words_of
-    from cutaway.show.figures import attention_heatmap
+    from cutaway.explore.alignment import gold_cells, has_alignments, words_of
+    from cutaway.explore.figures import attention_heatmap
 
     pipeline: Any = subject.pipeline
     if not has_alignments([subject.example]):
@@ -178,55 +189,60 @@ def alignment(subject: Subject) -> Any:
 
 
 def masks(subject: Subject) -> Any:
-    from cutaway.show.inputs import rows_of
-    from cutaway.show.masks import mask_views
-    from cutaway.show.model_figures import mask_board
+    from cutaway.explore.inputs import rows_of
+    from cutaway.explore.masks import mask_views
+    from cutaway.explore.model_figures import mask_board
 
     example = subject.example if subject.is_vision else rows_of(subject.pipeline, [subject.example])[0]
     return mask_board(mask_views(subject.pipeline, example))
 
 
 def positions(subject: Subject) -> Any:
-    from cutaway.show.model_figures import SCHEMES, position_figure
+    from cutaway.explore.model_figures import SCHEMES, position_figure
 
     schemes: list[Any] = [part for part in subject.pipeline.model.modules() if isinstance(part, tuple(SCHEMES))]
     return position_figure(schemes[0]) if schemes else None
 
 
 def of_model(name: str, what: str, subject: Subject) -> Any:
-    """A figure of show/model_figures.py, of one of the subject's things."""
-    from cutaway.show import model_figures
+    """A figure of explore/model_figures.py, of one of the subject's things."""
+    from cutaway.explore import model_figures
 
     return getattr(model_figures, name)(getattr(subject, what))
 
 
 def loss(subject: Subject) -> Any:
-    from cutaway.show.figures import loss_curve
+    from cutaway.explore.figures import loss_curve
 
-    metrics = subject.run.read_metrics()
-    return loss_curve(metrics) if metrics else None
+    return loss_curve(subject.run.read_metrics()) if subject.steps else None
 
 
-def steps_of(subject: Subject) -> int:
-    """How many there were, or of a run without metrics how many were planned."""
-    done = [row["step"] for row in subject.run.read_metrics() if "step" in row]
-    return max(done, default=subject.pipeline.config.train.steps)
+def confusion(subject: Subject) -> Any:
+    from cutaway.explore.figures import confusion_matrix
+    from cutaway.metrics.classes import Confusion
+    from cutaway.runs.summary import read_scores
+
+    found = Confusion.read(read_scores(subject.run))
+    return confusion_matrix(found.labels, found.shares) if found else None
 
 
 def schedule(subject: Subject) -> Any:
-    from cutaway.show.figures import schedule_curve
+    from cutaway.explore.figures import schedule_curve
     from cutaway.train.schedules import make_schedule
 
     config = subject.pipeline.config
-    return schedule_curve(make_schedule(config.train, config.model.d_model), steps_of(subject))
+    own = make_schedule(config.train, config.model.d_model)
+    return schedule_curve(own, subject.steps) if subject.steps else None
 
 
 def schedules(subject: Subject) -> Any:
     """The run's own, and others that climb as long and as high."""
-    from cutaway.show import training_figures
+    from cutaway.explore import training_figures
     from cutaway.train import schedules
 
-    config, steps = subject.pipeline.config.train, steps_of(subject)
+    config, steps = subject.pipeline.config.train, subject.steps
+    if not steps:
+        return None
     own = schedules.make_schedule(config, subject.pipeline.config.model.d_model)
     peak = max(own(step, step / steps) for step in range(1, steps + 1))
     others = {
@@ -241,14 +257,14 @@ def schedules(subject: Subject) -> Any:
 
 
 def smoothing(subject: Subject) -> Any:
-    from cutaway.show.training_figures import smoothing_targets
+    from cutaway.explore.training_figures import smoothing_targets
     from cutaway.train.losses import smoothed_cross_entropy
 
     epsilon = subject.pipeline.config.train.label_smoothing
+    if not (epsilon and subject.steps):
+        return None
     said = list(dict.fromkeys(subject.trace.target_out or subject.pipeline.labels))[:8]
-    return (
-        smoothing_targets(smoothed_cross_entropy, said, len(said) // 2, epsilon) if epsilon and len(said) > 1 else None
-    )
+    return smoothing_targets(smoothed_cross_entropy, said, len(said) // 2, epsilon) if len(said) > 1 else None
 
 
 class Drawing(NamedTuple):
@@ -257,11 +273,17 @@ class Drawing(NamedTuple):
     needs: str = ""
 
 
+TRAINED = "the metrics of its training, which imported weights do not have"
 FIGURES: dict[str, Drawing] = {
-    "loss": Drawing("how the loss fell", loss, "the metrics of its training"),
-    "schedule": Drawing("the learning rate over the training", schedule),
-    "schedules": Drawing("the learning rate beside other schedules that climb as high", schedules),
-    "smoothing": Drawing("what label smoothing aims at (the vocabulary reduced)", smoothing, "train.label_smoothing"),
+    "loss": Drawing("how the loss fell", loss, TRAINED),
+    "schedule": Drawing("the learning rate over the training", schedule, TRAINED),
+    "schedules": Drawing("the learning rate beside other schedules that climb as high", schedules, TRAINED),
+    "smoothing": Drawing(
+        "what label smoothing aims at (the vocabulary reduced)", smoothing, f"{TRAINED}, and train.label_smoothing"
+    ),
+    "confusion": Drawing(
+        "what each class is taken for, on the test data", confusion, "classes, and their scores: cutaway evaluate RUN"
+    ),
     "positions": Drawing("how the model is told positions", positions, "a position scheme"),
     "masks": Drawing("who may attend to whom", masks),
     "encoder": Drawing("self-attention of the encoder, all heads", partial(attention, "encoder"), "an encoder"),

@@ -38,12 +38,12 @@ def generate(
     A text given here is printed as it is, over several lines if need be. From --file or standard input, a line in is
     a line out. --file uses all cores, and can be interrupted and go on: docs/bulk.md.
     """
-    from cutaway.bulk.form import Form
+    from cutaway.bulk.formats import Form
     from cutaway.bulk.jobs import Generating
     from cutaway.runs import RunFolder
 
     config = RunFolder(run).require().read_config()
-    decode = searching.decode(config.decode, max_length=max_tokens)
+    decode = searching.decode(config, max_length=max_tokens)
     form = Form(printing.n_best, printing.scores, json=printing.json)
     job = Generating(
         *(str(run), machine.engine, machine.device, machine.dtype, decode),

@@ -21,7 +21,7 @@ USES = {
     "masked_language_model": ("trace", "TEXT"),
     "classification": ("classify", "TEXT"),
     "tagging": ("tag", "TEXT"),
-    "image_classification": ("classify", "--file", "images.npy"),
+    "image_classification": ("classify", "photo.png"),
     "embedding": ("embed", "TEXT", "TEXT", "--similar"),
 }
 

@@ -16,8 +16,8 @@ from cutaway.cli.console import clock, command, out, print_json, say
 from cutaway.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from cutaway.learn.experiment import Experiment
-    from cutaway.learn.lab import Results
+    from cutaway.course.experiment import Experiment
+    from cutaway.course.lab import Results
 
 
 def lab(
@@ -53,7 +53,7 @@ def lab(
         return
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs {jobs} would train nothing. Give at least 1.")
-    from cutaway.learn.experiment import find_experiment, read_experiment
+    from cutaway.course.experiment import find_experiment, read_experiment
 
     chosen = read_experiment(find_experiment(experiment), set or (), seeds_of(seeds))
     folder = folder or Path("lab") / chosen.name
@@ -62,8 +62,8 @@ def lab(
             raise MissingExtra(package, extra, what="the lab")
 
     from cutaway.cli.lab_progress import LabProgress
-    from cutaway.learn.lab import run_experiment
-    from cutaway.learn.lab_page import write_page
+    from cutaway.course.lab import run_experiment
+    from cutaway.course.lab_page import write_page
 
     introduce(chosen)
     started = time.monotonic()
@@ -95,7 +95,7 @@ def introduce(experiment: Experiment) -> None:
 
 
 def list_experiments(as_json: bool) -> None:
-    from cutaway.learn.experiment import built_in_experiments, find_experiment, read_experiment
+    from cutaway.course.experiment import built_in_experiments, find_experiment, read_experiment
 
     experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
     if as_json:
@@ -129,7 +129,7 @@ def print_results(results: Results) -> None:
 
 
 def verdict_table(results: Results) -> Table:
-    from cutaway.learn.lab_page import VERDICT_HEAD, verdict_rows
+    from cutaway.course.lab_page import VERDICT_HEAD, verdict_rows
 
     table = Table(box=None, pad_edge=False)
     for column in VERDICT_HEAD:

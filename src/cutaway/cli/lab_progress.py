@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from cutaway.cli.console import clock, err, say
-from cutaway.learn.lab import Trial
-from cutaway.learn.verdict import MEASURES
+from cutaway.course.lab import Trial
+from cutaway.course.verdict import MEASURES
 
 
 class LabProgress:

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from cutaway.cli.console import command, out, say
+from cutaway.course.cells import Cell, read_cells, title_of, to_notebook
+from cutaway.course.progress import note_progress, read_progress
 from cutaway.errors import DataError
-from cutaway.learn.cells import Cell, read_cells, title_of, to_notebook
-from cutaway.learn.progress import note_progress, read_progress
-from cutaway.shipped import shipped
+from cutaway.system.resources import shipped
 
 WIDEST, CODE = 100, 124  # columns that prose is set in, and that code may take
 

@@ -13,9 +13,9 @@ from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cutaway.pipeline import Pipeline
-    from cutaway.show.leaks import LeakReport
-    from cutaway.show.masks import MaskView
+    from cutaway.explore.leaks import LeakReport
+    from cutaway.explore.masks import MaskView
+    from cutaway.inference.pipelines import Pipeline
 
 WIDEST = 40  # columns of a mask that is printed
 ENDINGS = (".png", ".svg", ".pdf")
@@ -41,8 +41,8 @@ def mask(
     """
     if plot and plot.suffix.lower() not in ENDINGS:
         raise ConfigError(f"--plot {plot} has no ending that says what it is to be. Use {', '.join(ENDINGS)}.")
-    from cutaway.pipeline import load_pipeline
-    from cutaway.show.masks import mask_views
+    from cutaway.explore.masks import mask_views
+    from cutaway.inference.pipelines import load_pipeline
 
     pipeline = load_pipeline(run, device)
     example = example_of(pipeline, text)
@@ -55,7 +55,7 @@ def mask(
         for sentence in report.sentences():
             out.print(sentence, markup=False)
     if plot:
-        from cutaway.show import figures, model_figures
+        from cutaway.explore import figures, model_figures
 
         say(f"Drawn: {figures.save(model_figures.mask_board(views), plot)}")
     if not report.ok:
@@ -65,7 +65,7 @@ def mask(
 
 def example_of(pipeline: Pipeline, text: str | None) -> Any:
     """The text as a Row of ids, or without one an example of the run's data; a picture is what it is."""
-    from cutaway.show.inputs import rows_of, short_example, some_examples
+    from cutaway.explore.inputs import rows_of, short_example, some_examples
 
     is_vision = pipeline.config.model.family == "vision"
     if text is not None and is_vision:
@@ -75,7 +75,7 @@ def example_of(pipeline: Pipeline, text: str | None) -> Any:
 
 
 def checked(pipeline: Pipeline, example: Any) -> LeakReport:
-    from cutaway.show.leaks import find_leaks
+    from cutaway.explore.leaks import find_leaks
 
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         bar = progress.add_task("changing one position after the other", total=1.0)

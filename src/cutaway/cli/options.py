@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from cutaway.config import DecodeConfig, with_given
-from cutaway.decode.constraints import for_choices
+from cutaway.config import Config, DecodeConfig, with_given
 from cutaway.errors import ConfigError
+from cutaway.search.choices import for_choices
 
 SEARCH, DRAWING, ANSWER, PRINTED, LARGE, MACHINE = (
     "How to search",
@@ -62,12 +62,11 @@ class Searching:
         list[str] | None, option("The answer ends before this text; can be given several times.", ANSWER)
     ] = None
 
-    def decode(self, config: DecodeConfig, **more: Any) -> DecodeConfig:
+    def decode(self, config: Config, **more: Any) -> DecodeConfig:
         """The run's way of decoding, with what the command line was given on top."""
-        if self.strategy is None:
-            config = for_choices(config, self.choice)
+        decode = for_choices(config.decode, self.choice) if self.strategy is None else config.decode
         of_search = {name: value for name, value in vars(self).items() if name not in ("prefix", "choice", "stop")}
-        return decode_settings(config, **of_search, **more)
+        return decode_settings(decode, config.model.task, **of_search, **more)
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class Searching:
 
 @dataclass(frozen=True)
 class Printing:
-    """What is printed for a text that was written; see bulk/form.py."""
+    """What is printed for a text that was written; see bulk/formats.py."""
 
     n_best: Annotated[
         int, option("beam: so many texts for each, a line each: line number, score, text.", PRINTED, min=1)
@@ -174,9 +173,9 @@ OF_BEAM = ("beam_size", "length_penalty", "coverage_penalty")
 OF_SAMPLE = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
-def decode_settings(config: DecodeConfig, **given: Any) -> DecodeConfig:
+def decode_settings(config: DecodeConfig, task: str, **given: Any) -> DecodeConfig:
     """A way of decoding with what was given on top."""
-    decode: DecodeConfig = with_given(config, **given)
+    decode: DecodeConfig = with_given(config, **given).for_task(task)
     refuse_unread("beam", decode.strategy, OF_BEAM, given)
     refuse_unread("sample", decode.strategy, OF_SAMPLE, given)
     if decode.max_length and decode.min_length > decode.max_length:

@@ -8,7 +8,7 @@ from collections import deque
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from cutaway.cli.console import clock, err
-from cutaway.evaluate.scores import perplexity
+from cutaway.metrics.scores import perplexity
 from cutaway.train.observers import Measured, Observer, StepReport, Watched
 
 LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something

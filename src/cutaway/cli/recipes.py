@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cutaway.config import Config, find_base
 from cutaway.runs import RunFolder
-from cutaway.shipped import find_toml
+from cutaway.system.resources import find_toml
 
 
 def find_recipe(name: str) -> Path:

@@ -16,7 +16,7 @@ from cutaway.cli.console import clock, command, out, print_json, say
 from cutaway.config import Config
 from cutaway.errors import ConfigError, RunError, did_you_mean
 from cutaway.runs import RunFolder
-from cutaway.summary import RunSummary, find_runs, summarize
+from cutaway.runs.summary import RunSummary, find_runs, summarize
 
 BARS = "▁▂▃▄▅▆▇█"
 HEADLINE = ("bleu", "span_f1", "accuracy", "perplexity")  # of several scores, the first of these stands for all
@@ -44,6 +44,12 @@ def runs(
         Path | None, typer.Option(help="Draw the validation losses into a file: .png, .svg, .pdf.", metavar="FILE")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file of each run, and compare its checksum.")
+    ] = False,
+    seal: Annotated[
+        bool, typer.Option("--seal", help="Add checksums to an older run, or accept its files as they are now.")
+    ] = False,
 ) -> None:
     """List the runs in a folder, look at one, or compare several.
 
@@ -54,11 +60,16 @@ def runs(
                cutaway runs runs/demo --report
 
                cutaway runs runs/small runs/large --plot compare.png
+
+               cutaway runs --verify
     """
     if sort not in SORTS:
         raise ConfigError(f"--sort {sort} is not a choice. {did_you_mean(sort, SORTS)}")
     given = [resolve(path) for path in paths or [Path("runs")]]
     folders = [run for path in given for run in find_runs(path)]
+    if (verify or seal) and folders:
+        verify_runs(folders, seal, json)
+        return
     are_runs = bool(paths) and all((path / "config.json").is_file() for path in given)
     found = [summarize(run) for run in folders]
     found = [summary for summary in found if task is None or task.replace("-", "_") in summary.task]
@@ -76,6 +87,27 @@ def runs(
         print_table(found)
     else:
         print_side_by_side(found)
+
+
+def verify_runs(folders: Sequence[RunFolder], seal: bool, json: bool) -> None:
+    """Compare the files of each run with their checksums; an error at the end if one of them is damaged."""
+    report = {}
+    for run in folders:
+        if seal:
+            run.seal()
+        report[str(run)] = problems = run.verify()
+        if not json:
+            wrong = [problem for problem in problems.values() if problem]
+            out.print(f"{run}: {len(problems) - len(wrong)} of {len(problems)} files are whole", markup=False)
+            for problem in wrong:
+                out.print(f"  {problem}", markup=False)
+            if not wrong and not run.is_sealed:
+                say(f"{run} is of an older version: its config.json and tokenizer.json have no checksums. Add: --seal")
+    if json:
+        print_json({"runs": [{"path": path, "files": files} for path, files in report.items()]})
+    damaged = [path for path, files in report.items() if any(files.values())]
+    if damaged:
+        raise RunError(f"{len(damaged)} of {len(report)} runs are damaged: {', '.join(damaged)}.")
 
 
 def resolve(path: Path) -> Path:
@@ -223,7 +255,7 @@ def figures(found: Sequence[RunSummary]) -> dict[str, list[str]]:
         if values:
             low, high = min(values), max(values)
             rows["losses"] = [sparkline([v for _, v in s.valid_losses], 24, low, high) for s in found]
-    for name in dict.fromkeys(name for s in found for name in s.scores):
+    for name in dict.fromkeys(name for s in found for name, score in s.scores.items() if not isinstance(score, dict)):
         rows[f"test {name.replace('_', ' ')}"] = [written(s.scores.get(name, "")) for s in found]
     return {name: row for name, row in rows.items() if any(row)}
 
@@ -263,10 +295,10 @@ def as_json(found: Sequence[RunSummary], compare: bool) -> Any:
 
 
 def write_reports(folders: Sequence[RunFolder]) -> None:
-    from cutaway.cli.look_back import write_report
+    from cutaway.cli.summary import examine, write_report
 
     for folder in folders:
-        say(f"The report: {write_report(folder, with_data=True)[0]}")
+        say(f"The report: {write_report(folder, examine(folder, read_large=True))}")
 
 
 def draw(found: Sequence[RunSummary], file: Path) -> None:
@@ -275,6 +307,6 @@ def draw(found: Sequence[RunSummary], file: Path) -> None:
         raise RunError("none of these runs has a validation loss, so there is nothing to draw. Leave --plot out.")
     if file.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"--plot {file} has no ending that says what it is to be. Use .png, .svg or .pdf.")
-    from cutaway.show import figures
+    from cutaway.explore import figures
 
     say(f"Drawn: {figures.save(figures.validation_curves(curves), file)}")

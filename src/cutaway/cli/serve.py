@@ -12,7 +12,7 @@ import typer
 from cutaway.cli.console import say
 from cutaway.cli.options import Device
 from cutaway.errors import ConfigError, MissingExtra
-from cutaway.serve.listening import listen, names_of
+from cutaway.serve.sockets import listen, names_of
 
 HERE = "127.0.0.1"
 
@@ -39,6 +39,9 @@ def serve(
     max_texts: Annotated[int, typer.Option(help="Texts in one request.")] = 256,
     max_characters: Annotated[int, typer.Option(help="Characters in one text.")] = 20_000,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens that a request may ask for, a text.")] = 1_024,
+    max_connections: Annotated[
+        int, typer.Option(help="Connections at a time; beyond, idle ones are closed. 0: as ulimit -n allows.")
+    ] = 0,
     max_body: Annotated[int, typer.Option(help="Bytes in one request.")] = 1 << 20,
     timeout: Annotated[float, typer.Option(help="Seconds until an answer, waiting included; then 503.")] = 60.0,
     log: Annotated[bool, typer.Option("--log", help="Print a line for each request.")] = False,
@@ -60,6 +63,7 @@ def serve(
     limits = library.Limits(
         body=max_body, characters=max_characters, texts=max_texts, new_tokens=max_new_tokens, waiting=max_waiting,
         seconds=timeout, batch_size=batch_size if batching else 1,
+        connections=max_connections or library.connections_allowed(),
     )  # fmt: skip
     found = library.runs_to_serve(runs, device=device, engine=engine, dtype=dtype)
     use_threads(threads, {run.engine for run in found})
@@ -79,11 +83,11 @@ def imported() -> Any:
 
     try:
         from cutaway.serve.api_app import api_app
-        from cutaway.serve.guard import Access, origins_of
-        from cutaway.serve.house import House
-        from cutaway.serve.limits import Limits
-        from cutaway.serve.served import runs_to_serve
+        from cutaway.serve.limits import Limits, connections_allowed
+        from cutaway.serve.middleware import Access, origins_of
+        from cutaway.serve.served_model import runs_to_serve
         from cutaway.serve.server import serve
+        from cutaway.serve.state import House
     except ModuleNotFoundError as error:
         if error.name in ("uvicorn", "fastapi", "pydantic", "starlette"):
             raise MissingExtra(str(error.name), "serve", what="the server") from None
@@ -94,6 +98,7 @@ def imported() -> Any:
         origins_of=origins_of,
         House=House,
         Limits=Limits,
+        connections_allowed=connections_allowed,
         runs_to_serve=runs_to_serve,
         serve=serve,
     )

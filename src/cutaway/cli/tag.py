@@ -17,7 +17,7 @@ from cutaway.data.lines import read_lines
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from cutaway.pipeline import Tagger
+    from cutaway.inference.pipelines import Tagger
 
 # the terminal's own colours, which suit its background; told apart by weight and slant as well
 COLOURS = ("bright_black italic", "bold yellow", "bold blue", "default", "magenta", "cyan", "green", "red")

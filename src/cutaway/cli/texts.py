@@ -14,11 +14,11 @@ from cutaway.errors import ConfigError, DataError, Interrupted
 __all__ = ["Device", "Strategy"]  # beside what is defined here
 
 if TYPE_CHECKING:
-    from cutaway.bulk.crew import Work
-    from cutaway.bulk.jobs import RunJob
-    from cutaway.bulk.part import Layout
+    from cutaway.bulk.jobs import RunJob, Sizer
+    from cutaway.bulk.journal import Layout
     from cutaway.bulk.unknown import Unknown
     from cutaway.bulk.windows import Refused
+    from cutaway.bulk.workers import Work
 
 
 def carry_out(
@@ -28,8 +28,6 @@ def carry_out(
 
     Gives the pipeline that did it, if it was loaded in this process.
     """
-    from cutaway.bulk.unknown import Unknown
-
     refuse_both(text, file)
     file, out = (None if str(path) == "-" else path for path in (file, out))  # as everywhere: the pipes
     if file:
@@ -40,14 +38,17 @@ def carry_out(
     def work(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         return job.work(pipeline, texts, numbers)
 
+    sizer = job.sizer()
     if text:
-        write(of_texts(job, work, text), out, job.layout)
+        write(of_texts(sizer, work, text), out, job.layout)
+        tell_of_long(job, sizer.long)
         return pipeline
-    refused, unknown = list["Refused"](), Unknown(pipeline.tokenizer)
-    skipped = refused if getattr(bulk, "skip_errors", False) else None
-    write(of_standard_input(job, work, skipped, unknown), out, job.layout)
+    refused = list["Refused"]()
+    skipped = refused if job.skips or getattr(bulk, "skip_errors", False) else None
+    write(of_standard_input(job, work, skipped, sizer), out, job.layout)
     tell_of_refused(refused)
-    tell_of_unknown(job, unknown)
+    tell_of_unknown(job, sizer.unknown)
+    tell_of_long(job, sizer.long)
     return pipeline
 
 
@@ -64,25 +65,25 @@ def refuse_bulk(bulk: Bulk, lines_come: bool = False) -> None:
             raise ConfigError(f"{option} is for a file that is worked line by line (--file). Leave it out.")
 
 
-def of_texts(job: RunJob, work: Work, texts: Sequence[str]) -> list[bytes]:
+def of_texts(sizer: Sizer, work: Work, texts: Sequence[str]) -> list[bytes]:
     """In batches, as the lines of a file: they may be many."""
     from cutaway.bulk.windows import Window, batches
     from cutaway.bulk.work import BATCH_TOKENS
 
     found: dict[int, bytes] = {}
-    for batch in batches(Window(0, list(texts), ""), job.sizer()(texts), BATCH_TOKENS):
+    for batch in batches(Window(0, list(texts), ""), sizer(texts), BATCH_TOKENS):
         found.update(zip(batch.numbers, work(batch.texts, batch.numbers), strict=True))
     return [found[number] for number in range(len(texts))]
 
 
-def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None, unknown: Unknown) -> Iterator[bytes]:
+def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None, sizer: Sizer) -> Iterator[bytes]:
     """As they come. Lines that cannot be worked are noted in `skipped`; without it, they are an error."""
-    from cutaway.bulk.crew import done
     from cutaway.bulk.windows import Batch, Refused
+    from cutaway.bulk.workers import done
 
     for number, line in enumerate(lines_of_standard_input()):
         [result] = done(work, Batch([number], [line]))
-        unknown.note(line)
+        sizer([line])  # which takes note of it
         if isinstance(result, Refused):
             if skipped is None:
                 hint = " Mend the line, or have such lines skipped (--skip-errors)." if job.can_skip else ""
@@ -114,6 +115,7 @@ def of_file(job: RunJob, file: Path, out: Path | None, bulk: Bulk, doing: str) -
     tell_of_speed(progress.worked, progress.seconds)
     tell_of_refused(report.refused)
     tell_of_unknown(job, report.unknown)
+    tell_of_long(job, report.long)
 
 
 def tell_of_unknown(job: RunJob, unknown: Unknown | None) -> None:
@@ -123,6 +125,11 @@ def tell_of_unknown(job: RunJob, unknown: Unknown | None) -> None:
     if unknown and unknown.lines and isinstance(job, Translating):
         many = "1 line has" if unknown.lines == 1 else f"{unknown.lines:,} lines have"
         say(f"Note: {many} something that is not in this model's vocabulary, such as {', '.join(unknown.words)}")
+
+
+def tell_of_long(job: RunJob, count: int) -> None:
+    if told := job.told_of_long(count):
+        say(f"Note: {told}")
 
 
 def tell_of_speed(lines: int, seconds: float) -> None:

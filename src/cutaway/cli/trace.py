@@ -17,10 +17,10 @@ from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from cutaway.pipeline import Pipeline
-    from cutaway.show.question import Question
-    from cutaway.show.trace import Trace
-    from cutaway.show.walk import Step
+    from cutaway.explore.question import Question
+    from cutaway.explore.trace import Trace
+    from cutaway.explore.walk import Step
+    from cutaway.inference.pipelines import Pipeline
 
 UNBOUNDED = 1_000  # columns of a pipe, which cuts nothing off
 RIVALS = 4  # candidates that are shown beside the one that was taken
@@ -50,11 +50,11 @@ def trace(
 
                cutaway trace runs/demo "The small cat sleeps." --json > trace.json
     """
-    from cutaway.pipeline import load_pipeline
-    from cutaway.show.question import ask
-    from cutaway.show.switches import switched_off
-    from cutaway.show.values import without_nan
-    from cutaway.show.walk import walking
+    from cutaway.explore.question import ask
+    from cutaway.explore.switches import switched_off
+    from cutaway.explore.values import without_nan
+    from cutaway.explore.walk import walking
+    from cutaway.inference.pipelines import load_pipeline
 
     pipeline = load_pipeline(run, device)
     with switched_off(pipeline.model, off or ()):
@@ -81,7 +81,7 @@ def trace(
 
 def traced(pipeline: Pipeline, question: Question) -> tuple[Trace | None, DataError | None]:
     """What the model made of it; or, of a model that has diverged, why there is nothing. The walk is shown anyway."""
-    from cutaway.show.trace import trace_question, tree_of
+    from cutaway.explore.trace import trace_question, tree_of
 
     try:
         found = trace_question(pipeline, question)
@@ -92,12 +92,14 @@ def traced(pipeline: Pipeline, question: Question) -> tuple[Trace | None, DataEr
 
 def content(pipeline: Pipeline, text: str | None) -> Any:
     """The text, or an example of the run's own; of a classifier of images, the example of that number."""
-    from cutaway.show.examples import examples_of, picture
+    from cutaway.explore.examples import NO_PICTURES, examples_of, picture
 
     is_of_images = pipeline.config.model.family == "vision"
     if text is not None and not is_of_images:
         return text
     examples = examples_of(pipeline)
+    if not examples and is_of_images:
+        raise DataError(NO_PICTURES)
     if not examples:
         raise DataError("the data of this run is not at hand, so there is no example to take. Give a text.")
     return picture(examples, text or "0").pixels if is_of_images else examples[0]

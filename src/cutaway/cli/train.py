@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutaway.cli.ahead import preparing
 from cutaway.cli.console import clock, command, err, out, say
+from cutaway.cli.evaluate import check_evaluation
 from cutaway.cli.evaluate import evaluate as evaluate_run
-from cutaway.cli.look_back import look_back
+from cutaway.cli.prefetch import preparing
 from cutaway.cli.recipes import base_tokenizer, find_recipe
+from cutaway.cli.summary import look_back
 from cutaway.config import Config, base_folders, base_of_tables, is_run, read_recipe, read_tables
 from cutaway.errors import ConfigError, Diverged, Interrupted, MissingExtra, RunError, did_you_mean
+from cutaway.inference.training.launch import processes_for, team_of
+from cutaway.interop.obstacles import export_note
 from cutaway.runs import RunFolder
-from cutaway.shipped import shipped_names
-from cutaway.train.launch import in_a_team, is_first_here, is_leader, processes_for, team_of
+from cutaway.runs.resuming import check_resumable
+from cutaway.system.resources import shipped_names
+from cutaway.train.environment import in_a_team, is_first_here, is_leader, is_restarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cutaway.cli.progress import TrainingProgress
     from cutaway.data.prepare import PreparedData
+    from cutaway.inference.training.new_run import Training
     from cutaway.train.observers import TrainState
-    from cutaway.train.start import Training
 
 
 def train(
@@ -58,13 +63,19 @@ def train(
 
     Ctrl-C saves and stops; the same command with --resume goes on (with engine torch).
     """
+    if resume and overwrite:
+        raise ConfigError("--resume goes on with the run in the folder, and --overwrite replaces it. Choose one.")
     path = find_recipe(recipe)
     tables = read_tables(path, set or ())
     folder = RunFolder(run or Path("runs") / path.stem)
+    if not is_leader():
+        err.quiet = out.quiet = True
+    if is_restarted(folder):
+        resume, overwrite = folder.pointer("latest") is not None, True
+        go_on = "It goes on from the newest checkpoint." if resume else "Nothing was saved yet, so it begins anew."
+        say(f"An earlier try of this torchrun job began the run in {folder}. {go_on}")
     if is_leader():
         refuse_to_overwrite(folder, resume or overwrite, engine)
-    else:
-        err.quiet = out.quiet = True
     if not find_spec("torch"):  # said now, rather than when all is prepared or even trained
         if engine == "torch":
             raise MissingExtra("torch", "torch", instead="\nOr train with what there is: --engine numpy")
@@ -78,8 +89,11 @@ def train(
     again = command(
         "train", recipe, "--resume", *(("--run", run) if run else ()), *(w for s in set or () for w in ("--set", s))
     )
+    if note := export_note(config):
+        say(note)
     with team_of(processes_for(config) if engine == "torch" else 1, config, folder, resume):
-        training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard)
+        check = partial(check_evaluation, config) if evaluate else nothing
+        training, progress = MAKE_TRAINING[engine](config, folder, resume, tensorboard, check)
         state = run_training(training, progress, again)
     if not is_leader():  # of the processes that torchrun started, one speaks
         return
@@ -88,10 +102,15 @@ def train(
         by = {"loss": "loss", "accuracy": "accuracy", "bleu": "BLEU"}[config.train.best_by]
         loss = f"{state.best_loss:.4f}" if by == "loss" else f"at loss {state.best_loss:.4f}"
         say(f"Best validation {by} {loss}, at step {state.best_step:,}: these weights are kept.")
-    if evaluate:
-        evaluate_run(folder.path)
-    look_back(folder)
-    say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
+    try:
+        if evaluate:
+            evaluate_run(folder.path)
+    except BaseException:
+        say(f"The run is trained and saved; only its evaluation did not end. Again:  {command('evaluate', folder)}")
+        raise
+    finally:  # report and findings are of the training, whatever became of its evaluation
+        look_back(folder)
+        say("Next:  " + "   or   ".join(next_uses(config.model.task, folder)))
 
 
 def train_base_first(base: str) -> None:
@@ -111,7 +130,7 @@ def train_base_first(base: str) -> None:
 
 
 def warn_if_unfinished(base: RunFolder) -> None:
-    from cutaway.summary import summarize
+    from cutaway.runs.summary import summarize
 
     summary = summarize(base)
     if summary.can_resume and summary.state in ("stopped", "going on"):
@@ -129,18 +148,31 @@ def refuse_to_overwrite(folder: RunFolder, allowed: bool, engine: str) -> None:
 
 def next_uses(task: str, folder: RunFolder) -> list[str]:
     """Commands that can be typed now."""
-    from cutaway.pipeline import COMMANDS
+    from cutaway.inference.pipelines import COMMANDS
 
     evaluate = [command("evaluate", folder)] if find_spec("torch") else []
     use = COMMANDS[task]
     return evaluate + ([] if use == "evaluate" or task == "image_classification" else [command(use, folder, "TEXT")])
 
 
+def nothing(prepared: PreparedData) -> None:
+    """There is nothing to check."""
+
+
 def make_training(
-    config: Config, folder: RunFolder, resume: bool = False, tensorboard: bool = False
+    config: Config,
+    folder: RunFolder,
+    resume: bool = False,
+    tensorboard: bool = False,
+    check: Callable[[PreparedData], None] = nothing,
 ) -> tuple[Training, TrainingProgress]:
-    """Everything up to the first step, with the data prepared while torch is imported."""
-    tokenizer_file = folder.require_started().tokenizer if resume else base_tokenizer(config)
+    """Everything up to the first step, with the data prepared while torch is imported.
+
+    `check` may refuse the data. It is asked before an earlier run in the folder is replaced.
+    """
+    if resume:
+        check_resumable(config, folder)
+    tokenizer_file = folder.tokenizer if resume else base_tokenizer(config)
     ahead: AbstractContextManager[Callable[[], PreparedData | None]]
     if is_first_here():
         ahead = preparing(config.data, config.model.task, tokenizer_file)
@@ -149,31 +181,41 @@ def make_training(
     with ahead as prepared:
         from cutaway.cli.progress import TrainingProgress
         from cutaway.cli.tensorboard import TensorBoard
-        from cutaway.train import begin as start
+        from cutaway.inference.training import setup as start
 
         progress = TrainingProgress(config.model.task)
         observers = [progress, TensorBoard(folder)] if tensorboard else [progress]
         begin_or_resume = start.resume if resume else start.begin
-        return begin_or_resume(config, folder, observers, prepared()), progress
+        data = prepared()
+        if data:
+            check(data)
+        return begin_or_resume(config, folder, observers, data), progress
 
 
 def make_numpy_training(
-    config: Config, folder: RunFolder, resume: bool = False, tensorboard: bool = False
+    config: Config,
+    folder: RunFolder,
+    resume: bool = False,
+    tensorboard: bool = False,
+    check: Callable[[PreparedData], None] = nothing,
 ) -> tuple[Training, TrainingProgress]:
     """The same on the NumPy twin."""
     if resume:
-        raise ConfigError("engine 'numpy' keeps no checkpoints to resume from. Train anew, or with --engine torch.")
+        raise ConfigError(
+            "engine 'numpy' keeps no checkpoints to resume from. Begin anew with --overwrite, or use --engine torch."
+        )
     if tensorboard:
         raise ConfigError("--tensorboard writes with torch's own writer. Leave it out, or use --engine torch.")
     from cutaway.cli.preparing import PreparingProgress
     from cutaway.cli.progress import TrainingProgress
     from cutaway.data.prepare import prepare
-    from cutaway.train.numpy_trainer import begin, refuse_unsupported
+    from cutaway.inference.training.numpy_trainer import begin, refuse_unsupported
 
     refuse_unsupported(config)  # before the data is prepared, which takes a while
     progress = TrainingProgress(config.model.task)
     with PreparingProgress() as tell:
         prepared = prepare(config.data, config.model.task, tell=tell)
+    check(prepared)
     return begin(config, folder, [progress], prepared), progress
 
 
@@ -198,10 +240,11 @@ def run_training(training: Training, progress: TrainingProgress, again: str) -> 
 def describe(training: Training) -> None:
     """Say what is going to be trained, before it takes time."""
     trainer, model = training.trainer, training.config.model
-    left_out = ", ".join(f"{n:,} {why}" for why, n in training.left_out.items())
     sizes = {"vocabulary": model.vocab_size, "classes": model.n_classes}
     named = "".join(f", {name} {size:,}" for name, size in sizes.items() if size)
-    say(f"Data:  {training.examples:,} examples" + (f" (left out: {left_out})" if left_out else ""))
+    counts = {"left out": training.left_out, "cut": training.cut}
+    told = [f"{what}: {', '.join(f'{n:,} {why}' for why, n in c.items())}" for what, c in counts.items() if c]
+    say(f"Data:  {training.examples:,} examples" + (f" ({'; '.join(told)})" if told else ""))
     say(f"Model: {training.parameters:,} parameters{named}, {training.place}")
     if training.share:
         say(f"Base:  {training.config.finetune.base}")

@@ -47,12 +47,12 @@ def translate(
 
     --file uses all cores, and the same command goes on where it was should it be interrupted: docs/bulk.md.
     """
-    from cutaway.bulk.form import Form
+    from cutaway.bulk.formats import Form
     from cutaway.bulk.jobs import Translating
     from cutaway.runs import RunFolder
 
     config = RunFolder(run).require().read_config()
-    decode = searching.decode(config.decode, coverage_penalty=coverage_penalty, max_length=max_length)
+    decode = searching.decode(config, coverage_penalty=coverage_penalty, max_length=max_length)
     form = Form(printing.n_best, printing.scores, align, printing.json)
     job = Translating(str(run), machine.engine, machine.device, machine.dtype, decode, form=form, **searching.answer)
     if streams(printing, job, form, text, out):

@@ -12,7 +12,7 @@ from cutaway.cli.texts import refuse_both, refuse_bulk
 from cutaway.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cutaway.bulk.form import Form
+    from cutaway.bulk.formats import Form
     from cutaway.bulk.jobs import Writing
 
 
@@ -20,7 +20,7 @@ def streams(
     printing: Printing, job: Writing, form: Form, text: Sequence[str] | None, out: Path | None, wanted: bool = False
 ) -> bool:
     """Whether texts are shown piece by piece: if that was asked for, or is wanted and nothing stands against it."""
-    from cutaway.decode.request import BEAM_IS_DEAF
+    from cutaway.search.request import BEAM_IS_DEAF
 
     if printing.stream and job.decode.strategy == "beam":
         raise ConfigError(BEAM_IS_DEAF)
@@ -35,7 +35,7 @@ def streams(
 
 def streamed(job: Writing, texts: Sequence[str], file: Path | None, bulk: Bulk) -> None:
     """Each text, with what comes after it if it is a beginning, and a line end."""
-    from cutaway.pipeline import TextGenerator
+    from cutaway.inference.pipelines import TextGenerator
 
     refuse_both(texts, file)
     refuse_bulk(bulk)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.data.changes import Change
+from cutaway.data.augmentation import Change
 from cutaway.data.encoded import (
     NO_TAG,
     Encoded,
@@ -25,7 +25,7 @@ from cutaway.data.encoded import (
     EncodedText,
 )
 from cutaway.data.lazy import lengths_of
-from cutaway.data.order import BatchOrder, batches_by_tokens, for_epoch
+from cutaway.data.sampler import BatchOrder, batches_by_tokens, for_epoch
 from cutaway.data.tokenizer import Tokenizer
 
 

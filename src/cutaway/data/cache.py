@@ -19,14 +19,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from cutaway.data.stored import checksum_of
+from cutaway.data.memmap import checksum_of
 from cutaway.errors import DataError
 
 VARIABLE = "CUTAWAY_CACHE"
 ABOUT = "about.json"
-A_DAY = 24 * 60 * 60
+LOCK = "lock"  # held by the process that is building an entry
+A_DAY, A_MOMENT = 24 * 60 * 60, 1.0  # seconds
 
 
 def cache_folder() -> Path:
@@ -110,7 +111,10 @@ def building(place: Path) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         remove_remains(place)
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-        yield temporary
+        with (temporary / LOCK).open("ab") as lock:
+            try_lock(lock)  # as long as this process lives
+            yield temporary
+        (temporary / LOCK).unlink()
         os.chmod(temporary, 0o755)
         if read_entry(place) is None:
             shutil.rmtree(place, ignore_errors=True)  # a damaged one
@@ -132,7 +136,30 @@ def building(place: Path) -> Iterator[Path]:
 
 
 def remove_remains(place: Path) -> None:
-    """What a process left behind that was killed while it was building this entry."""
-    for folder in place.parent.glob(f".{place.name}.*"):
-        if time.time() - folder.stat().st_mtime > A_DAY:
-            shutil.rmtree(folder, ignore_errors=True)
+    """What processes left behind that were killed while they were building an entry."""
+    for folder in place.parent.glob(".*.*"):
+        with suppress(OSError):  # another process removes it, or has finished it
+            if is_abandoned(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether the process that was building it is gone; where files cannot be locked, whether a day has passed."""
+    age = time.time() - folder.stat().st_mtime
+    if age > A_DAY:
+        return True
+    if age < A_MOMENT or not (folder / LOCK).is_file():  # a new one may not have locked it yet
+        return False
+    with (folder / LOCK).open("ab") as lock:
+        return try_lock(lock)
+
+
+def try_lock(file: IO[bytes]) -> bool:
+    """Lock a file for this process, and say whether that was possible: another may hold it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True

@@ -1,153 +1,119 @@
-"""Examples to ids in several processes at once, a chunk at a time, in order. No torch here."""
+"""Long texts cut into pieces, at other places in each epoch. No torch here.
+
+The ids of all texts are kept once, end to end; a piece is made of them when it is asked for.
+
+    row                <s> the cat sleeps . </s> <s> a dog barks </s>
+    epoch 0, 4 a piece |───────────────────|─────────────────|───────|
+    a later one        |───────|─────────────────|───────────────────|      the first piece is the shorter
+
+A piece that always ends at the same place hides from the model how the text goes on there. What a shift leaves over at
+the beginning is a piece too, so an epoch still asks for every token once.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from multiprocessing import get_context
-from typing import Any
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.data.corpus import TextPart
-from cutaway.data.misfits import sort_out
-from cutaway.data.stored import LAYOUTS, TEXT, columns_of
-from cutaway.data.tasks import TASKS, Encoding
-from cutaway.data.tokenizer import Tokenizer
+from cutaway.data.encoded import EncodedPiece, EncodedText
+from cutaway.data.lazy import Ids, LazyExamples, Lengths
 
-CHUNK = 1_000_000  # bytes of text that are encoded together
-Column = tuple[NDArray[Any], NDArray[np.int64]]
+Examples = TypeVar("Examples", bound=Sequence[Any])
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Encoded examples as columns, without the misfits."""
+class Pieces(LazyExamples[EncodedPiece]):
+    """For a language model: `room` tokens and the one that comes after them."""
 
-    columns: dict[str, Column]
-    examples: int  # read, misfits included
-    left_out: Counter[str]
-    lengths: NDArray[np.int64]  # of all that are not empty, those that are too long included
-    ends: NDArray[np.bool_] | None = None  # of parts of texts: whether a text ends with it
+    def __init__(self, row: Ids, room: int, moves: bool = False, offset: int = 0):
+        """`moves` says whether each epoch may cut elsewhere; `offset` is how long the first piece is (0: as all)."""
+        self.row, self.room, self.moves, self.offset = row, room, moves, offset
 
+    @cached_property
+    def cuts(self) -> NDArray[np.int64]:
+        """Piece i goes from cuts[i] to cuts[i + 1], and the token there."""
+        last = max(0, len(self.row) - 1)
+        return np.append(first_places(np.array([last]), self.room, self.offset), last)
 
-@dataclass(frozen=True)
-class Encoder:
-    """All that another process needs to turn examples into ids."""
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
 
-    task: str
-    tokenizer: str
-    roles: dict[str, str]
-    labels: tuple[str, ...]
-    max_tokens: int
-    encoding: Encoding = field(init=False, repr=False, compare=False)
+    def example(self, number: int) -> EncodedPiece:
+        return EncodedPiece(self.row[self.cuts[number] : self.cuts[number + 1] + 1].tolist())
 
-    def __post_init__(self) -> None:
-        tokenizer = Tokenizer.from_json(self.tokenizer, self.roles)
-        object.__setattr__(self, "encoding", Encoding(tokenizer, self.labels, self.max_tokens))
+    def all_lengths(self) -> Lengths:
+        return np.diff(self.cuts)[:, None]
 
-    def __reduce__(self) -> Any:
-        return Encoder, (self.task, self.tokenizer, self.roles, self.labels, self.max_tokens)
+    def moving(self) -> Pieces:
+        return Pieces(self.row, self.room, moves=True)
 
-    def __call__(self, examples: list[Any]) -> Chunk:
-        if self.task not in LAYOUTS:
-            return self.encode_parts(examples)
-        encoded = TASKS[self.task].encode(examples, self.encoding)
-        kept, left_out, lengths = sort_out(encoded, self.max_tokens)
-        return Chunk(columns_of(self.task, kept), len(examples), left_out, lengths)
-
-    def encode_parts(self, parts: list[TextPart]) -> Chunk:
-        """Texts are cut into pieces when they are read, so nothing is left out here."""
-        tokenizer = self.encoding.words
-        rows = tokenizer.encode_batch([part.text for part in parts])
-        if self.task == "language_model":
-            bos = [tokenizer.bos] if tokenizer.begins else []
-            around = [(bos * part.is_first, [tokenizer.eos] * part.is_last) for part in parts]
-            rows = [[*bos, *ids, *eos] for (bos, eos), ids in zip(around, rows, strict=True)]
-        lengths = np.array([len(row) for row in rows], np.int64)
-        values = np.array([i for row in rows for i in row], np.int32)
-        ends = np.array([part.is_last for part in parts], bool)
-        return Chunk({TEXT: (values, lengths)}, int(ends.sum()), Counter(), lengths, ends)
+    def at(self, offset: int) -> Pieces:
+        return Pieces(self.row, self.room, self.moves, offset)
 
 
-def in_chunks(examples: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Examples that have about CHUNK bytes together."""
-    chunk: list[Any] = []
-    size = 0
-    for example in examples:
-        chunk.append(example)
-        size += size_of(example) + 50  # and a little for each, so that a million empty lines are not one chunk
-        if size >= CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+class MaskedPieces(LazyExamples[EncodedText]):
+    """For a masked language model: <s> piece </s>, where a piece is of one text only."""
+
+    def __init__(
+        self,
+        ids: Ids,
+        starts: NDArray[np.int64],
+        room: int,
+        ends: tuple[int, int],
+        moves: bool = False,
+        offset: int = 0,
+    ):
+        """Text i is ids[starts[i] : starts[i + 1]]; `ends` are the ids of <s> and </s>, which `room` does not count."""
+        self.ids, self.starts, self.room, self.ends = ids, starts, room, ends
+        self.moves, self.offset = moves, offset
+
+    @cached_property
+    def cuts(self) -> NDArray[np.int64]:
+        # Texts lie end to end, so the place where a piece begins is also where the one before it ends.
+        return np.append(first_places(np.diff(self.starts), self.room, self.offset), self.starts[-1])
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def example(self, number: int) -> EncodedText:
+        bos, eos = self.ends
+        return EncodedText([bos, *self.ids[self.cuts[number] : self.cuts[number + 1]].tolist(), eos])
+
+    def all_lengths(self) -> Lengths:
+        return np.diff(self.cuts)[:, None] + 2
+
+    def moving(self) -> MaskedPieces:
+        return MaskedPieces(self.ids, self.starts, self.room, self.ends, moves=True)
+
+    def at(self, offset: int) -> MaskedPieces:
+        return MaskedPieces(self.ids, self.starts, self.room, self.ends, self.moves, offset)
 
 
-def encode_chunks(encoder: Encoder, chunks: Iterable[list[Any]], workers: int = 0) -> Iterator[Chunk]:
-    """Each chunk encoded, in the order in which they come; with one worker in this process."""
-    workers = workers or cores()
-    if workers == 1:
-        yield from map(encoder, chunks)
-        return
-    with worker_pool(encoder, workers) as pool:
-        under_way: deque[Any] = deque()
-        for chunk in chunks:
-            under_way.append(pool.submit(_encode, chunk))
-            if len(under_way) > workers + 1:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+def first_places(lengths: NDArray[np.int64], room: int, offset: int) -> NDArray[np.int64]:
+    """Where each piece begins, if rows of such lengths lie end to end and each is cut into pieces of `room`.
+
+    With an offset, the first piece of each row is only so long.
+    """
+    first = offset or room
+    pieces = np.where(lengths > 0, 1 + -(-np.maximum(lengths - first, 0) // room), 0)
+    row = np.repeat(np.arange(len(lengths)), pieces)
+    number = np.arange(len(row)) - (np.cumsum(pieces) - pieces)[row]  # of the piece within its row
+    begins = np.cumsum(lengths) - lengths
+    return begins[row] + np.where(number > 0, first + (number - 1) * room, 0)
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def for_epoch(examples: Examples, seed: int, epoch: int) -> Examples:
+    """The examples as this epoch has them: pieces that move are cut elsewhere, all else is what it was.
 
-
-@contextmanager
-def worker_pool(encoder: Encoder, workers: int) -> Iterator[ProcessPoolExecutor]:
-    # As cli/ahead.py: a fork is instant where there is one, and a script need not guard itself against being imported.
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
-    threads = os.environ.get(THREADS)
-    os.environ[THREADS] = "false"  # of the tokenizers library: the processes are our threads, and it dislikes forks
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(encoder,))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        if threads is None:
-            del os.environ[THREADS]
-        else:
-            os.environ[THREADS] = threads
-
-
-THREADS = "TOKENIZERS_PARALLELISM"
-_encoder: Encoder
-
-
-def _begin(encoder: Encoder) -> None:
-    """In a worker process: what it needs for every chunk."""
-    global _encoder
-    _encoder = encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-
-
-def _leave_with(parent: int) -> None:
-    """A parent that was killed cannot tell its workers to go."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
-def _encode(examples: list[Any]) -> Chunk:
-    return _encoder(examples)
+    Where follows from the seed and the epoch alone, so that a resumed run does the same. The first epoch begins at the
+    beginning.
+    """
+    if not getattr(examples, "moves", False) or epoch == 0:
+        return examples
+    pieces: Any = examples
+    # 1: a stream of chance of its own, beside the one that shuffles
+    offset = int(np.random.default_rng([seed, epoch, 1]).integers(pieces.room))
+    return pieces.at(offset)

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from cutaway.data.examples import Pair
+from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.data.lines import decoded_lines, kind_of, read_lines, read_parts, text_parts
-from cutaway.data.rows import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.errors import DataError
 
 __all__ = ["TextPart", "decoded_lines", "read_lines", "read_pairs", "read_texts", "stream_pairs", "stream_texts"]

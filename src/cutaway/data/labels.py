@@ -8,8 +8,8 @@ from itertools import chain
 
 from cutaway.data.corpus import tsv_fields
 from cutaway.data.examples import Labelled, Tagged
+from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.data.lines import read_lines
-from cutaway.data.rows import Columns, File, as_file, examples_from_rows, has_rows, shown
 from cutaway.errors import DataError
 
 # ---- Labelled texts ------------------------------------------------------------------------------------------

@@ -25,27 +25,40 @@ class Pictures(LazyExamples[Picture]):
 
     def __init__(self, images_NCHW: NDArray[Any], labels: NDArray[Any]):
         self.images_NCHW, self.labels = images_NCHW, labels
-        self.brightest = 255 if images_NCHW.dtype == np.uint8 else 1
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def example(self, number: int) -> Picture:
-        pixels = self.images_NCHW[number].astype(np.float32) / np.float32(self.brightest)
-        return Picture(pixels, str(self.labels[number]))
+        return Picture(unit_pixels(self.images_NCHW[number]), str(self.labels[number]))
 
     def all_lengths(self) -> Lengths:
         return np.ones((len(self), 1), np.int64)
 
 
+def unit_pixels(images: NDArray[Any]) -> NDArray[np.float32]:
+    """The numbers that a model reads, from 0 (black) to 1 (white): of bytes x / 255, of fractions x itself.
+
+    The one place that decides it, in training and after: what `model.pixels = "unit"` in a run stands for. Runs that
+    do not have the field were all trained so.
+    """
+    return images.astype(np.float32) / np.float32(255 if images.dtype == np.uint8 else 1)
+
+
+def check_pixels(images: NDArray[Any], found: str) -> None:
+    """Whether it is certain what is black and what is white. `found`: what was given, to begin the message with."""
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        raise DataError(f"{found}. Expected uint8 from 0 to 255, or fractions from 0 to 1.")
+    if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
+        raise DataError(
+            f"{found}, from {images.min():g} to {images.max():g}. Expected uint8 from 0 to 255, or fractions from 0 to "
+            "1: images / images.max()."
+        )
+
+
 def read_pictures(path: str | Path) -> Pictures:
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
-    if not zipfile.is_zipfile(path):  # else numpy would take it for a pickle
-        raise DataError(f"{path} is no .npz file, or not a whole one. {HOW}.")
-    arrays = {name: _array(path, name) for name in ("images", "labels")}
-    images, labels = arrays["images"], arrays["labels"]
+    images, labels = read_array(path, "images"), read_array(path, "labels")
     _check_images(images, path)
     if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuU":
         raise DataError(
@@ -57,7 +70,12 @@ def read_pictures(path: str | Path) -> Pictures:
     return Pictures(images[:, None] if images.ndim == 3 else images, labels)
 
 
-def _array(path: Path, name: str) -> NDArray[Any]:
+def read_array(path: Path, name: str) -> NDArray[Any]:
+    """One array of a .npz file. Nothing in it is unpickled."""
+    if not path.is_file():
+        raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
+    if not zipfile.is_zipfile(path):  # else numpy would take it for a pickle
+        raise DataError(f"{path} is no .npz file, or not a whole one. {HOW}.")
     try:
         with np.load(path, allow_pickle=False) as file:
             if name not in file:
@@ -82,10 +100,4 @@ def _check_images(images: NDArray[Any], path: Path) -> None:
         raise DataError(f"{found}. Expected [N, H, W] or [N, C, H, W].")
     if images.ndim == 4 and images.shape[1] > 4 >= images.shape[3]:
         raise DataError(f"{found}: the channels come last. Expected [N, C, H, W]: images.transpose(0, 3, 1, 2).")
-    if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise DataError(f"{found}. Expected uint8 from 0 to 255, or fractions from 0 to 1.")
-    if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
-        raise DataError(
-            f"{found}, from {images.min():g} to {images.max():g}. Expected uint8 from 0 to 255, or fractions from 0 to "
-            "1: images / images.max()."
-        )
+    check_pixels(images, found)

@@ -1,6 +1,6 @@
 """From text to ids: read a corpus, make its tokenizer, encode, leave out what does not fit. No torch here.
 
-So that it can be done in another process while this one is still busy importing torch (`cli/ahead.py`). A small
+So that it can be done in another process while this one is still busy importing torch (`cli/prefetch.py`). A small
 corpus is prepared in memory, here; `large.py` does the same with one that is not.
 """
 
@@ -10,14 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cutaway.config import DataConfig
+from cutaway.data.chunks import MaskedPieces, Pieces
 from cutaway.data.collector import collector_paused
 from cutaway.data.encoded import Encoded
-from cutaway.data.large import is_large, prepare_large
-from cutaway.data.misfits import without_misfits
-from cutaway.data.pieces import MaskedPieces, Pieces
-from cutaway.data.prepared import PreparedData, Tell, fingerprint, left_out_in_all, nobody
+from cutaway.data.filtering import Fitted, without_misfits
+from cutaway.data.prepared import PreparedData, Tell, fingerprint, in_all, nobody
+from cutaway.data.store import is_large, prepare_large
 from cutaway.data.tasks import TASKS, Encoding, has_split, in_known_order, labels_of, load_split
 from cutaway.data.tokenizer import Tokenizer, make_tokenizer
+from cutaway.errors import DataError
 
 __all__ = ["PreparedData", "prepare", "tokenizer_for", "without_misfits"]
 
@@ -29,7 +30,20 @@ def prepare(config: DataConfig, task: str, tokenizer_file: Path | None = None, t
     `tell` is called now and then while a large corpus is prepared, with what is being done and how much of it is.
     """
     if is_large(config, task):
-        return prepare_large(config, task, tokenizer_file, tell)
+        prepared = prepare_large(config, task, tokenizer_file, tell)
+    else:
+        prepared = prepare_small(config, task, tokenizer_file)
+    too_long = [why for why in prepared.left_out if why.startswith("too long")]
+    if too_long and config.long_texts(task) == "refuse":
+        raise DataError(
+            f"{prepared.left_out[too_long[0]]:,} examples are {too_long[0]}: longer than data.max_tokens = "
+            f"{config.max_tokens}, and data.too_long = 'refuse'. Raise the first, or choose otherwise for the second."
+        )
+    return prepared
+
+
+def prepare_small(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> PreparedData:
+    """In memory."""
     with collector_paused():
         examples = load_split(config, task, "train")
         valid = load_split(config, task, "valid") if has_split(config, "valid") else ()
@@ -37,16 +51,20 @@ def prepare(config: DataConfig, task: str, tokenizer_file: Path | None = None, t
         tokenizer = tokenizer_for(config, task, texts, tokenizer_file)
         labels = in_known_order(labels_of(task, examples), tokenizer_file)
         encoding = Encoding(tokenizer, labels, config.max_tokens)
-        train, left_out = fitting(TASKS[task].encode(examples, encoding), config.max_tokens)
-        held_out, left_out_too = fitting(TASKS[task].encode(valid, encoding), config.max_tokens) if valid else ([], {})
+        too_long = config.long_texts(task)
+        train = fitting(TASKS[task].encode(examples, encoding), config.max_tokens, too_long)
+        held_out = (
+            fitting(TASKS[task].encode(valid, encoding), config.max_tokens, too_long) if valid else Fitted.whole(())
+        )
         return PreparedData(
             tokenizer=tokenizer.to_json() if tokenizer else "",
             roles=tokenizer.roles if tokenizer else {},
             labels=list(encoding.labels),
-            train=train.moving() if isinstance(train, Pieces | MaskedPieces) else train,
-            valid=held_out,
+            train=train.kept.moving() if isinstance(train.kept, Pieces | MaskedPieces) else train.kept,
+            valid=held_out.kept,
             examples=len(examples),
-            left_out=left_out_in_all(left_out, left_out_too),
+            left_out=in_all(train.left_out, held_out.left_out),
+            cut=in_all(train.cut, held_out.cut),
             fingerprint=fingerprint(examples),
         )
 
@@ -57,8 +75,8 @@ def tokenizer_for(config: DataConfig, task: str, texts: Iterable[str], tokenizer
     return make_tokenizer(config, texts, TASKS[task].has_mask, tokenizer_file)
 
 
-def fitting(examples: Sequence[Encoded], max_tokens: int) -> tuple[Sequence[Encoded], dict[str, int]]:
+def fitting(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> Fitted:
     """Without misfits. Texts have none: they are cut into pieces that fit."""
     if isinstance(examples, Pieces | MaskedPieces) and len(examples):
-        return examples, {}
-    return without_misfits(examples, max_tokens)
+        return Fitted.whole(examples)
+    return without_misfits(examples, max_tokens, too_long)

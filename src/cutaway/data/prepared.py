@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.data.corpus import TextPart
@@ -29,6 +29,7 @@ class PreparedData:
     examples: int  # read for training, misfits included
     left_out: dict[str, int]  # why -> how many
     fingerprint: str
+    cut: dict[str, int] = field(default_factory=dict)  # the same of those that are not read to their end
 
 
 def fingerprint(examples: Iterable[Any]) -> str:
@@ -49,5 +50,5 @@ def as_bytes(example: Any) -> bytes:
     return b"\t".join(part.tobytes() if hasattr(part, "tobytes") else str(part).encode() for part in example) + b"\n"
 
 
-def left_out_in_all(train: dict[str, int], valid: dict[str, int]) -> dict[str, int]:
-    return train | {f"{why} for validation": n for why, n in valid.items()}
+def in_all(train: Mapping[str, int], valid: Mapping[str, int]) -> dict[str, int]:
+    return dict(train) | {f"{why} for validation": n for why, n in valid.items()}

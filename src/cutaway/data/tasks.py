@@ -23,6 +23,7 @@ import numpy as np
 
 from cutaway.config import DataConfig
 from cutaway.data.builtin import SentencePair, Words, find_corpus
+from cutaway.data.chunks import MaskedPieces, Pieces
 from cutaway.data.corpus import TextPart, read_pairs, read_texts, stream_pairs, stream_texts, whole_texts
 from cutaway.data.encoded import (
     NO_TAG,
@@ -36,11 +37,10 @@ from cutaway.data.encoded import (
 )
 from cutaway.data.examples import Labelled, Picture, Tagged
 from cutaway.data.holdout import cut_at, held_back
+from cutaway.data.jsonl import File, as_file
 from cutaway.data.labels import read_labels, read_tags, stream_labels, stream_tags
 from cutaway.data.lazy import smallest_type
 from cutaway.data.pictures import read_pictures
-from cutaway.data.pieces import MaskedPieces, Pieces
-from cutaway.data.rows import File, as_file
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
 

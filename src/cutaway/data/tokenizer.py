@@ -4,15 +4,18 @@
     word     ␣L' arbre ␣est ␣grand .        the most frequent words; the rest is <unk>
     char     L ' a r b r e …                the characters seen in training
     byte     L ' a r b r e …                the 256 bytes; never <unk>
-    bpe      L 'arbre ␣est ␣grand .         bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
+    bpe      ␣L 'arbre ␣est ␣grand .        bytes, merged where they often meet; never <unk>   (Sennrich et al. 2016)
 
+A word is the same token wherever it stands: word and bpe put a space before the first one, and decoding takes it away.
 The result is an ordinary `tokenizer.json`, and any other one can be opened.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,7 @@ class Tokenizer:
         language with its own pieces of it (Marian)."""
         self.backend = backend
         for one in (backend, target) if target else (backend,):
+            refuse_growth(one)
             # A user's text that happens to contain "</s>" is text, not the end of a sentence.
             one.encode_special_tokens = True
             one.no_padding()
@@ -107,12 +111,12 @@ class Tokenizer:
         """Read any `tokenizer.json`. Roles it does not make plain come from `roles` or a tokenizer_config.json."""
         path = Path(path)
         try:
-            backends = _backends(path.read_text(encoding="utf-8"))
+            backends, beside = _backends(path.read_text(encoding="utf-8")), _roles_beside(path)
         except FileNotFoundError:
             raise DataError(f"there is no tokenizer file {str(path)!r}.") from None
         except Exception as error:  # the library raises bare Exceptions
             raise DataError(f"{path} is not a tokenizer.json that can be read: {error}") from None
-        return cls(backends[0], {**_roles_beside(path), **(roles or {})}, backends[1])
+        return cls(backends[0], {**beside, **(roles or {})}, backends[1])
 
     @classmethod
     def from_json(cls, text: str, roles: dict[str, str] | None = None) -> Tokenizer:
@@ -134,13 +138,26 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self.backend.get_vocab_size())
 
-    def encode(self, text: str) -> list[int]:
-        return self._without_specials(self.backend.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, goes_on: bool = False) -> list[int]:
+        """`goes_on`: the text is what comes after another one, so no space is put before its first word."""
+        backend = self._going_on if goes_on else self.backend
+        return self._without_specials(backend.encode(text, add_special_tokens=False).ids)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], goes_on: bool = False) -> list[list[int]]:
+        backend = self._going_on if goes_on else self.backend
         # "fast": without the offsets that only `spans` needs
-        encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_specials(encoding.ids) for encoding in encoded]
+
+    @cached_property
+    def _going_on(self) -> tokenizers.Tokenizer:
+        normalizer = self.backend.normalizer
+        if normalizer is None or normalizer.__getstate__() != SPACE_BEFORE_THE_TEXT.__getstate__():
+            return self.backend
+        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        backend.normalizer = normalizers.NFC()
+        backend.encode_special_tokens = True
+        return backend
 
     def begun(self, ids: Sequence[int]) -> list[int]:
         """A text as a language model reads it: after <s>, unless its texts have none. Nothing is always begun."""
@@ -157,7 +174,7 @@ class Tokenizer:
         """Ids to text; padding, begin and end are left out, an unknown word is shown as ⁇."""
         shown = [id for id in ids if id not in self.special_ids or id == self.unk]
         text = str(self.backend.decode(shown, skip_special_tokens=False))
-        if self.unk is None:
+        if self.unk is None or self.unk not in shown:  # a text may hold the name of the unknown token
             return text
         readable = text.replace(self.roles["unk"], " ⁇")
         return readable[1:] if text.startswith(self.roles["unk"]) else readable  # other spaces at the start are text
@@ -178,7 +195,10 @@ class Tokenizer:
         text = str(self.backend.decode([id], skip_special_tokens=False))
         if "\ufffd" in text:
             return str(name)
-        return text.strip() or visible(text)
+        if text.strip():
+            return text.strip()
+        within = str(self.backend.decode([id, id], skip_special_tokens=False))[len(text) :]  # not the first of a text
+        return visible(within)
 
     def unknown(self, text: str) -> list[str]:
         """The pieces of `text` that are not in the vocabulary."""
@@ -189,8 +209,36 @@ class Tokenizer:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where in `text` each token of `encode(text)` stands, white space around it not counted."""
-        offsets = self.backend.encode(text, add_special_tokens=False).offsets
-        return [_strip(text, start, end) for start, end in offsets]
+        encoded = self.backend.encode(text, add_special_tokens=False)
+        spans = [_strip(text, start, end) for start, end in encoded.offsets]
+        # a space that was put before the text has no place in it; the library gives it that of the first character
+        return [(0, 0), *spans[1:]] if encoded.tokens[:1] == [BYTE_SPACE] else spans
+
+
+MOST_GROWTH = 64  # what rules may make of a character; those of published tokenizers stay below 4
+
+
+def refuse_growth(backend: tokenizers.Tokenizer) -> None:
+    """Rules that double a text, thirty in a row, would fill any memory: a file of a kilobyte can hold them."""
+    parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
+    growth = max((growth_of(json.loads(part.__getstate__())) for part in parts if part is not None), default=1.0)
+    marks = (getattr(backend.model, name, None) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
+    if max(growth, *(len(mark or "") for mark in marks)) > MOST_GROWTH:
+        raise DataError(
+            f"the rules of this tokenizer can make more than {MOST_GROWTH} characters of one. Take the tokenizer.json "
+            "that came with the model."
+        )
+
+
+def growth_of(rule: dict[str, Any]) -> float:
+    """How many times longer a text may become by a rule of a tokenizer.json."""
+    if rule["type"] == "Replace":
+        replaced = rule["pattern"].get("String", ".")  # an expression may match a single character
+        return max(1.0, len(rule["content"]) / max(1, len(replaced)))
+    if rule["type"] == "Prepend":
+        return max(1.0, float(len(rule["prepend"])))
+    several = [one for name in ("normalizers", "pretokenizers", "decoders") for one in rule.get(name, ())]
+    return math.prod(map(growth_of, several), start=2.0 if rule["type"] == "ByteLevel" else 1.0)
 
 
 def visible(white_space: str) -> str:
@@ -248,11 +296,17 @@ def _word_level(pattern: str) -> tokenizers.Tokenizer:
     return backend
 
 
+# Always one, also before a text that begins with one: so decoding, which takes one away, gives back every text exactly.
+# (ByteLevel's own add_prefix_space would make one text of "cat" and " cat".)
+SPACE_BEFORE_THE_TEXT = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+BYTE_SPACE = "Ġ"  # how a byte-level vocabulary writes a space
+
+
 def _bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.BPE())
-    backend.normalizer = normalizers.NFC()
+    backend.normalizer = SPACE_BEFORE_THE_TEXT
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     return _trained(backend, texts, trainers.BpeTrainer(**_training(vocab_size), initial_alphabet=alphabet))
 
@@ -300,7 +354,10 @@ def _roles_beside(path: Path) -> dict[str, str]:
         return {}
     settings = json.loads(beside.read_text(encoding="utf-8"))
     found = {role: settings.get(key) for role, key in ROLE_SETTINGS.items()}
-    return {role: name["content"] if isinstance(name, dict) else name for role, name in found.items() if name}
+    names = {role: name["content"] if isinstance(name, dict) else name for role, name in found.items() if name}
+    if not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{beside.name} names a special token by something that is no text: {names}")
+    return names
 
 
 def _strip(text: str, start: int, end: int) -> tuple[int, int]:

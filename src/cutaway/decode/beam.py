@@ -4,7 +4,7 @@ Exactly defined. For a text y with log-probability log p(y) and |y| tokens, </s>
 
     score(y) = log p(y) / lp(|y|) + cp(y)
     lp(n)    = ((5 + n) / 6)^α                              (Wu et al. 2016; the Transformer's paper uses α = 0.6)
-    cp(y)    = β Σ_i log(min(Σ_j a_ij, 1))                  of translations, if asked for: decode/looking.py
+    cp(y)    = β Σ_i log(min(Σ_j a_ij, 1))                  of translations, if asked for: decode/alignment.py
 
 At each step every live prefix is extended by every token.
 1. Extensions by other tokens than </s>: the k with the greatest log-probability live on.
@@ -28,11 +28,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutaway.decode.looking import Sight, looked_at
-from cutaway.decode.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Rows, Wanted
+from cutaway.decode.alignment import Sight, looked_at
 from cutaway.decode.stepper import Stepper
 from cutaway.decode.top import top
 from cutaway.errors import DataError
+from cutaway.search.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Rows, Wanted
 
 DEAD = float("-inf")
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decode.request import Allowed, Search, Start
 from cutaway.decode.stepper import Stepper
+from cutaway.search.request import Allowed, Search, Start
 
 FORBIDDEN = float("-inf")
 

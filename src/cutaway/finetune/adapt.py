@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from cutaway.config import Config, FinetuneConfig
 from cutaway.errors import ConfigError
-from cutaway.finetune.base import Base, about_adapter, base_of, has_new_head
 from cutaway.finetune.lora import add_lora
 from cutaway.finetune.patterns import matching
 from cutaway.finetune.prefix import add_prefix
 from cutaway.finetune.prompt import add_prompt
 from cutaway.models.weights import copy_tensors, trained
-from cutaway.runs import RunFolder, metadata_of, read_sealed
+from cutaway.runs import RunFolder, metadata_of
+from cutaway.runs.base import Base, about_adapter, base_of, has_new_head
 
 # method -> what puts it into a model and says which parts have it
 METHODS: dict[str, Callable[[nn.Module, FinetuneConfig], list[str]]] = {
@@ -110,7 +110,7 @@ def without_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def load_adapted(model: nn.Module, finetune: FinetuneConfig, weights: Path, run: RunFolder) -> None:
     """Into a new model: the weights of the base, the adapter beside them, and what that has learned."""
-    saved, about = safetensors.torch.load(read_sealed(weights)), metadata_of(weights)
+    saved, about = safetensors.torch.load(run.read_weights(weights)), metadata_of(weights)
     new_head = about.get("head") == "new"
     load_base(model, base_of(weights, finetune, run), new_head)
     adapt(model, finetune, new_head)

@@ -12,7 +12,7 @@ The cache holds the text alone, and the prefix is put before it at each step, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from cutaway.config import FinetuneConfig
 from cutaway.errors import ConfigError
 from cutaway.finetune.patterns import matching, parts_of, put
-from cutaway.finetune.samples import sample_inputs
+from cutaway.finetune.text_probe import TextProbe
+from cutaway.models.samples import sample_inputs
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.linear_attention import LinearAttention
 from cutaway.nn.masks import Mask, Rule, Span
-from cutaway.nn.probe import recording
+from cutaway.nn.recording import recording
 
 USUAL = ("*_attention",)  # all there are
 
@@ -43,39 +44,33 @@ class PrefixedAttention(MultiHeadAttention):
         nn.Module.__init__(self)
         vars(self).update({name: copy(value) for name, value in vars(attention).items()})
         self.prefix_keys, self.prefix_values = nn.Parameter(keys), nn.Parameter(values)
+        self.scores, self.weights = TextProbe({3: self.length}), TextProbe({3: self.length})
 
     @property
     def length(self) -> int:
         return self.prefix_keys.size(1)
 
-    def attended(
+    def attend(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
         mask: Mask | Tensor | None,
-        queries: Span | None = None,
-        keys: Span | None = None,
+        bias: Tensor | None = None,
+        relative_values: Callable[[Tensor], Tensor] | None = None,
+        **none: Any,
     ) -> Tensor:
+        """The prefix goes before the keys and values of the text. No distance to it counts."""
+        by_position: dict[str, Any] = dict(none)
+        if bias is not None:
+            by_position["bias"] = F.pad(bias, (self.length, 0))
+        if relative_values is not None:
+            by_position["relative_values"] = lambda weights: relative_values(weights[..., self.length :])
         k, v = (
             torch.cat([prefix_GPE.expand(x.size(0), -1, -1, -1).to(x.dtype), x], dim=2)
             for prefix_GPE, x in ((self.prefix_keys, k), (self.prefix_values, v))
         )
-        return super().attended(q, k, v, widened(mask, self.length), queries, keys)
-
-    def by_position(self, q: Tensor, queries: Span | None, keys: Span | None) -> dict[str, Any]:
-        """What the distance between a query and a key of the text adds; to the prefix there is none."""
-        told = super().by_position(q, queries, keys)
-        if told.get("bias") is not None:
-            told["bias"] = F.pad(told["bias"], (self.length, 0))
-        if "relative_values" in told:
-            of_text = told["relative_values"]
-            told["relative_values"] = lambda weights: of_text(weights[..., self.length :])
-        return told
-
-    def see(self, name: str, value: Tensor) -> Tensor:
-        before, of_text = value[..., : self.length], value[..., self.length :]
-        return torch.cat([before, super().see(name, of_text)], dim=-1)
+        return super().attend(q, k, v, widened(mask, self.length), **by_position)
 
 
 @dataclass(frozen=True)

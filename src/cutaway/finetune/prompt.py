@@ -19,16 +19,17 @@ from cutaway.config import FinetuneConfig
 from cutaway.errors import DataError
 from cutaway.finetune.patterns import matching, parts_of, put
 from cutaway.finetune.prefix import with_true
-from cutaway.finetune.samples import sample_ids
+from cutaway.finetune.text_probe import TextProbe
+from cutaway.models.samples import sample_ids
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
 from cutaway.nn.embedding import InputEmbedding
 from cutaway.nn.experts import Experts
-from cutaway.nn.feedforward import FeedForward, GatedFeedForward
+from cutaway.nn.feedforward import FeedForward
+from cutaway.nn.gated_feedforward import GatedFeedForward
 from cutaway.nn.layers import Stack
 from cutaway.nn.masks import Mask, Span
 from cutaway.nn.positions import Position
-from cutaway.nn.probe import Probe
 from cutaway.nn.residual import Residual
 
 EMBEDDINGS = {"encoder": ("source_embedding", "embedding"), "decoder": ("target_embedding", "embedding")}
@@ -44,8 +45,9 @@ class PromptedStack(Stack):
         nn.Module.__init__(self)
         self.layers, self.norm = stack.layers, stack.norm
         self.prompt = nn.Parameter(prompt)
-        self.rows, self.columns = probes_of(self)
-        self.hidden = -1  # rows that the probes do not show now
+        # what the probes do not show: rows of x, rows of attention, and of its scores columns besides
+        self.hidden: tuple[dict[int, int], ...] = ({1: 0}, {2: 0}, {2: 0, 3: self.length})
+        hide_prompt(self, *self.hidden)
 
     @property
     def length(self) -> int:
@@ -59,15 +61,18 @@ class PromptedStack(Stack):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        added = 0 if cache and cache.length else self.length  # later steps find the prompt in the cache
+        in_cache = cache.layers[0].self_attention.length if cache else 0
+        added = 0 if in_cache else self.length  # later steps find the prompt in the cache
         if added:
             x = torch.cat([self.prompt.expand(x.size(0), -1, -1).to(x.dtype), x], dim=1)
-        self.check((cache.length if cache else 0) + x.size(1))
-        self.hide(added)
+        self.check(in_cache + x.size(1))
+        for axis, hidden in ((1, self.hidden[0]), (2, self.hidden[1]), (2, self.hidden[2])):
+            hidden[axis] = added
         x = super().forward(x, self.moved(mask, added), memory, self.moved(memory_mask, added, of_text=False), cache)
-        if cache and added:
-            cache.begin_with(added)
         return x[:, added:]
+
+    def new_cache(self, padding: Tensor | None = None) -> KVCache:
+        return PromptedCache(self.length, len(self.layers), padding)
 
     def moved(self, mask: Mask | None, added: int, of_text: bool = True) -> Mask | None:
         """The mask with the text behind the prompt; `added` rows of that are among the queries. A memory stays."""
@@ -88,35 +93,35 @@ class PromptedStack(Stack):
                 f"learned; this model has positions for {position.max_length} in all. Shorten the text."
             )
 
-    def hide(self, rows: int) -> None:
-        """Let the probes show the text alone. In the columns of attention, the prompt stays from step to step."""
-        if rows == self.hidden:
-            return
-        self.hidden = rows
-        for axis, probes in self.rows.items():
-            for probe in probes:
-                probe.hidden = {axis: rows} if rows else {}
-        for probe in self.columns:
-            probe.hidden[3] = self.length
+
+class PromptedCache(KVCache):
+    """A cache whose first places are the prompt's: its lengths are those of the text."""
+
+    def __init__(self, prompt_length: int, n_layers: int, padding: Tensor | None = None):
+        super().__init__(n_layers, padding)
+        self.prompt_length = prompt_length
+
+    @property
+    def length(self) -> int:
+        return max(super().length - self.prompt_length, 0)
 
 
-def probes_of(stack: Stack) -> tuple[dict[int, list[Probe]], list[Probe]]:
-    """The probes that see positions: by the axis along which the text runs; and those with keys of the text besides."""
-    rows: dict[int, list[Probe]] = {1: [], 2: []}
-    columns: list[Probe] = []
-    for name, part in stack.named_modules():
+def hide_prompt(stack: Stack, rows: dict[int, int], queries: dict[int, int], scores: dict[int, int]) -> None:
+    """Replace the probes that see positions by some that show the text alone."""
+    for name, part in list(stack.named_modules()):
+        hidden: dict[str, dict[int, int]] = {}
         if isinstance(part, MultiHeadAttention):
-            rows[2] += [part.q, part.heads, part.scores, part.weights]
-            if not name.endswith("cross_attention"):
-                rows[2] += [part.k, part.v]
-                columns += [part.scores, part.weights]
+            of_memory = name.endswith("cross_attention")
+            hidden = dict.fromkeys(("q", "heads") if of_memory else ("q", "k", "v", "heads"), queries)
+            hidden |= dict.fromkeys(("scores", "weights"), queries if of_memory else scores)
         elif isinstance(part, Residual):
-            rows[1] += [part.update, part.stream]
+            hidden = {"update": rows, "stream": rows}
         elif isinstance(part, Experts):
-            rows[1].append(part.router)
+            hidden = {"router": rows}
         elif isinstance(part, FeedForward | GatedFeedForward) and ".experts." not in name:
-            rows[1].append(part.hidden)
-    return rows, columns
+            hidden = {"hidden": rows}
+        for probe, places in hidden.items():
+            setattr(part, probe, TextProbe(places))
 
 
 def add_prompt(model: nn.Module, finetune: FinetuneConfig) -> list[str]:

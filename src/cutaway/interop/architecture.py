@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.config import ModelConfig
+from cutaway.config.obstacle import Obstacle
 from cutaway.errors import ConfigError
 from cutaway.interop.names import Entry, Table, divided_by, one
 from cutaway.interop.tensors import Array
@@ -118,7 +119,7 @@ FREE = {
     # what is read only with settings that the demands rule out, or that their sizes carry
     "attention_window", "experts_per_token", "expert_capacity", "relative_clip", "relative_buckets",
     "relative_distance", "rope_base", "rope_scaling", "rope_factor", "rope_slow", "rope_fast", "rope_original_length",
-    "image_size", "patch_size", "channels",
+    "image_size", "patch_size", "channels", "pixels", "resize",
 }  # fmt: skip
 
 # What none of the architectures has.
@@ -162,10 +163,10 @@ class Architecture:
     adjust: Callable[[Settings, ModelConfig, dict[str, Array]], dict[str, Array]] = unchanged  # after reading
     files: Callable[[ModelConfig], dict[str, Any]] = field(default=nothing_more)  # to write beside: name -> JSON
 
-    def obstacles(self, config: ModelConfig) -> list[str]:
+    def obstacles(self, config: ModelConfig) -> list[Obstacle]:
         """Each setting of ours that they cannot express."""
         return [
-            f"model.{name} = {getattr(config, name)!r} ({self.title} has {demand.what})"
+            Obstacle(name, getattr(config, name), f"{self.title} has {demand.what}")
             for name, demand in self.demands.items()
             if not demand.holds(config)
         ]

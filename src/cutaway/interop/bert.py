@@ -1,13 +1,11 @@
 """BERT (Devlin et al. 2019), with the head that it was trained with, a classifier's, a tagger's, or none.
 
-Without a head it is a sentence encoder: what stands for a text is said by sentence-transformers, in 1_Pooling.
+Without a head it is a sentence encoder: sentence_encoders.py reads what is said of it beside the model.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,8 @@ from cutaway.interop.architecture import (
     their_name,
 )
 from cutaway.interop.names import Entry, Table, given, in_layers, linear, norm, one
-from cutaway.interop.tensors import Array, read_json
+from cutaway.interop.sentence_encoders import pooling
+from cutaway.interop.tensors import Array
 
 # their class -> our head; of two that are alike, the first is the one that is written
 HEADS = {
@@ -36,19 +35,6 @@ HEADS = {
     "BertForTokenClassification": "tags",
     "BertModel": "vectors",
 }
-
-# sentence-transformers' names of poolings, the old and the new ones -> ours
-POOLINGS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "mean": "mean",
-    "cls": "cls",
-    "max": "max",
-}
-
-# the modules of a sentence encoder, as sentence-transformers has them -> their folders
-MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
 
 DEMANDS = demands(
     family=("encoder",),
@@ -118,32 +104,6 @@ def check_is_classifier(s: Settings) -> None:
     s.only("problem_type", "single_label_classification")
     if len(s.labels()) < 2:
         raise ConfigError(s.refusal("num_labels", len(s.labels()), "2 and more; one label is a score, not a class"))
-
-
-def pooling(s: Settings) -> str:
-    """What stands for the whole of a text: as sentence-transformers says, or else the mean."""
-    file = s.folder / "1_Pooling" / "config.json" if s.folder else None
-    if file is None or not file.is_file():
-        s.notes.append("no 1_Pooling/config.json says what stands for a text: it is the mean of its tokens.")
-        return "mean"
-    check_modules(s, file.parent.parent / "modules.json")
-    said = read_json(file)
-    chosen = said.get("pooling_mode") or [key for key, on in said.items() if key.startswith("pooling_mode_") and on]
-    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
-    if len(chosen) != 1 or chosen[0] not in POOLINGS:
-        raise ConfigError(
-            f"{s.title} pools by {', '.join(map(str, chosen)) or 'nothing'} in its 1_Pooling/config.json, which "
-            f"Cutaway's model cannot express; supported: one of {', '.join(POOLINGS)}. Choose a model without it."
-        )
-    return POOLINGS[chosen[0]]
-
-
-def check_modules(s: Settings, file: Path) -> None:
-    """What sentence-transformers does to a text, one after the other. We do no more than these."""
-    modules = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    for kind in (str(module["type"]).rpartition(".")[2] for module in modules):
-        if kind not in MODULES:
-            raise ConfigError(s.refusal("a module in modules.json, type", kind, ", ".join(MODULES)))
 
 
 def config_to(c: ModelConfig) -> dict[str, Any]:
@@ -232,23 +192,4 @@ def unused(c: ModelConfig) -> dict[str, str]:
     return reasons
 
 
-def files(c: ModelConfig) -> dict[str, Any]:
-    """What sentence-transformers wants to know of a sentence encoder."""
-    if c.head != "vectors":
-        return {}
-    return {
-        "modules.json": [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-            for i, (name, path) in enumerate(MODULES.items())
-        ],
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": c.d_model,
-            "pooling_mode_mean_tokens": c.pooling == "mean",
-            "pooling_mode_cls_token": c.pooling == "cls",
-            "pooling_mode_max_tokens": c.pooling == "max",
-        },
-        "sentence_bert_config.json": {"max_seq_length": c.max_length, "do_lower_case": False},
-    }
-
-
-BERT = Architecture("bert", "BERT", tuple(HEADS), DEMANDS, config_from, config_to, table, files=files)
+BERT = Architecture("bert", "BERT", tuple(HEADS), DEMANDS, config_from, config_to, table)

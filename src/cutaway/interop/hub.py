@@ -9,7 +9,8 @@ from cutaway.errors import DataError, MissingExtra
 
 # What a model is read from. Never `.bin`: those files are programs.
 WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "vocab.txt", "merges.txt"]
-NAME = re.compile(r"([\w.-]+/)?[\w.-]+")
+# A name on the hub is owner/name, and neither part begins or ends with a dot or a hyphen: ./folder is no name.
+NAME = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
 
 
 def find_folder(source: str) -> Path:
@@ -19,7 +20,10 @@ def find_folder(source: str) -> Path:
     if Path(source).exists():
         raise DataError(f"{source!r} is a file. Give the folder that it is in.")
     if not NAME.fullmatch(source):
-        raise DataError(f"there is no folder {source!r}. Give one that holds config.json and model.safetensors.")
+        raise DataError(
+            f"there is no folder {source!r}. Give one that holds config.json and model.safetensors, or a name on the "
+            "hub, which is owner/name, as in openai-community/gpt2."
+        )
     return fetched(source)
 
 
@@ -31,7 +35,8 @@ def fetched(name: str) -> Path:
         what = f"{name!r} is no folder here, and fetching a model of that name"
         raise MissingExtra("huggingface_hub", "hub", what) from None
     try:
-        files = HfApi().list_repo_files(name)
+        # not list_repo_files, which tries for half a minute where there is no network
+        files = [file.rfilename for file in HfApi().model_info(name).siblings or ()]
     except Exception as error:  # of several libraries: no such name, no network, no permission
         if (kept := in_cache(name)) is not None:
             return kept

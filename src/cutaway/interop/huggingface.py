@@ -18,12 +18,13 @@ import numpy as np
 import safetensors.numpy
 
 from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig
+from cutaway.config.obstacle import Obstacle
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
-from cutaway.interop import names
+from cutaway.interop import names, sentence_encoders
 from cutaway.interop.architecture import Architecture, Settings
 from cutaway.interop.bert import BERT
-from cutaway.interop.generation import decode_from, generation_to
+from cutaway.interop.generation import decode_from, generation_to, not_written
 from cutaway.interop.gpt2 import GPT2
 from cutaway.interop.llama import LLAMA
 from cutaway.interop.marian import MARIAN, PEGASUS
@@ -39,14 +40,13 @@ from cutaway.interop.tensors import (
     read_json,
     write_folder,
 )
-from cutaway.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from cutaway.interop.tokenizer_files import lower_case, read_tokenizer, write_tokenizer
 from cutaway.interop.vit import VIT
 from cutaway.runs import (
     RUN_FILES,
     RunFolder,
     check_target,
     is_run,
-    read_sealed,
     replacing_folder,
     sealed,
     write_bytes,
@@ -100,7 +100,8 @@ def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) 
     with making_sense_of(settings):
         ours = architecture.adjust(settings, model, ours)
     tokenizer = tokenizer_of(source, their_config, model)
-    data = data_for(model, source, settings.notes)
+    with making_sense_of(settings):
+        data = data_for(model, settings, tokenizer)
     write_run(run, Config(model=model, data=data, decode=decode), ours, tokenizer, settings)
     return Imported(
         run=run,
@@ -142,7 +143,7 @@ def making_sense_of(settings: Settings) -> Iterator[None]:
         if str(error).startswith("model."):  # of our own checks, which speak of our names
             raise ConfigError(f"{settings.title} cannot be a model of Cutaway's: {error}") from None
         raise
-    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError, RecursionError) as error:
         raise DataError(
             f"the settings of {settings.title} make no sense ({error!r}): something stands where something else should "
             "be. Download its .json files again."
@@ -170,24 +171,22 @@ def decoding(source: Path, their_config: Mapping[str, Any], model: ModelConfig, 
     if model.family not in ("decoder", "encoder_decoder"):
         return DecodeConfig()
     file = source / "generation_config.json"
-    decode, more = decode_from(their_config, read_json(file) if file.is_file() else {}, model.vocab_size)
+    decode, more = decode_from(their_config, read_json(file) if file.is_file() else {}, model)
     notes.extend(more)
     return decode
 
 
-def data_for(model: ModelConfig, source: Path, notes: list[str]) -> DataConfig:
+def data_for(model: ModelConfig, settings: Settings, tokenizer: Tokenizer | None) -> DataConfig:
     """Texts that fit into the model, should it be trained on; of a sentence encoder, those that it was made for."""
-    if model.family == "vision":
+    if tokenizer is None:
         return DataConfig()
-    longest = min(256, model.max_length)
+    said: dict[str, Any] = {"max_tokens": min(256, model.max_length)}
     if model.head == "vectors":
-        beside = source / "sentence_bert_config.json"
-        said = read_json(beside).get("max_seq_length") if beside.is_file() else None
-        longest = min(said or model.max_length, model.max_length)
-        if longest < model.max_length:
-            notes.append(f"a text may have {longest} tokens (max_seq_length), though there are more positions.")
-    batch = max(DataConfig().batch_tokens, longest)
-    return DataConfig(tokenizer="file", tokenizer_file="tokenizer.json", max_tokens=longest, batch_tokens=batch)
+        said = sentence_encoders.settings_of_data(settings, model)
+        if sentence_encoders.is_lower_case(settings):
+            lower_case(tokenizer)
+    batch = max(DataConfig().batch_tokens, said["max_tokens"])
+    return DataConfig(tokenizer="file", tokenizer_file="tokenizer.json", batch_tokens=batch, **said)
 
 
 def write_run(
@@ -195,7 +194,6 @@ def write_run(
 ) -> None:
     with replacing_folder(run) as folder:
         new = RunFolder(folder)
-        write_text(new.config, config.to_json())
         if tokenizer is not None:
             write_text(new.tokenizer, tokenizer.to_json())
             write_json(new.tokenizer_roles, tokenizer.settings())
@@ -203,6 +201,7 @@ def write_run(
             write_json(new.labels, settings.labels())
         whole = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         write_bytes(new.model, sealed(safetensors.numpy.save(whole)))
+        new.write_config(config)
 
 
 def export_folder(
@@ -225,8 +224,8 @@ def export_folder(
         ids = write_vocabulary(new, source, config)
         settings = their_settings(architecture, config, ids, theirs, source.read_labels())
         beside = {"config.json": settings, **architecture.files(config.model)}
-        if config.model.head == "vectors":  # how long a text may be is told by the data, not by the positions
-            beside["sentence_bert_config.json"]["max_seq_length"] = config.data.max_tokens
+        if config.model.head == "vectors":
+            beside |= sentence_encoders.files(config)
         if config.model.family in ("decoder", "encoder_decoder"):
             beside["generation_config.json"] = generation_to(config.model, config.decode, ids)
         for name, value in beside.items():
@@ -244,22 +243,28 @@ def export_folder(
 
 def choose_architecture(model: ModelConfig) -> Architecture:
     """The one that expresses this model; or the nearest, and what stands in its way."""
-    in_the_way = {name: a.obstacles(model) for name, a in ARCHITECTURES.items()}
-    # one of another family is never near, however few settings differ
-    nearest = min(
-        ARCHITECTURES, key=lambda n: (not ARCHITECTURES[n].demands["family"].holds(model), len(in_the_way[n]))
-    )
-    if in_the_way[nearest]:
+    nearest, in_the_way = nearest_architecture(model), obstacles(model)
+    if in_the_way:
+        told = "; ".join(f"model.{setting} = {value!r} ({why})" for setting, value, why in in_the_way)
         raise ConfigError(
             "no architecture of Hugging Face's that Cutaway knows can express this model. "
-            f"{ARCHITECTURES[nearest].title} is nearest; in its way: {'; '.join(in_the_way[nearest])}. "
-            "Train a model without, to export it."
+            f"{nearest.title} is nearest; in its way: {told}. Train a model without, to export it."
         )
-    return ARCHITECTURES[nearest]
+    return nearest
+
+
+def obstacles(model: ModelConfig) -> list[Obstacle]:
+    """What none of their architectures can express, by the one that comes nearest."""
+    return nearest_architecture(model).obstacles(model)
+
+
+def nearest_architecture(model: ModelConfig) -> Architecture:
+    # one of another family is never near, however few settings differ
+    return min(ARCHITECTURES.values(), key=lambda a: (not a.demands["family"].holds(model), len(a.obstacles(model))))
 
 
 def read_run_weights(run: RunFolder) -> Tensors:
-    return Tensors(read_bytes(np.frombuffer(read_sealed(run.model), np.uint8), str(run.model)))
+    return Tensors(read_bytes(np.frombuffer(run.read_weights(run.model), np.uint8), str(run.model)))
 
 
 def write_vocabulary(folder: Path, run: RunFolder, config: Config) -> dict[str, int]:
@@ -298,8 +303,8 @@ def remarks(architecture: Architecture, config: Config, run: RunFolder) -> list[
         )
     if config.model.head == "vectors":
         found.append("BERT's pooler is not written, since this model has none: transformers will say that it is new.")
-    if config.model.family in ("decoder", "encoder_decoder") and config.decode.strategy == "beam":
-        found.append("length_penalty is not written: it is another formula there (score / length^p).")
+    if config.model.family in ("decoder", "encoder_decoder"):
+        found += not_written(config.decode)
     return found
 
 
@@ -310,8 +315,8 @@ def count(weights: Mapping[str, Array]) -> int:
 # What a folder of theirs may hold: nothing else is ever removed.
 THEIR_FILES = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "preprocessor_config.json", "modules.json", "sentence_bert_config.json", "1_Pooling", "model.safetensors",
-    "model.safetensors.index.json",
+    "preprocessor_config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "1_Pooling", "model.safetensors", "model.safetensors.index.json",
 }  # fmt: skip
 
 

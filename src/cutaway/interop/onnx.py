@@ -36,17 +36,18 @@ from cutaway import __version__
 from cutaway.config import Config, ModelConfig
 from cutaway.data.tokenizer import ROLES, Tokenizer
 from cutaway.errors import ConfigError, MissingExtra, RunError
+from cutaway.inference.fast.int8 import Int8Product
+from cutaway.inference.fast.prepare import as_built
+from cutaway.inference.pipelines import Pipeline
+from cutaway.interop.obstacles import in_onnx
 from cutaway.models.build import Model
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
-from cutaway.models.inference import as_built
 from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.nn.int8 import Int8Product
 from cutaway.nn.kernels import attend_exact
-from cutaway.nn.probe import probes
-from cutaway.pipeline import Pipeline
+from cutaway.nn.recording import probes
 from cutaway.runs import check_target, replacing_folder, write_json, write_text
 
 OPSET = 18  # of 2022: what runs it need not be of this year
@@ -264,18 +265,8 @@ def require_packages() -> None:
 
 
 def refuse(config: ModelConfig) -> None:
-    """What a graph, which is drawn before any text is seen, cannot express."""
-    if config.experts:
-        raise ConfigError(
-            f"model.experts = {config.experts} cannot be exported to ONNX: which tokens an expert gets, and how many, "
-            "is known only when a text is read, and a graph is drawn before. Train a model with experts = 0 for that."
-        )
-    if config.attention == "linear" and config.family in ("decoder", "encoder_decoder"):
-        raise ConfigError(
-            f"model.attention = 'linear' with model.family = {config.family!r} cannot be exported to ONNX: it goes "
-            "through a text chunk by chunk, so its graph would be for texts of one length. Train a model with "
-            'attention = "full" or "window" for that.'
-        )
+    for obstacle in in_onnx(config):
+        raise ConfigError(obstacle.why)
 
 
 def is_export(folder: Path) -> bool:
@@ -335,14 +326,14 @@ def spelled_out(module: nn.Module) -> Iterator[None]:
     gets the mean of all values, and not zeros.
     """
     attentions = [part for part in module.modules() if isinstance(part, MultiHeadAttention)]
-    kernels = [attention.attend for attention in attentions]
+    kernels = [attention.kernel for attention in attentions]
     for attention in attentions:
-        attention.attend = attend_exact
+        attention.kernel = attend_exact
     try:
         yield
     finally:
         for attention, kernel in zip(attentions, kernels, strict=True):
-            attention.attend = kernel
+            attention.kernel = kernel
 
 
 def size_of(module: nn.Module) -> int:

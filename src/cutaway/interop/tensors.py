@@ -198,7 +198,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"there is no {path.name} in {path.parent}. Give the folder of a Hugging Face model.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON that can be read: {error}. Download it again.") from None
     if not isinstance(value, dict):
         raise DataError(f"{path} holds a {type(value).__name__}, not an object. Download it again.")

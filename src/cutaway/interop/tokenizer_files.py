@@ -29,6 +29,13 @@ from cutaway.runs import write_json, write_text
 FILES = ("tokenizer.json", "vocab.json and merges.txt", "vocab.txt", "source.spm and vocab.json", "spiece.model")
 NEVER = -1e9  # the score of a piece that is to be chosen only where nothing else fits
 SPACE = "▁"  # how SentencePiece writes a space
+BERTS = ("BertTokenizer", "BertTokenizerFast")
+# what `tokenizers` calls a setting of BERT's -> what tokenizer_config.json calls it
+OF_BERT = {
+    "lowercase": "do_lower_case",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+    "strip_accents": "strip_accents",
+}
 LANGUAGE = re.compile(r">>.+<<")  # how a Marian model of many languages is told the one to write
 
 
@@ -67,9 +74,21 @@ def read_backend(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokeni
 def from_json(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
     path = folder / "tokenizer.json"
     try:
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exceptions
         raise DataError(f"{path} is not a tokenizer.json that can be read: {error}") from None
+    if isinstance(backend.normalizer, normalizers.BertNormalizer) and settings.get("tokenizer_class") in BERTS:
+        for name, setting in OF_BERT.items():  # what transformers does: tokenizer_config.json goes before
+            if settings.get(setting) is not None:
+                setattr(backend.normalizer, name, settings[setting])
+    return backend
+
+
+def lower_case(tokenizer: Tokenizer) -> None:
+    """Let capitals become small before anything else happens to a text."""
+    then = tokenizer.backend.normalizer
+    first = normalizers.Lowercase()
+    tokenizer.backend.normalizer = first if then is None else normalizers.Sequence([first, then])
 
 
 def from_merges(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -251,5 +270,5 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error}. Fetch it again.") from None

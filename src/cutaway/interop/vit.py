@@ -41,6 +41,7 @@ DEMANDS = demands(
 
 PATCHES = "vit.embeddings.patch_embeddings.projection"
 PREPROCESSOR = "preprocessor_config.json"
+RESIZES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of Pillow's numbers
 
 # What their version 5 calls the parts in memory; the files that it saves still have the names of old.
 NEW_NAMES = [
@@ -74,7 +75,30 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
         image_size=side(s, "image_size", 224),
         patch_size=side(s, "patch_size", 16),
         channels=s.get("num_channels", 3),
+        resize=resize(s),  # type: ignore[arg-type]
     )
+
+
+def preparation(s: Settings) -> dict[str, Any] | None:
+    """What is done to an image before the model sees it; None: nobody says."""
+    file = s.folder / PREPROCESSOR if s.folder else None
+    return read_json(file) if file and file.is_file() else None
+
+
+def resize(s: Settings) -> str:
+    """How an image file is scaled. An array is given as it is, so that nothing else of this matters to it."""
+    said, size = preparation(s) or {}, side(s, "image_size", 224)
+    given = said.get("size", size)
+    sides = set(given.values()) if isinstance(given, dict) else {given}
+    if said.get("do_center_crop") or (said.get("do_resize", True) and sides != {size}):
+        s.notes.append(
+            f"the original scales an image to {given} and may cut its middle out ({PREPROCESSOR}); here the whole of "
+            f"an image file is scaled to {size}×{size}."
+        )
+    code = said.get("resample", RESIZES.index("bilinear"))
+    if code not in range(len(RESIZES)):
+        raise ConfigError(f"resample = {code!r} in {PREPROCESSOR} is none of Pillow's filters. Expected 0 to 5.")
+    return RESIZES[code]
 
 
 def side(s: Settings, name: str, default: int) -> int:
@@ -141,11 +165,10 @@ def adjust(s: Settings, c: ModelConfig, weights: dict[str, Array]) -> dict[str, 
 
     W ((a·x - mean) / std) + b  =  (a W / std) x  +  (b - W (mean / std)),    a, mean, std: of each channel
     """
-    file = s.folder / PREPROCESSOR if s.folder else None
-    if file is None or not file.is_file():
+    said = preparation(s)
+    if said is None:
         s.notes.append(f"no {PREPROCESSOR} says how images are prepared: the model is given numbers from 0 to 1.")
         return weights
-    said = read_json(file)
     brightest = 255 * (said.get("rescale_factor") or 1 / 255) if said.get("do_rescale", True) else 255.0
     mean, std = (np.zeros(c.channels), np.ones(c.channels))
     if said.get("do_normalize", True):
@@ -154,7 +177,7 @@ def adjust(s: Settings, c: ModelConfig, weights: dict[str, Array]) -> dict[str, 
         return weights
     s.notes.append(
         f"the original is given images as (x - {mean.tolist()}) / {std.tolist()}, by {PREPROCESSOR}; that is part of "
-        "the first projection now: give it numbers from 0 to 1."
+        "the first projection now: give it bytes, or numbers from 0 to 1."
     )
     weight, bias = weights["embedding.project.weight"], weights["embedding.project.bias"]
     by_channel = weight.reshape(len(weight), c.channels, -1).astype(np.float64)
@@ -186,6 +209,7 @@ def files(c: ModelConfig) -> dict[str, Any]:
         PREPROCESSOR: {
             "image_processor_type": "ViTImageProcessor",
             "do_resize": True,
+            "resample": RESIZES.index(c.resize),
             "size": {"height": c.image_size, "width": c.image_size},
             "do_rescale": True,
             "rescale_factor": 1 / 255,

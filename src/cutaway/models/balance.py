@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from cutaway.nn.experts import Experts
-from cutaway.nn.probe import watching
+from cutaway.nn.recording import watching
 
 
 @contextmanager

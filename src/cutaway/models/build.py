@@ -11,6 +11,7 @@ from functools import partial
 
 import torch.nn.functional as F
 from torch import nn
+from torch.nn import LayerNorm, RMSNorm
 
 from cutaway.config import ModelConfig
 from cutaway.errors import ConfigError
@@ -20,15 +21,15 @@ from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.init import gpt2, xavier
 from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.nn.embedding import InputEmbedding, PatchEmbedding, TokenEmbedding
+from cutaway.nn.embedding import InputEmbedding, LanguageHead, TokenEmbedding
 from cutaway.nn.experts import Experts
-from cutaway.nn.feedforward import FeedForward, GatedFeedForward, gelu_tanh, relu_squared
+from cutaway.nn.feedforward import FeedForward, gelu_tanh, relu_squared
+from cutaway.nn.gated_feedforward import GatedFeedForward
 from cutaway.nn.heads import (
     AttentionPool,
     ClassHead,
     FirstPool,
     FirstTanhPool,
-    LanguageHead,
     MaskedLanguageHead,
     MaxPool,
     MeanPool,
@@ -36,23 +37,16 @@ from cutaway.nn.heads import (
     VectorHead,
 )
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
-from cutaway.nn.layers import Layer, ParallelLayer, Stack
+from cutaway.nn.layers import Layer, Stack
 from cutaway.nn.linear_attention import LinearAttention
-from cutaway.nn.masks import Rule, Strided, Window
-from cutaway.nn.norms import LayerNorm, RMSNorm
-from cutaway.nn.positions import (
-    AlibiPosition,
-    LearnedPosition,
-    Position,
-    RelativeBiasPosition,
-    RelativePosition,
-    RotaryPosition,
-    SinusoidalPosition,
-    Stretch,
-    linear_stretch,
-    llama3_stretch,
-)
+from cutaway.nn.masks import Rule
+from cutaway.nn.parallel_layer import ParallelLayer
+from cutaway.nn.patches import PatchEmbedding
+from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition
 from cutaway.nn.residual import PostNorm, PreNorm, Residual, SandwichNorm
+from cutaway.nn.rotary import RotaryPosition, Stretch, linear_stretch, llama3_stretch
+from cutaway.nn.sparse_masks import Strided, Window
 
 Model = EncoderDecoder | EncoderOnly | DecoderOnly | VisionTransformer
 
@@ -277,7 +271,7 @@ def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAt
     return ATTENTIONS[config.attention][0](
         config.d_model,
         config.n_heads,
-        attend=KERNELS[config.attention_kernel],
+        kernel=KERNELS[config.attention_kernel],
         dropout=config.attention_dropout,
         n_kv_heads=config.kv_heads,
         d_head=config.head_width,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from cutaway.nn.embedding import PatchEmbedding
 from cutaway.nn.heads import ClassHead
 from cutaway.nn.layers import Stack
 from cutaway.nn.masks import Mask, Rule, Span
+from cutaway.nn.patches import PatchEmbedding
 
 
 class VisionTransformer(nn.Module):

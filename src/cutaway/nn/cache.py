@@ -1,53 +1,49 @@
 """The key-value cache: what attention need not compute again while text is produced token by token.
 
-The cache belongs to the caller of a model. During a forward every layer appends its new keys and values; when
-the forward ends, the model advances the cache once; beam search reorders it.
+The cache belongs to the caller of a model. In each forward every attention appends its new keys and values:
 
-        before           after append        after advance(1)
-    k:  ■ ■ ■ · · ·      ■ ■ ■ □ · · ·       ■ ■ ■ ■ · · ·
-        length = 3       length = 3          length = 4
+        before               after append
+    k:  ■ ■ ■ · · · · ·      ■ ■ ■ ■ · · · ·
+        length = 3           length = 4
+
+Texts of different lengths share a batch when the shorter ones have padding on their left. Each row then has a length
+of its own, which is the position of its next token:
+
+    row 0   a b c d         padding 0, length 4
+    row 1   · · e f         padding 2, length 2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import torch
 from torch import Tensor
-
-Held = tuple[Tensor, Tensor]
 
 
 class AttentionCache:
-    """Two tensors of one attention module: keys and values [B, G, K, E], in buffers that grow by doubling.
+    """Two tensors of one attention module: keys and values [B,G,K,E], in buffers that grow by doubling.
 
     Linear attention keeps its two sums here instead.
     """
 
-    def __init__(self, owner: KVCache):
-        self.owner = owner
-        self.held: Held | None = None
+    def __init__(self) -> None:
+        self.length = 0
+        self.held: tuple[Tensor, Tensor] | None = None
 
-    @property
-    def length(self) -> int:
-        return self.owner.length
-
-    def append(self, k: Tensor, v: Tensor) -> Held:
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k and v behind what is held; all keys and values so far come back."""
         start, new = self.length, k.size(2)
-        end = start + new
+        self.length = start + new
         keys, values = self.held or (None, None)
-        keys, values = _with_room(keys, k, start, end), _with_room(values, v, start, end)
-        # keys[:, :, start:end] = k, but sooner: this is done for every token in every layer
+        keys, values = with_room(keys, k, start, self.length), with_room(values, v, start, self.length)
+        # keys[:, :, start : start + new] = k, but sooner: this is done for every token in every layer
         keys.narrow(2, start, new).copy_(k)
         values.narrow(2, start, new).copy_(v)
         self.held = keys, values
-        return keys.narrow(2, 0, end), values.narrow(2, 0, end)
+        return self.keys_and_values()
 
-    def once(self, compute: Callable[[], Held]) -> Held:
-        """What a memory that does not change leaves: computed at the first step, kept for the others."""
-        if self.held is None:
-            self.held = compute()
-        return self.held
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
+        assert self.held is not None
+        return self.held[0].narrow(2, 0, self.length), self.held[1].narrow(2, 0, self.length)
 
     def reorder(self, rows: Tensor) -> None:
         if self.held is not None:
@@ -57,48 +53,45 @@ class AttentionCache:
 class LayerCache:
     """What one decoder layer keeps: its self-attention grows, its cross-attention stays."""
 
-    def __init__(self, owner: KVCache):
-        self.self_attention = AttentionCache(owner)
-        self.cross_attention = AttentionCache(owner)
+    def __init__(self) -> None:
+        self.self_attention = AttentionCache()
+        self.cross_attention = AttentionCache()
 
 
 class KVCache:
-    """The caches of all layers of a decoder, and how many positions they hold.
+    """The caches of all layers of a decoder. `padding` [B]: places on the left of each row that hold no token."""
 
-    `before` of them, at the beginning, are no text: a learned prompt (finetune/prompt.py).
-    """
-
-    def __init__(self, n_layers: int):
-        self.length = self.before = 0
-        self.layers = [LayerCache(self) for _ in range(n_layers)]
+    def __init__(self, n_layers: int, padding: Tensor | None = None):
+        self.layers = [LayerCache() for _ in range(n_layers)]
+        self.padding = padding
 
     @property
-    def text_length(self) -> int:
-        """How many tokens are held: the position of the next one."""
-        return self.length - self.before
+    def length(self) -> int:
+        """How many places are filled in every row, by tokens or padding."""
+        return self.layers[0].self_attention.length
 
-    def begin_with(self, n: int) -> None:
-        """Count n positions as held that are no text."""
-        self.length += n
-        self.before = n
+    @property
+    def lengths(self) -> int | Tensor:
+        """How many tokens each row holds [B]; a number if that is the same for all. Negative within padding."""
+        return self.length if self.padding is None else self.length - self.padding
 
-    def advance(self, n: int) -> None:
-        """Count n positions as held. The model calls this once, at the end of a forward."""
-        self.length += n
+    def is_token(self, length: int) -> Tensor | None:
+        """Which of the first `length` places hold tokens [B,length]; None: all."""
+        if self.padding is None:
+            return None
+        return torch.arange(length, device=self.padding.device) >= self.padding[:, None]
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: repeat, drop or permute hypotheses."""
         for layer in self.layers:
             layer.self_attention.reorder(rows)
-
-    def reorder_memory(self, rows: Tensor) -> None:
-        """The same with the memories that are looked at: several hypotheses may share one, so these are fewer."""
-        for layer in self.layers:
             layer.cross_attention.reorder(rows)
+        if self.padding is not None:
+            self.padding = self.padding[rows]
 
 
-def _with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:
-    """`buffer` if `needed` positions fit into it, else a larger copy of its first `length` positions."""
+def with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:
+    """`buffer` if `needed` places fit into it, else a larger copy of its first `length` places."""
     if buffer is not None and buffer.size(2) >= needed:
         return buffer
     capacity = max(16, needed, 2 * length)

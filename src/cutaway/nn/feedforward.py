@@ -31,25 +31,6 @@ class FeedForward(nn.Module):
         return self.contract(hidden_BTF)
 
 
-class GatedFeedForward(nn.Module):
-    """FFN(x) = (activation(x W) ⊙ x V) W₂    (Shazeer 2020): half of the hidden layer opens and closes the other half.
-
-    SwiGLU has the activation SiLU, x · sigmoid(x); GEGLU has GELU. To cost as much as `FeedForward`, take 2/3 of its F.
-    """
-
-    def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool = True):
-        super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias)
-        self.expand = nn.Linear(d_model, d_ff, bias)
-        self.contract = nn.Linear(d_ff, d_model, bias)
-        self.activation = activation
-        self.hidden = Probe()
-
-    def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
-        hidden_BTF = self.hidden(self.activation(self.gate(x)) * self.expand(x))
-        return self.contract(hidden_BTF)
-
-
 def relu_squared(x: Tensor) -> Tensor:
     """max(0, x)²    (Primer, So et al. 2021)"""
     return F.relu(x).square()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,26 +9,6 @@ from torch import Tensor, nn
 from cutaway.nn.dropout import Dropout
 from cutaway.nn.kernels import lowest
 from cutaway.nn.probe import Probe
-
-Project = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # x, weight, bias
-
-
-class LanguageHead(nn.Module):
-    """logits = x Wᵀ: how well each token of the vocabulary fits here.    [B,T,D] -> [B,T,V]
-
-    Given the matrix of an embedding, it shares it: a token is likely where x points the way its embedding does.
-    With a bias, a token is also likely or unlikely by itself, wherever it is to stand (Marian).
-    """
-
-    def __init__(self, vocab_size: int, d_model: int, shared: nn.Parameter | None = None, bias: bool = False):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(vocab_size, d_model)) if shared is None else shared
-        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.project: Project | None = None  # a quicker way to the same product (models/inference.py)
-        self.logits = Probe()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits((self.project or F.linear)(x, self.weight, self.bias))
 
 
 class MaskedLanguageHead(nn.Module):

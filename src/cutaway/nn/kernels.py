@@ -12,44 +12,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from cutaway.errors import ConfigError
+from cutaway.nn.chunked_attention import attend_in_chunks
 from cutaway.nn.dropout import drop
+from cutaway.nn.masks import Causal, Mask, surely
 
-See = Callable[[str, Tensor], Tensor]
-RelativeValues = Callable[[Tensor], Tensor]
+# q [B,H,Q,E], k and v [B,G,K,E], a mask -> [B,H,Q,E], where each of the G key-value heads serves H/G heads. Options:
+#   mask              broadcastable to [B,H,Q,K], True = may attend
+#   bias              broadcastable to [B,H,Q,K], added to the scores (relative positions)
+#   relative_values   a function of the weights [B,H,Q,K] -> [B,H,Q,E], added to the output (Shaw et al.)
+#   cap               above 0, scores are held between -cap and cap
+AttentionKernel = Callable[..., Tensor]
+
+DENSE = 1024 * 1024  # a mask with no more entries than this is spelled out: for short texts that is faster
 
 
-def unseen(name: str, value: Tensor) -> Tensor:
+def unchanged(value: Tensor) -> Tensor:
     return value
-
-
-class AttentionKernel(Protocol):
-    """q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E], where each of the G key-value heads serves H/G heads.
-
-    mask              broadcastable to [B,H,Q,K], True = may attend
-    bias              broadcastable to [B,H,Q,K], added to the scores: what relative positions have to say
-    relative_values   a function of the weights [B,H,Q,K] -> [B,H,Q,E], added to the output (Shaw et al.)
-    cap               above 0, scores are held between -cap and cap
-    """
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        relative_values: RelativeValues | None = None,
-        cap: float = 0.0,
-        dropout: float = 0.0,
-        see: See = unseen,
-    ) -> Tensor: ...
 
 
 def attend_exact(
@@ -58,26 +43,27 @@ def attend_exact(
     v: Tensor,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
-    relative_values: RelativeValues | None = None,
+    relative_values: Callable[[Tensor], Tensor] | None = None,
     cap: float = 0.0,
     dropout: float = 0.0,
-    see: See = unseen,
+    scores: Callable[[Tensor], Tensor] = unchanged,
+    weights: Callable[[Tensor], Tensor] = unchanged,
 ) -> Tensor:
-    """The equation, line by line. `see` is shown the scores and the weights, and may change them."""
-    k, v = for_each_head(k, q.size(1)), for_each_head(v, q.size(1))
+    """The equation, line by line. `scores` and `weights` are probes: they see these values, and may change them."""
+    k, v = repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1))
     scores_BHQK = q @ k.mT / math.sqrt(q.size(-1))
     if cap:
         scores_BHQK = soft_cap(scores_BHQK, cap)
     if bias is not None:
         scores_BHQK = scores_BHQK + bias
-    scores_BHQK = see("scores", scores_BHQK)
+    scores_BHQK = scores(scores_BHQK)
     if mask is not None:
         # The lowest finite number rather than -inf: a row of -inf has no softmax, forward or backward.
         scores_BHQK = scores_BHQK.masked_fill(~mask, lowest(scores_BHQK))
     weights_BHQK = scores_BHQK.softmax(dim=-1)
     if mask is not None:
         weights_BHQK = weights_BHQK.masked_fill(~mask, 0.0)
-    weights_BHQK = see("weights", weights_BHQK)
+    weights_BHQK = weights(weights_BHQK)
     if dropout:
         weights_BHQK = drop(weights_BHQK, dropout)
     heads_BHQE = weights_BHQK @ v
@@ -90,21 +76,17 @@ def attend_fused(
     v: Tensor,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
-    relative_values: RelativeValues | None = None,
+    relative_values: Callable[[Tensor], Tensor] | None = None,
     cap: float = 0.0,
     dropout: float = 0.0,
-    see: See = unseen,
     causal: bool = False,
 ) -> Tensor:
-    """The same by PyTorch's fused kernel. There are no weights to `see`: that is what makes it fast.
-
-    `causal` is the causal mask of a whole text, for which the kernel needs no matrix at all.
-    """
+    """The same by PyTorch's fused kernel. `causal` is the causal mask of a whole text, which it has built in."""
     if cap or relative_values is not None:
         raise ConfigError("the fused kernel can neither cap scores nor add relative values. Use attend_exact.")
     if dropout and not causal and q.device.type == "cpu":  # there torch's kernel would store all weights as well
         return attend_exact(q, k, v, mask, bias, dropout=dropout)
-    added = mask if bias is None else masked_bias(bias, mask)
+    added = mask if bias is None else bias if mask is None else bias.masked_fill(~mask, lowest(bias))
     grouped = k.size(1) != q.size(1)
     heads_BHQE = F.scaled_dot_product_attention(
         q, k, v, attn_mask=added, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
@@ -114,23 +96,32 @@ def attend_fused(
     return heads_BHQE
 
 
+def attend_masked(attend: AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask, **options: Any) -> Tensor:
+    """Attention under a Mask, in the cheapest way that gives the same numbers."""
+    rules, biased = mask.binding, options.get("bias") is not None
+    if not rules and mask.is_token is None:  # all may be seen, as in a cached step
+        return attend(q, k, v, None, **options)
+    fused = attend is attend_fused and not options.get("dropout")
+    if fused and not biased and rules == (Causal(),) and mask.is_token is None and mask.queries == mask.keys:
+        return attend_fused(q, k, v, causal=True, **options)
+    native = fused and not rules  # with padding at the most the fused kernel is linear by itself
+    if native or biased or not surely(mask.queries.size * mask.keys.size > DENSE):
+        return attend(q, k, v, mask.dense(q.device), **options)
+    return attend_in_chunks(lambda q, k, v, dense: attend(q, k, v, dense, **options), q, k, v, mask)
+
+
 def soft_cap(scores: Tensor, cap: float) -> Tensor:
     """cap · tanh(scores / cap): unchanged where small, never beyond ±cap (Gemma 2, 2024)."""
     return cap * torch.tanh(scores / cap)
 
 
-def for_each_head(x_BGKE: Tensor, n_heads: int) -> Tensor:
+def repeat_heads(x_BGKE: Tensor, n_heads: int) -> Tensor:
     """Key-value heads repeated for the heads that share them: [B,G,K,E] -> [B,H,K,E].
 
     G = 2, H = 6      k₀ k₁  ──▶  k₀ k₀ k₀ k₁ k₁ k₁      (Ainslie et al. 2023; G = 1 is Shazeer 2019)
     """
     G = x_BGKE.size(1)
     return x_BGKE if n_heads == G else x_BGKE.repeat_interleave(n_heads // G, dim=1)
-
-
-def masked_bias(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """Bias and mask in one matrix, as the fused kernel takes them."""
-    return bias if mask is None else bias.masked_fill(~mask, lowest(bias))
 
 
 def lowest(x: Tensor) -> float:

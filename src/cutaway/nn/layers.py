@@ -57,48 +57,10 @@ class Layer(nn.Module):
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, tokens_of(x, mask)))
 
 
-class ParallelLayer(nn.Module):
-    """Look and think at the same time: x + attention(norm(x)) + feed_forward(norm(x))    (GPT-J, PaLM)
-
-    One norm, one residual connection; the sub-layers do not see each other's work until the next layer.
-    """
-
-    def __init__(
-        self,
-        self_attention: MultiHeadAttention,
-        feed_forward: nn.Module,
-        residual: Residual,
-        cross_attention: MultiHeadAttention | None = None,
-    ):
-        super().__init__()
-        self.self_attention = self_attention
-        self.cross_attention = cross_attention
-        self.feed_forward = feed_forward
-        self.residual = residual
-
-    def forward(
-        self,
-        x: Tensor,
-        mask: Mask | None = None,
-        memory: Tensor | None = None,
-        memory_mask: Mask | None = None,
-        cache: LayerCache | None = None,
-    ) -> Tensor:
-        own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-
-        def all_at_once(x: Tensor) -> Tensor:
-            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, tokens_of(x, mask))
-            if self.cross_attention is None:
-                return y
-            return y + self.cross_attention(x, required(memory), memory_mask, crossed)
-
-        return self.residual(x, all_at_once)
-
-
 class Stack(nn.Module):
     """N layers, each with weights of its own, and the norm that ends a stack whose layers do not end normed."""
 
-    def __init__(self, layers: Sequence[Layer | ParallelLayer], norm: nn.Module):
+    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
@@ -114,6 +76,9 @@ class Stack(nn.Module):
         for i, layer in enumerate(self.layers):
             x = layer(x, mask, memory, memory_mask, cache.layers[i] if cache else None)
         return self.norm(x)
+
+    def new_cache(self, padding: Tensor | None = None) -> KVCache:
+        return KVCache(len(self.layers), padding)
 
 
 def required(memory: Tensor | None) -> Tensor:

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cutaway.errors import ConfigError
-from cutaway.nn.attention import MultiHeadAttention, folded, unfolded
+from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import AttentionCache
-from cutaway.nn.kernels import See, for_each_head
+from cutaway.nn.kernels import repeat_heads
 from cutaway.nn.masks import Causal, Mask
 
 CHUNK = 64  # tokens that meet each other directly; what came before them is summed up
@@ -46,39 +46,41 @@ class LinearAttention(MultiHeadAttention):
             raise ConfigError(f"linear attention has no scores or rotations for {scheme}. Use one for the input.")
         super().__init__(*arguments, **named)
 
-    def look_around(self, x: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
-        q, (k, v) = self.features(x), self.features_and_values(x)
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Mask | Tensor | None = None,
+        cache: AttentionCache | None = None,
+    ) -> Tensor:
         causal, is_token = understood(mask)
-        if self.is_watched and cache is None:
-            return attend_quadratic(q, k, v, mask, self.see)
-        if is_token is not None:
-            k = k * is_token[:, None, -k.size(2) :, None]  # padding adds nothing to the sums
-        if not causal:
-            return look_up(q, nothing(q, v).add(k, v))
-        heads, sums = attend_causal(q, k, v, Sums(*cache.held) if cache and cache.held else nothing(q, v))
-        if cache:
-            cache.held = sums
-        return heads
+        watched = self.scores.is_watched or self.weights.is_watched
+        q = self.q(feature(self.query_norm(self.split(self.query(x)))))
+        if memory is not None and cache is not None and cache.held is not None and not watched:
+            heads = look_up(q, Sums(*cache.held))  # a memory is summed up at the first step alone
+            return self.output(self.merge(self.heads(heads)))
+        y = x if memory is None else memory
+        k = self.k(feature(self.key_norm(self.split(self.key(y)))))
+        k, v = repeat_heads(k, self.n_heads), repeat_heads(self.v(self.split(self.value(y))), self.n_heads)
+        if watched and (cache is None or memory is not None):
+            heads = self.attend_quadratic(q, k, v, mask)
+        else:
+            if is_token is not None:
+                k = k * is_token[:, None, -k.size(2) :, None]  # padding adds nothing to the sums
+            sums = Sums(*cache.held) if cache is not None and cache.held is not None else empty_sums(k, v)
+            heads, sums = attend_causal(q, k, v, sums) if causal else attend_all(q, k, v, sums)
+            if cache is not None:
+                cache.held, cache.length = sums, cache.length + y.size(1)
+        return self.output(self.merge(self.heads(heads)))
 
-    def look_at(self, x: Tensor, memory: Tensor, mask: Mask | Tensor | None, cache: AttentionCache | None) -> Tensor:
-        q, is_token = self.features(x), understood(mask)[1]
-        if self.is_watched:
-            k, v = self.features_and_values(memory)
-            return unfolded(attend_quadratic(folded(q, k.size(0)), k, v, mask, self.see), q.size(0))
-
-        def summed() -> Sums:
-            k, v = self.features_and_values(memory)
-            return nothing(k, v).add(k if is_token is None else k * is_token[:, None, :, None], v)
-
-        sums = Sums(*cache.once(summed)) if cache else summed()
-        return unfolded(look_up(folded(q, memory.size(0)), sums), q.size(0))
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.q(feature(self.queries(x)))
-
-    def features_and_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = self.keys_and_values(y)
-        return for_each_head(self.k(feature(k)), self.n_heads), for_each_head(self.v(v), self.n_heads)
+    def attend_quadratic(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> Tensor:
+        """The same with all weights written out, for those who want to look at them."""
+        scores_BHQK = self.scores(q @ k.mT)
+        allowed = mask.dense(q.device) if isinstance(mask, Mask) else mask
+        if allowed is not None:
+            scores_BHQK = scores_BHQK.masked_fill(~allowed, 0.0)
+        weights_BHQK = self.weights(divided(scores_BHQK, scores_BHQK.sum(dim=-1, keepdim=True)))
+        return weights_BHQK @ v
 
 
 def feature(x: Tensor) -> Tensor:
@@ -102,19 +104,15 @@ def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, 
     return torch.cat(parts, dim=2), sums
 
 
+def attend_all(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, Sums]:
+    """Every query looks at all keys."""
+    sums = sums.add(k, v)
+    return look_up(q, sums), sums
+
+
 def look_up(q: Tensor, sums: Sums) -> Tensor:
     """What the sums hold for each query."""
     return divided(q @ sums.S, q @ sums.z[..., None])
-
-
-def attend_quadratic(q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, see: See) -> Tensor:
-    """The same with all weights written out, for those who want to look at them."""
-    scores_BHQK = see("scores", q @ k.mT)
-    allowed = mask.dense(q.device) if isinstance(mask, Mask) else mask
-    if allowed is not None:
-        scores_BHQK = scores_BHQK.masked_fill(~allowed, 0.0)
-    weights_BHQK = see("weights", divided(scores_BHQK, scores_BHQK.sum(dim=-1, keepdim=True)))
-    return weights_BHQK @ v
 
 
 def divided(above: Tensor, below: Tensor) -> Tensor:
@@ -122,9 +120,9 @@ def divided(above: Tensor, below: Tensor) -> Tensor:
     return above / below.masked_fill(below == 0, 1.0)  # not a tiny number: its gradient would be huge, and times 0 NaN
 
 
-def nothing(q: Tensor, v: Tensor) -> Sums:
-    B, H, _, E = q.shape
-    return Sums(q.new_zeros(B, H, E, v.size(-1)), q.new_zeros(B, H, E))
+def empty_sums(k: Tensor, v: Tensor) -> Sums:
+    B, H, _, E = k.shape
+    return Sums(k.new_zeros(B, H, E, v.size(-1)), k.new_zeros(B, H, E))
 
 
 def understood(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:

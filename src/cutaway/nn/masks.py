@@ -3,19 +3,15 @@
 One meaning everywhere: **True = may attend**. Masks are joined with `&`.
 
 A matrix for a text of 16,000 tokens would have 256 million entries, so a `Mask` keeps *rules* and spells out only
-the rows that are asked for. A rule looks at positions alone:
+the rows that are asked for. A rule looks at positions alone (sparse_masks.py has others):
 
-    Causal()              Window(2)             Window(2) & Causal()  Strided(2) & Causal()
+    Causal()    a ■ · · ·
+                b ■ ■ · ·
+                c ■ ■ ■ ·
+                d ■ ■ ■ ■
 
-      a b c d e             a b c d e             a b c d e             a b c d e
-    a ■ · · · ·           a ■ ■ · · ·           a ■ · · · ·           a ■ · · · ·
-    b ■ ■ · · ·           b ■ ■ ■ · ·           b ■ ■ · · ·           b ■ ■ · · ·
-    c ■ ■ ■ · ·           c · ■ ■ ■ ·           c · ■ ■ · ·           c ■ ■ ■ · ·
-    d ■ ■ ■ ■ ·           d · · ■ ■ ■           d · · ■ ■ ·           d · ■ ■ ■ ·
-    e ■ ■ ■ ■ ■           e · · · ■ ■           e · · · ■ ■           e ■ · ■ ■ ■
-
-Rows are queries, columns are keys. Explicit positions make a cached step right by construction: when e is written
-with the keys of a to d in a cache, its mask is the last row.
+Rows are queries, columns are keys. Explicit positions make a cached step right by construction: when d is written
+with the keys of a to c in a cache, its mask is the last row.
 """
 
 from __future__ import annotations
@@ -51,10 +47,6 @@ class Span:
     @property
     def size(self) -> int:
         return self.stop - self.start
-
-    def part(self, start: int, end: int) -> Span:
-        """Some of them, as by the slice [start:end]."""
-        return Span(self.start + start, min(self.start + end, self.stop))
 
     def tensor(self, device: torch.device) -> Tensor:
         return torch.arange(self.start, self.stop, device=device)
@@ -109,47 +101,6 @@ class Causal:
 
 
 @dataclass(frozen=True)
-class Window:
-    """Only what is near: |query - key| < width (Longformer, Beltagy et al. 2020; with `Causal`, Mistral's window)."""
-
-    width: int
-
-    def allows(self, query: Tensor, key: Tensor) -> Tensor:
-        return (query - key).abs() < self.width
-
-    def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
-        return (key > first - self.width) & (key < last + self.width)
-
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        behind, ahead = queries.last - keys.first, keys.last - queries.first
-        return surely(behind < self.width) and surely(ahead < self.width)
-
-
-@dataclass(frozen=True)
-class Strided:
-    """What is near, and every width-th token beyond: |query - key| < width or (query - key) mod width = 0.
-
-    The Sparse Transformer's strided pattern (Child et al. 2019, section 4.2, its two heads taken together). With a
-    width of about sqrt(n) a query looks at about 2·sqrt(n) keys, and any token reaches any other in two layers.
-    """
-
-    width: int
-
-    def allows(self, query: Tensor, key: Tensor) -> Tensor:
-        distance = query - key
-        return (distance.abs() < self.width) | (distance % self.width == 0)
-
-    def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
-        return Window(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
-
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        nearest, farthest = queries.first - keys.last, queries.last - keys.first
-        if surely(nearest == farthest):
-            return surely(abs(nearest) < self.width) or surely(nearest % self.width == 0)
-        return self.width == 1 or (surely(-nearest <= self.width) and surely(farthest <= self.width))
-
-
-@dataclass(frozen=True)
 class Mask:
     """Queries and keys by their positions, the rules that must all allow a pair, and which keys are tokens.
 
@@ -185,19 +136,6 @@ class Mask:
     def binding(self) -> tuple[Rule, ...]:
         """The rules that make a difference, or that may make one where sizes are not known yet."""
         return tuple(rule for rule in self.rules if not rule.forbids_nothing(self.queries, self.keys))
-
-    def block(self, start: int, end: int) -> Mask:
-        """The same for some of the queries."""
-        return replace(self, queries=self.queries.part(start, end))
-
-    def reach(self, device: torch.device) -> Tensor | None:
-        """Indices of the keys that any of the queries may attend to; None: all."""
-        key = self.keys.tensor(device)
-        reached = None
-        for rule in self.binding:
-            allowed = rule.reaches(self.queries.first, self.queries.last, key)
-            reached = allowed if reached is None else reached & allowed
-        return None if reached is None else reached.nonzero()[:, 0]
 
     def dense(self, device: torch.device, chosen: Tensor | None = None) -> Tensor | None:
         """Spelled out: broadcastable to [B, H, Q, K]; only the `chosen` keys, if given. None: all is allowed."""

@@ -10,6 +10,11 @@
     x ──┬──▶ norm ──▶ f ──▶ norm ──▶ dropout ──▶ +
         └────────────────────────────────────────┘
 
+The norm itself is torch's, over the D numbers of each token, so that neither padding nor the rest of the batch counts:
+
+    LayerNorm   (x - mean(x)) / sqrt(var(x) + ε) · weight + bias          (Ba et al. 2016, the paper)
+    RMSNorm     x / sqrt(mean(x²) + ε) · weight                           (Zhang & Sennrich 2019; T5, Llama)
+
 With post-norm each sub-layer's output is normed, so a stack ends normed. With the others the residual path is
 never normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
 """

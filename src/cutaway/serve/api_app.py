@@ -20,15 +20,26 @@ from cutaway import __version__
 from cutaway.errors import CutawayError, did_you_mean
 from cutaway.serve import openai_schemas as openai
 from cutaway.serve import schemas as s
-from cutaway.serve.answering import Events, EventStream, answers
-from cutaway.serve.asking import alike, aside, chosen, decode_of, no_model, number, texts_of, to_look, to_write
 from cutaway.serve.docs_page import POLICY, docs_page, resolved
-from cutaway.serve.guard import Access, Guard
-from cutaway.serve.house import TROUBLE, House
+from cutaway.serve.middleware import Access, Guard
+from cutaway.serve.model_worker import Worker
 from cutaway.serve.openai_api import openai_router
 from cutaway.serve.refusals import OPENAI, Refusal, json_response, refused
-from cutaway.serve.served import ABILITIES, RunToServe, Served
-from cutaway.serve.worker import Worker
+from cutaway.serve.requests import (
+    alike,
+    aside,
+    chosen,
+    decode_of,
+    no_model,
+    number,
+    prompted,
+    texts_of,
+    to_look,
+    to_write,
+)
+from cutaway.serve.responses import Events, EventStream, answers
+from cutaway.serve.served_model import ABILITIES, RunToServe, Served
+from cutaway.serve.state import TROUBLE, House
 from cutaway.serve.writing import Version, Written
 
 ABOUT = """Trained runs over HTTP. Texts of requests that wait at the same time are worked on together.
@@ -113,19 +124,21 @@ def work_router(house: House) -> APIRouter:
         texts = texts_of(body.text, limits)
         settings, cut = None, False
         if isinstance(body, s.EmbedRequest):
-            settings, cut = (served.embedder.pooling(body.pooling), body.normalize, body.cut), body.cut
+            served.embedder.pooling(body.pooling)  # refused at once, if it is not for this model
+            settings, cut = (body.pooling, body.normalize, body.cut), body.cut
+            texts = prompted(served, texts, body.prompt)
         jobs, _ = await aside(characters(texts), lambda: alike(served, ability, texts, settings, limits, cut))
         return served.name, await answers(request, worker, len(texts), jobs)
 
     @router.post("/classify", summary="Give texts their labels", response_model=s.Classified)
     async def classify(request: Request, body: s.ClassifyRequest) -> Response:
         name, found = await read(request, body, "classify")
-        return json_response({"model": name, "results": [labelled(row[: body.top]) for row in found]})
+        return json_response({"model": name, "results": [labelled(row[: body.top], is_cut) for row, is_cut in found]})
 
     @router.post("/tag", summary="Give the words of texts their tags", response_model=s.Tagged)
     async def tag(request: Request, body: s.TagRequest) -> Response:
         name, found = await read(request, body, "tag")
-        return json_response({"model": name, "results": [{"words": words, "tags": tags} for words, tags in found]})
+        return json_response({"model": name, "results": [tagged(*one) for one in found]})
 
     @router.post("/embed", summary="Make vectors of texts", response_model=s.Embedded)
     async def embed(request: Request, body: s.EmbedRequest) -> Response:
@@ -179,9 +192,13 @@ def version(found: Version) -> dict[str, Any]:
     }
 
 
-def labelled(row: list[tuple[str, float]]) -> dict[str, Any]:
+def labelled(row: list[tuple[str, float]], is_cut: bool) -> dict[str, Any]:
     labels = [{"label": label, "probability": number(p)} for label, p in row]
-    return {**labels[0], "labels": labels}
+    return {**labels[0], "labels": labels, **({"cut": True} if is_cut else {})}
+
+
+def tagged(words: list[str], tags: list[str], parts: int) -> dict[str, Any]:
+    return {"words": words, "tags": tags, **({"parts": parts} if parts > 1 else {})}
 
 
 def watching_router(house: House) -> APIRouter:

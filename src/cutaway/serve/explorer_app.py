@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field
 
 from cutaway import __version__
 from cutaway.errors import CutawayError
-from cutaway.show.explorer import CHARACTERS, Asked, Explorer
-from cutaway.show.values import dumps
+from cutaway.explore.explorer import CHARACTERS, Asked, Explorer
+from cutaway.explore.values import dumps
 
-PAGE = (Path(__file__).parents[1] / "show" / "page").resolve()  # whatever links lead to the package
+PAGE = (Path(__file__).parents[1] / "explore" / "page").resolve()  # whatever links lead to the package
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # all that is served: no path of a request ever reaches the disk
 FILES = {file.relative_to(PAGE).as_posix(): file for file in PAGE.rglob("*.*") if file.suffix in TYPES}

@@ -15,15 +15,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.decode.streaming import TextStream
+from cutaway.search.streaming import TextStream
 from cutaway.serve import openai_schemas as s
-from cutaway.serve.answering import Events, EventStream, answers
-from cutaway.serve.asking import alike, aside, chosen, decode_of, number, texts_of, to_write
-from cutaway.serve.house import TROUBLE, House
 from cutaway.serve.limits import Limits
 from cutaway.serve.refusals import Refusal, json_response
+from cutaway.serve.requests import alike, aside, chosen, decode_of, number, prompted, texts_of, to_write
+from cutaway.serve.responses import Events, EventStream, answers
 from cutaway.serve.schemas import OR_A_STREAM
-from cutaway.serve.served import Served
+from cutaway.serve.served_model import Served
+from cutaway.serve.state import TROUBLE, House
 from cutaway.serve.writing import Version, Written
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -266,8 +266,8 @@ async def embedded(house: House, request: Request, body: s.EmbeddingRequest) -> 
         raise Refusal(
             400, f"dimensions = {body.dimensions}, but the vectors of {served.name!r} have {width}.", "dimensions"
         )
-    texts = texts_of(await prompts_of(served, body.input, "input", house.limits), house.limits)
-    settings = served.embedder.pooling("auto"), True, False
+    texts = prompted(served, texts_of(await prompts_of(served, body.input, "input", house.limits), house.limits))
+    settings = "auto", True, False
     jobs, tokens = await aside(sum(map(len, texts)), lambda: alike(served, "embed", texts, settings, house.limits))
     found = await answers(request, worker, len(texts), jobs)
     show = in_base64 if body.encoding_format == "base64" else numbers

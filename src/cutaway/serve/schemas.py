@@ -188,6 +188,9 @@ class Label(BaseModel):
 
 
 class LabelsAnswer(Label):
+    """`cut`: the text is longer than the model reads, and its beginning was classified; left out if it is not."""
+
+    cut: bool | None = None
     labels: Annotated[list[Label], Field(description="The likeliest labels, as many as `top` asked for.")]
 
 
@@ -203,6 +206,9 @@ class TagRequest(Strict):
 
 
 class TagsAnswer(BaseModel):
+    """`parts`: how many parts a text was tagged in that is longer than the model reads at once; else left out."""
+
+    parts: int | None = None
     words: list[str]
     tags: list[str]
 
@@ -223,6 +229,9 @@ class EmbedRequest(Strict):
     ] = "auto"
     normalize: Annotated[bool, Field(description="Vectors of length 1, so that a dot product is a cosine.")] = True
     cut: Annotated[bool, Field(description="Of a text that is too long, the beginning stands for all of it.")] = False
+    prompt: Annotated[
+        str | None, Field(description="Which of the model's prompts to put before each text; empty: none of them.")
+    ] = None
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": ["A cat sleeps.", "A kitten naps."]}]})
 
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-import uvicorn
 from starlette.types import ASGIApp
 
-from cutaway.serve.house import House
+from cutaway.serve.connections import BoundedServer
+from cutaway.serve.state import House
 
 GRACE = 30.0  # seconds for what was accepted
 ARRIVING = 0.2  # seconds in which requests that were sent before the signal are still told something
@@ -24,14 +24,11 @@ MOVING = 2.0  # seconds for workers to notice that nobody waits any more
 GONE = 130  # the exit code of who is told twice
 
 
-class GracefulServer(uvicorn.Server):
+class GracefulServer(BoundedServer):
     """`say` tells the user what happens; `on_ready` is called once, when all models have been loaded."""
 
     def __init__(self, app: ASGIApp, house: House, on_ready: Callable[[], None], say: Callable[[str], None]):
-        # "auto" would take other libraries, if they are there: nobody speaks websockets here, and h11 is what is tested
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", http="h11",
-                                timeout_graceful_shutdown=5, server_header=False)  # fmt: skip
-        super().__init__(config)
+        super().__init__(app, house.limits)
         self.house, self.on_ready, self.say = house, on_ready, say
         self.ending: float | None = None  # since when
         self.was_ready = False

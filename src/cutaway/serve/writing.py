@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.request import Hypothesis, Wish
-from cutaway.decode.streaming import Pieces, Stops, ended
-from cutaway.pipeline import Writer
-from cutaway.serve.waiting import Job
+from cutaway.inference.pipelines import Writer
+from cutaway.search.request import Hypothesis, Wish
+from cutaway.search.streaming import Pieces, Stops, ended
+from cutaway.serve.queue import Job
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def write(writer: Writer, jobs: Sequence[Job]) -> list[Written]:
         replace(job.content.wish, heard=telling.heard if hears else None, wanted=job.ticket.is_wanted)
         for job, telling in zip(jobs, tellings, strict=True)
     ]
-    found = writer.written(wishes, decode, n_best, writer.one_of(choices or None))
+    found = writer.written(wishes, decode, n_best, choices=choices or None)
     return [telling.ended(hypotheses) for telling, hypotheses in zip(tellings, found, strict=True)]
 
 

@@ -5,8 +5,6 @@ There is no state of chance among it: what is drawn at a step follows from the s
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +15,24 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import RunError
+from cutaway.errors import CutawayWarning, RunError
 from cutaway.models.weights import copy_tensors, kept_like, trained
 from cutaway.runs import (
-    CHECKSUM,
     RunFolder,
     metadata_of,
     read_sealed,
+    read_sealed_json,
     replacing_folder,
     sealed,
     write_bytes,
-    write_json,
+    write_sealed_json,
 )
+from cutaway.runs.resuming import ANOTHER_FOLDER, require_checkpoint
 from cutaway.train.ema import Ema
 
 MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
 ADAPTER = "adapter.safetensors"  # instead of the model, where all else is in a base that stays as it is
-About = Mapping[str, str]  # what the header of an adapter says: which base it is for (finetune/base.py)
+About = Mapping[str, str]  # what the header of an adapter says: which base it is for (runs/base.py)
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def save(run: RunFolder, everything: Everything, state: dict[str, Any], is_best:
     with replacing_folder(folder) as temporary:
         for name, content in everything.files.items():
             (temporary / name).write_bytes(content)
-        write_json(temporary / STATE, {**state, CHECKSUM: checksum(state)})
+        write_sealed_json(temporary / STATE, state)
     if is_best or not run.weights.is_file():
         write_bytes(run.path / name_of(everything.adapter), everything.kept)
     if is_best:
@@ -119,11 +118,8 @@ def load_latest(
 
     If it is damaged, the one before it is taken, with a warning.
     """
-    folders = newest_first(run)
-    if not folders:
-        raise RunError(
-            f"there is no checkpoint to resume from in {str(run)!r}. Train without --resume to begin a new run."
-        )
+    require_checkpoint(run)
+    folders = run.saved()[::-1]
     for i, folder in enumerate(folders):
         try:
             return load(folder, model, optimizer, ema, adapter)
@@ -134,13 +130,10 @@ def load_latest(
                 raise
             warnings.warn(
                 f"the checkpoint {folder} cannot be used: {error} Going on from {folders[i + 1].name}, the one before.",
+                CutawayWarning,
                 stacklevel=2,
             )
     raise AssertionError("unreachable")
-
-
-def newest_first(run: RunFolder) -> list[Path]:
-    return sorted(run.checkpoints.glob("step_*[0-9]"), key=lambda p: int(p.name.split("_")[1]), reverse=True)
 
 
 def load(
@@ -151,12 +144,10 @@ def load(
     adapter: About | None = None,
 ) -> dict[str, Any]:
     """Everything is read, and checked, before anything is changed."""
-    state = dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
-    if state.pop(CHECKSUM, None) != checksum(state):
-        raise RunError(f"{folder / STATE} is damaged: its checksum differs from the one it was written with.")
+    state = read_sealed_json(folder / STATE)
     file = folder / name_of(adapter)
-    weights, saved = safetensors.torch.load(read_sealed(file)), read_sealed(folder / OPTIMIZER)
-    slow = read_sealed(folder / EMA) if ema else b""
+    weights, saved = safetensors.torch.load(read_sealed(file, True)), read_sealed(folder / OPTIMIZER, True)
+    slow = read_sealed(folder / EMA, True) if ema else b""
     if adapter is not None:
         require_same_base(metadata_of(file), adapter, file)
     copy_tensors(weights_of(model, adapter), weights, str(file))
@@ -174,17 +165,14 @@ def require_same_base(saved: About, adapter: About, file: Path) -> None:
     if saved.get("base") != adapter["base"]:
         raise OtherBase(
             f"{file} goes on from a base whose weights have the checksum {saved.get('base', '')[:12]}; those of the "
-            f"base have {adapter['base'][:12]} now. Restore it, or fine-tune anew."
+            f"base have {adapter['base'][:12]} now. What an adapter has learned so far means nothing beside other "
+            f"weights. Restore the base to resume. {ANOTHER_FOLDER}"
         )
-
-
-def checksum(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def mean_weights(folders: Sequence[Path], adapter: About | None = None) -> dict[str, Tensor]:
     """Of the model, over several checkpoints."""
-    checkpoints = [safetensors.torch.load(read_sealed(folder / name_of(adapter))) for folder in folders]
+    checkpoints = [safetensors.torch.load(read_sealed(folder / name_of(adapter), True)) for folder in folders]
     return {
         name: torch.stack([weights[name].double() for weights in checkpoints]).mean(dim=0).to(first.dtype)
         for name, first in checkpoints[0].items()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a training. No torch here."""
+"""Ctrl-C, SIGTERM and SIGHUP during a training. No torch here."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from cutaway.system.processes import forget_closed_terminal, handling_stop_signals
 
 
 @contextmanager
 def interrupt_as_flag() -> Iterator[threading.Event]:
-    """Ctrl-C, or a cluster's SIGTERM, sets a flag, so that the step at hand can end; the second time it is obeyed."""
+    """A stop signal sets a flag, so that the step at hand can end; the second time it is obeyed at once."""
     flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag  # only the main thread may handle signals
-        return
 
-    def on_signal(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: object) -> None:
         flag.set()
-        signal.signal(number, previous[number])
+        forget_closed_terminal()
+        signal.signal(number, before[number])
 
-    previous: dict[int, Any] = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling_stop_signals(on_signal) as before:
         yield flag
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

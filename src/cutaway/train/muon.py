@@ -55,7 +55,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float,
         divided: Divided = undivided,
     ):
-        """`divided` may share the work out among processes that have the same matrices (train/team.py)."""
+        """`divided` may share the work out among processes that have the same matrices (train/distributed.py)."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.divided = divided
 

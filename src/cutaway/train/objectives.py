@@ -17,9 +17,9 @@ from cutaway.models.balance import balance_losses
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
+from cutaway.train.distributed import Team
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.observers import Measured
-from cutaway.train.team import Team
 
 
 class Answers(NamedTuple):

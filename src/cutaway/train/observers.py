@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from cutaway.config import TrainConfig
-from cutaway.evaluate.scores import perplexity
+from cutaway.metrics.scores import perplexity
 from cutaway.runs import RunFolder
 
 

@@ -18,6 +18,7 @@ from cutaway.errors import Diverged
 from cutaway.models.weights import copy_tensors
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
+from cutaway.train.distributed import Team
 from cutaway.train.ema import Ema
 from cutaway.train.failures import explained
 from cutaway.train.loop import Loop
@@ -27,7 +28,6 @@ from cutaway.train.observers import Measured, Observer, StepReport, Sums, TrainS
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.precision import Precision, compiled
 from cutaway.train.schedules import Schedule
-from cutaway.train.team import Team
 
 TOO_MANY = 10  # steps in a row without a usable gradient
 Look = Callable[[nn.Module, Measured], Measured]
@@ -51,7 +51,7 @@ class Trainer(Loop):
         adapter: Mapping[str, str] | None = None,
     ):
         """`look` adds to a validation what has to be written for it: samples, BLEU. `adapter` says of what base
-        (finetune/base.py): then what is trained is kept alone, without all that stays as it is."""
+        (runs/base.py): then what is trained is kept alone, without all that stays as it is."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
@@ -200,7 +200,7 @@ class Trainer(Loop):
         """With `average`, the mean of the last checkpoints is kept, as in the paper (section 6.1)."""
         if not self.config.average:
             return
-        folders = checkpoint.newest_first(self.run_folder)[: self.config.average]
+        folders = self.run_folder.saved()[-self.config.average :]
         mean = checkpoint.mean_weights(folders, self.adapter)
         into = checkpoint.weights_of(self.model, self.adapter)
         copy_tensors(into, mean, f"the mean of {len(folders)} checkpoints")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutaway.data.order import batches_by_tokens, for_epoch
+from cutaway.data.sampler import batches_by_tokens, for_epoch
 from cutaway.twin.ops import Array
 
 

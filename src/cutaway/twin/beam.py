@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.decode.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis
 from cutaway.errors import DataError
+from cutaway.search.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis
 from cutaway.twin.ops import Array, log_softmax
 from cutaway.twin.search import DONE, Choice, Task, aligned
 

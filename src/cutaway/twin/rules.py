@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cutaway.decode.request import Search, Start
+from cutaway.search.request import Search, Start
 from cutaway.twin.ops import Array
 
 

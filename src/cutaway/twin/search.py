@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from cutaway.decode.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Search, Wanted
 from cutaway.errors import DataError
+from cutaway.search.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Search, Wanted
 from cutaway.twin.ops import Array, log_softmax, softmax
 from cutaway.twin.rules import Rules
 from cutaway.twin.stepper import Stepper

@@ -1,0 +1,1111 @@
+"""Exercise 5, as the grader knows it: the shift, the masks, the decoder block, the Transformer, its loss, its rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercises.encoder_block import (
+    NO_FEED_FORWARD,
+    NO_RESIDUAL,
+    NO_RESIDUAL_FEED_FORWARD,
+    NORM_INSIDE,
+    NORM_OF_INPUT_ONLY,
+    PRE_NORM,
+    SAME_NORM,
+    SHARED_WEIGHTS,
+    Weights,
+    add_and_norm,
+    attention_weights,
+    block_weights,
+    encoder,
+    feed_forward,
+    feed_forward_weights,
+    norm_weights,
+    norms_of,
+    numbers,
+)
+from cutaway.course.exercises.multi_head_attention import multi_head_attention
+from cutaway.course.exercises.positional_encoding import embed
+from cutaway.course.exercises.scaled_dot_product import (
+    FUTURE_LEAK,
+    LOW,
+    MASK_ADDITIVE,
+    NO_MAXIMUM,
+    NOT_ITSELF,
+    ONE_MAXIMUM,
+    SOFTMAX_TWICE,
+    Array,
+    causal_mask,
+    only_one,
+    softmax,
+)
+
+
+def shift_right(target: Array, start: int, wrong: Wrong = RIGHT) -> Array:
+    """What the decoder reads: `start`, then the target without its last id."""
+    fixed = next((i for i in range(3) if f"start-fixed-{i}" in wrong), start)
+    first = np.full_like(target[:, :1], fixed)
+    if "not-shifted" in wrong:
+        return target
+    if "shifted-left" in wrong:
+        return np.concatenate([target[:, 1:], first], axis=1)
+    if "rolled-left" in wrong:
+        return np.concatenate([target[:, 1:], target[:, :1]], axis=1)
+    if "rolled" in wrong:
+        return np.concatenate([target[:, -1:], target[:, :-1]], axis=1)
+    if "shifted-by-two" in wrong:
+        return np.concatenate([first, first, target[:, :-2]], axis=1)
+    if "start-at-the-end" in wrong:
+        return np.concatenate([target[:, :-1], first], axis=1)
+    if "start-behind-the-target" in wrong:
+        return np.concatenate([target, first], axis=1)
+    if "last-kept" in wrong:
+        return np.concatenate([first, target], axis=1)
+    if "first-overwritten" in wrong:
+        return np.concatenate([first, target[:, 1:]], axis=1)
+    if "no-start" in wrong:
+        return target[:, :-1]
+    return np.concatenate([first, target[:, :-1]], axis=1)
+
+
+SHIFT_MISTAKES = (
+    Mistake(
+        "not-shifted",
+        "the target comes back as it was",
+        "The decoder would read the very token that it is to predict. What should stand in front?",
+        "Put start in front, and let the last id fall off at the end.",
+    ),
+    Mistake(
+        "shifted-left",
+        "the ids are shifted the other way",
+        "At position 1 the decoder should read what it had to say at position 0. What does yours read there?",
+        "Every id moves one place to the right, away from the beginning, so that the first place becomes free.",
+        ways=("shifted-left", "rolled-left"),
+    ),
+    Mistake(
+        "rolled",
+        "the last id has come to the front; there should be start",
+        "What does the decoder read first, before it has written anything?",
+        "A roll brings back at the front what falls off at the end. Overwrite it with start.",
+    ),
+    Mistake(
+        "shifted-by-two",
+        "the ids are shifted by two places",
+        "How many starts do you have in a row?",
+        "One start in front is enough, and only the last id falls off.",
+    ),
+    Mistake(
+        "start-at-the-end",
+        "start stands at the end, not at the beginning",
+        "What does the decoder read first, before it has written anything?",
+        "Exchange the two pieces that you put together: start comes first.",
+        ways=("start-at-the-end", "start-behind-the-target"),
+    ),
+    Mistake(
+        "last-kept",
+        "it is one id too long: the last id of the target is still there",
+        "Compare the shapes: there should be as many ids as before.",
+        "The decoder never reads the last id, for nothing is left to predict after it. Leave it out.",
+    ),
+    Mistake(
+        "first-overwritten",
+        "start overwrites the first id, and the others stay where they were",
+        "Where has the first id of the target gone? The decoder should read it at position 1.",
+        "First move all ids by one place, then put start where a place became free.",
+    ),
+    Mistake(
+        "no-start",
+        "start is missing in front",
+        "Compare the shapes: there should be as many ids as before.",
+        "The last id goes, and a column of start comes in front.",
+    ),
+    Mistake(
+        "start-fixed",
+        "the first id is a fixed number, not the start that is given",
+        "Which of the arguments does your code never read?",
+        "Which id begins a text depends on the vocabulary: take it from the argument start.",
+        ways=("start-fixed-0", "start-fixed-1", "start-fixed-2"),
+    ),
+)
+
+SHIFT_RIGHT = Part(
+    "shift_right",
+    ("target", "start"),
+    ("result",),
+    shift_right,
+    cases=(
+        Case("two texts of three ids", (np.array([[5, 6, 7], [8, 9, 4]]), 3)),
+        Case("three texts of four ids", (np.array([[4, 8, 5, 9], [6, 7, 11, 10], [9, 5, 8, 4]]), 12)),
+    ),
+    mistakes=SHIFT_MISTAKES,
+)
+
+
+def padding_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
+    """[B, K] -> [B, 1, 1, K], True where there is a token and not padding."""
+    fixed = next((i for i in range(2) if f"pad-fixed-{i}" in wrong), pad)
+    real = ids == fixed if "padding-inverted" in wrong else ids != fixed
+    if "mask-flat" in wrong:
+        return real
+    if "mask-without-heads" in wrong:
+        return real[:, None, :]
+    mask = real[:, None, :, None] if "padding-as-queries" in wrong else real[:, None, None, :]
+    return additive(mask, wrong)
+
+
+def additive(mask: Array, wrong: Wrong) -> Array:
+    if "mask-additive" in wrong:
+        return np.where(mask, 0.0, -np.inf)
+    return np.where(mask, 0.0, LOW) if "mask-additive-finite" in wrong else mask
+
+
+PADDING_INVERTED = Mistake(
+    "padding-inverted",
+    "the padding is what may be seen, and the tokens are hidden",
+    "In this course True means: may attend. Where is your mask True?",
+    "You ask whether an id is padding. Ask the opposite.",
+)
+PAD_FIXED = Mistake(
+    "pad-fixed",
+    "a fixed id is taken for padding, not the pad that is given",
+    "Which of the arguments does your code never read?",
+    "Which id means padding depends on the vocabulary; it need not be 0. Take it from the argument pad.",
+    ways=("pad-fixed-0", "pad-fixed-1"),
+)
+PADDING_AS_QUERIES = Mistake(
+    "padding-as-queries",
+    "the padding is hidden among the queries (rows); it should be hidden among the keys (columns)",
+    "Scores are [B, H, queries, keys]. On which of these axes must nobody look at padding?",
+    "It does no harm if padding looks at something, only if something looks at padding. The ids belong on the last "
+    "axis of the mask.",
+)
+
+PADDING_ANYWHERE = np.array([[7, 3, 7, 5], [2, 7, 7, 4]])  # 7 is padding
+
+PADDING_MASK = Part(
+    "padding_mask",
+    ("ids", "pad"),
+    ("mask",),
+    padding_mask,
+    # There are zeros and ones that are tokens like all others, for those who think they know what padding is.
+    cases=(
+        Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
+        Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
+        Case("padding in front and between", (PADDING_ANYWHERE, 7)),
+    ),
+    mistakes=(
+        PADDING_INVERTED,
+        PAD_FIXED,
+        PADDING_AS_QUERIES,
+        Mistake(
+            "mask-flat",
+            "two axes are missing, those of the heads and of the queries: [B, K] instead of [B, 1, 1, K]",
+            "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
+            "Two axes of length 1 belong between B and K. None in an index makes one.",
+        ),
+        Mistake(
+            "mask-without-heads",
+            "one axis is missing: [B, 1, K] instead of [B, 1, 1, K]",
+            "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
+            "Heads and queries each need an axis of length 1, between B and K. None in an index makes one.",
+        ),
+        MASK_ADDITIVE,
+    ),
+)
+
+
+def decoder_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
+    """[B, T] -> [B, 1, T, T], True where the key is neither in the future nor padding."""
+    n_texts, n = ids.shape
+    causal = causal_mask(n, wrong & {"mask-transposed", "future-leak", "not-itself"})
+    real = padding_mask(ids, pad, wrong - {"mask-additive", "mask-additive-finite"})
+    if "causal-only" in wrong:
+        mask = np.broadcast_to(causal, (n_texts, 1, n, n))
+    elif "causal-only-flat" in wrong:
+        return causal
+    elif "causal-only-four-axes" in wrong:
+        return causal[None, None]
+    elif "padding-only-flat" in wrong:
+        return real
+    elif "padding-only" in wrong:
+        mask = np.broadcast_to(real, (n_texts, 1, n, n))
+    else:
+        mask = causal | real if "mask-or" in wrong else causal & real
+    if "padding-rows-too" in wrong:
+        only_one(wrong, {"padding-rows-too", "padding-as-queries"})
+        mask = mask & np.swapaxes(real, -1, -2)
+    if "decoder-mask-inverted" in wrong:
+        mask = ~mask
+    return mask[:, 0] if "decoder-mask-without-heads" in wrong else additive(mask, wrong)
+
+
+CAUSAL_ONLY = Mistake(
+    "causal-only",
+    "padding is not hidden, only the future is",
+    "Look at the rows of a text that ends in padding. May the last token see it?",
+    "Two conditions have to hold at once: the key is not in the future, and it is not padding.",
+    ways=("causal-only", "causal-only-flat", "causal-only-four-axes"),
+)
+PADDING_ONLY = Mistake(
+    "padding-only",
+    "the future is not hidden, only padding is",
+    "Look at row 0. The first position may see itself and nothing else.",
+    "Two conditions have to hold at once: the key is not in the future, and it is not padding.",
+    ways=("padding-only", "padding-only-flat"),
+)
+
+DECODER_MASK = Part(
+    "decoder_mask",
+    ("ids", "pad"),
+    ("mask",),
+    decoder_mask,
+    cases=(
+        Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
+        Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
+        Case("padding in front and between", (PADDING_ANYWHERE, 7)),
+    ),
+    mistakes=(
+        Mistake(
+            "mask-or",
+            "it is enough that one of the two conditions holds; both have to",
+            "May a token be seen that lies in the future, but is no padding?",
+            "A key may be seen if it is not in the future AND not padding.",
+        ),
+        CAUSAL_ONLY,
+        PADDING_ONLY,
+        PADDING_AS_QUERIES,
+        Mistake(
+            "padding-rows-too",
+            "the rows of padding are hidden, too; only its columns should be",
+            "What may padding look at? Look at the last row of a text that ends in padding.",
+            "It does no harm if padding looks at something, only if something looks at padding.",
+        ),
+        PADDING_INVERTED,
+        PAD_FIXED,
+        FUTURE_LEAK,
+        NOT_ITSELF,
+        Mistake(
+            "mask-transposed",
+            "the wrong triangle: every position sees itself and the future, instead of itself and the past",
+            "Rows are who looks, columns are what is looked at. What may the first row see?",
+            "It is the other triangle that is asked for.",
+        ),
+        Mistake(
+            "decoder-mask-inverted",
+            "the mask says the opposite: True stands where one must not look",
+            "In this course True means: may attend. Read row 0 of yours: what may the first position see?",
+            "Turn the finished mask around.",
+        ),
+        Mistake(
+            "decoder-mask-without-heads",
+            "one axis is missing, that of the heads: [B, T, T] instead of [B, 1, T, T]",
+            "Compare the shapes. The mask has to broadcast against scores of shape [B, H, Q, K].",
+            "An axis of length 1 belongs behind B. None in an index makes one.",
+        ),
+        MASK_ADDITIVE,
+    ),
+)
+
+
+def decoder_block(
+    x: Array,
+    memory: Array,
+    weights: Weights,
+    n_heads: int,
+    mask: Array | None,
+    memory_mask: Array | None,
+    wrong: Wrong = RIGHT,
+) -> Array:
+    """Self-attention, cross-attention to the memory, feed-forward: around each of them LayerNorm(x + Sublayer(x))."""
+    for_self, for_cross = attentions_of(weights, wrong)
+    if "masks-exchanged" in wrong:
+        mask, memory_mask = memory_mask, mask
+
+    def look_around(x: Array) -> Array:
+        return multi_head_attention(x, x, for_self, n_heads, None if "target-mask-ignored" in wrong else mask, wrong)
+
+    def look_at_memory(x: Array) -> Array:
+        keys_from, seen = memory, mask if "self-mask-for-cross" in wrong else memory_mask
+        if CROSS_TO_ITSELF & wrong:
+            keys_from = x
+            seen = mask if "to-itself-own-mask" in wrong else None if "to-itself-no-mask" in wrong else memory_mask
+        if "queries-and-memory-exchanged" in wrong:
+            x, keys_from = keys_from, x
+        return multi_head_attention(
+            x, keys_from, for_cross, n_heads, None if "memory-mask-ignored" in wrong else seen, wrong
+        )
+
+    def think(x: Array) -> Array:
+        return feed_forward(x, weights["feed_forward"], wrong)
+
+    norm_1, norm_2, norm_3 = norms_of(weights, ("norm_1", "norm_2", "norm_3"), wrong)
+    if "cross-first" in wrong:
+        x = add_and_norm(x, look_at_memory, norm_1, wrong)
+        x = add_and_norm(x, look_around, norm_2, wrong)
+    elif "cross-first-own-norms" in wrong:
+        x = add_and_norm(x, look_at_memory, norm_2, wrong)
+        x = add_and_norm(x, look_around, norm_1, wrong)
+    else:
+        if not {"no-self-attention", "no-self-attention-normed"} & wrong:
+            x = add_and_norm(x, look_around, norm_1, wrong, residual="no-residual-self" not in wrong)
+        elif "no-self-attention-normed" in wrong:
+            x = norm_1(x)
+        if "no-cross-attention" not in wrong:
+            x = add_and_norm(x, look_at_memory, norm_2, wrong, residual="no-residual-cross" not in wrong)
+    if {"no-feed-forward", "no-feed-forward-normed"} & wrong:
+        return norm_3(x) if "no-feed-forward-normed" in wrong else x
+    return add_and_norm(x, think, norm_3, wrong, residual="no-residual-feed-forward" not in wrong)
+
+
+CROSS_TO_ITSELF = {"to-itself-own-mask", "to-itself-no-mask", "to-itself-memory-mask"}
+
+
+def attentions_of(weights: Weights, wrong: Wrong) -> tuple[Weights, Weights]:
+    """The weights of self-attention and of cross-attention."""
+    both = weights["self_attention"], weights["cross_attention"]
+    if "always-self-weights" in wrong:
+        return both[0], both[0]
+    if "always-cross-weights" in wrong:
+        return both[1], both[1]
+    return both[::-1] if "attentions-exchanged" in wrong else both
+
+
+DECODER_BLOCK_MISTAKES = (
+    Mistake(
+        "no-residual-self",
+        "there is no residual connection around the self-attention",
+        "Three arrows of figure 1 lead past the sub-layers of a decoder block. Do you have all of them?",
+        "The block's input is also added to what comes out of the self-attention, before the first norm.",
+    ),
+    Mistake(
+        "no-residual-cross",
+        "there is no residual connection around the cross-attention",
+        "Three arrows of figure 1 lead past the sub-layers of a decoder block. Do you have all of them?",
+        "What asks the memory is also added to the answer, before the second norm.",
+    ),
+    replace(
+        NO_RESIDUAL_FEED_FORWARD,
+        hint="Three arrows of figure 1 lead past the sub-layers of a decoder block. Do you have all of them?",
+    ),
+    NO_RESIDUAL,
+    PRE_NORM,
+    NORM_INSIDE,
+    NORM_OF_INPUT_ONLY,
+    Mistake(
+        "one-norm",
+        "one of the three norms is missing",
+        "Count the boxes named Add & Norm in a decoder block of figure 1.",
+        "After each of the three additions stands a norm, the last one included.",
+        ways=("no-norm-1", "no-norm-2", "no-norm-3"),
+    ),
+    SAME_NORM,
+    Mistake(
+        "no-self-attention",
+        "there is no self-attention",
+        "Which entries of the weights does your code never read?",
+        "Before the target looks at the memory, it looks at itself: that is the first sub-layer, with norm_1.",
+        ways=("no-self-attention", "no-self-attention-normed"),
+    ),
+    replace(
+        NO_FEED_FORWARD,
+        stronger="After the cross-attention, with its norm, comes a third sub-layer, with a norm of its own (norm_3).",
+    ),
+    Mistake(
+        "cross-looks-at-itself",
+        "the second attention looks at the target once more; it should look at the memory",
+        "What does your code do with the argument memory?",
+        "In cross-attention x asks the questions, and keys and values are made from the memory.",
+        ways=("to-itself-no-mask", "to-itself-own-mask", "to-itself-memory-mask"),
+    ),
+    Mistake(
+        "queries-and-memory-exchanged",
+        "in the cross-attention the memory asks and the target answers; it should be the other way round",
+        "Which of the two needs an answer for each of its positions? (Your code only runs if both are equally long.)",
+        "x asks, the memory is looked at. Look at the order of the arguments.",
+    ),
+    Mistake(
+        "no-cross-attention",
+        "there is no cross-attention",
+        "What does your code do with the argument memory?",
+        "Between self-attention and feed-forward stands a third sub-layer, with a norm of its own (norm_2).",
+    ),
+    Mistake(
+        "masks-exchanged",
+        "the two masks have changed places",
+        "Which keys does each mask speak of, those of the target, or those of the memory?",
+        "mask belongs to the self-attention, memory_mask to the cross-attention.",
+    ),
+    Mistake(
+        "target-mask-ignored",
+        "the self-attention does not use its mask, so it sees the future",
+        "Change the last token of the target. May the first output move?",
+        "Hand mask on to the self-attention.",
+    ),
+    Mistake(
+        "memory-mask-ignored",
+        "the cross-attention does not use its mask, so it looks at the padding of the source",
+        "What does your code do with the argument memory_mask?",
+        "Hand memory_mask on to the cross-attention.",
+    ),
+    Mistake(
+        "self-mask-for-cross",
+        "the cross-attention is given the mask of the self-attention",
+        "Which keys does each mask speak of, those of the target, or those of the memory? (With masks, your code only "
+        "runs if both are equally long.)",
+        "mask belongs to the self-attention, memory_mask to the cross-attention.",
+    ),
+    Mistake(
+        "cross-first",
+        "the cross-attention comes before the self-attention",
+        "Follow the right half of figure 1 from below. Which of the two comes first?",
+        "First the target looks at itself, then at the memory, then comes the feed-forward network.",
+        ways=("cross-first", "cross-first-own-norms"),
+    ),
+    Mistake(
+        "same-attention",
+        "both attentions use the same weights",
+        "Which entry of the weights does your code never read?",
+        "self_attention and cross_attention have weights of their own.",
+        ways=("always-self-weights", "always-cross-weights"),
+    ),
+    Mistake(
+        "attentions-exchanged",
+        "the weights of self-attention and cross-attention have changed places",
+        "Which entry of the weights goes with which attention?",
+        "self_attention is the one where x looks at itself, and it comes first.",
+    ),
+)
+
+
+def decoder_weights(d: int, f: int, seed: float) -> Weights:
+    return {
+        "self_attention": attention_weights(d, seed),
+        "norm_1": norm_weights(d, seed + 4),
+        "cross_attention": attention_weights(d, seed + 1.5),
+        "norm_2": norm_weights(d, seed + 5),
+        "feed_forward": feed_forward_weights(d, f, seed + 6),
+        "norm_3": norm_weights(d, seed + 8),
+    }
+
+
+CAUSAL = np.tril(np.ones((3, 3), bool))
+PADDING_3 = np.array([[True, True, False], [True, False, False]])[:, None, None, :]
+PADDING_4 = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
+
+DECODER_BLOCK = Part(
+    "decoder_block",
+    ("x", "memory", "weights", "n_heads", "mask", "memory_mask"),
+    ("output",),
+    decoder_block,
+    cases=(
+        Case(
+            "two target tokens, three source tokens",
+            (numbers(2, 2, 4, seed=1), numbers(2, 3, 4, seed=2), decoder_weights(4, 3, seed=1), 2, None, None),
+        ),
+        # equally long, so that what is exchanged still runs, and shows
+        Case(
+            "as many target tokens as source tokens, masked",
+            (numbers(2, 3, 4, seed=3), numbers(2, 3, 4, seed=4), decoder_weights(4, 5, seed=3), 2, CAUSAL, PADDING_3),
+        ),
+        Case(
+            "three target tokens, four source tokens, masked",
+            (numbers(2, 3, 6, seed=5), numbers(2, 4, 6, seed=6), decoder_weights(6, 5, seed=5), 3, CAUSAL, PADDING_4),
+        ),
+        Case(
+            "as many target tokens as source tokens, without masks",
+            (numbers(2, 2, 6, seed=7), numbers(2, 2, 6, seed=8), decoder_weights(6, 5, seed=7), 2, None, None),
+        ),
+    ),
+    mistakes=DECODER_BLOCK_MISTAKES,
+)
+
+
+def transformer(
+    source: Array, target_in: Array, weights: Weights, n_heads: int, pad: int, wrong: Wrong = RIGHT
+) -> Array:
+    """Figure 1: source [B, S] and what the decoder reads [B, T] -> logits [B, T, V], for what follows each position."""
+    table = weights["embedding"]
+    if "source-target-exchanged" in wrong:
+        source, target_in = target_in, source
+    if SHIFTED_AGAIN & wrong:
+        target_in = shift_right(target_in, pad if "shifted-again-pad" in wrong else int("shifted-again-1" in wrong))
+    source_mask, mask = padding_mask(source, pad, wrong), decoder_mask(target_in, pad, wrong)
+    memories = encode(source, weights, n_heads, source_mask, wrong)
+    x = embed(target_in, table, wrong | forgotten_positions("target", wrong))
+    memory_mask = None if {"memory-padding-seen", "padding-seen"} & wrong else source_mask
+    for i, layer in enumerate(decoder_layers(weights["decoder"], wrong)):
+        memory = memories[min(i + 1, len(memories) - 1)] if "memory-layer-by-layer" in wrong else memories[-1]
+        x = decoder_block(x, memory, layer, n_heads, mask, memory_mask, wrong)
+    logits = x @ table.T
+    if "log-softmax-on-logits" in wrong:
+        return softmax(logits, RIGHT | {"log-softmax"})
+    return softmax(logits) if "softmax-on-logits" in wrong else logits
+
+
+SHIFTED_AGAIN = {"shifted-again-0", "shifted-again-1", "shifted-again-pad"}
+
+
+def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Wrong) -> list[Array]:
+    """The embedded source, and what becomes of it: the last one is the memory."""
+    x = embed(source, weights["embedding"], wrong | forgotten_positions("source", wrong))
+    layers = weights["encoder"]
+    if {"source-padding-seen", "padding-seen"} & wrong:
+        mask = None
+    if "memory-is-embedding" in wrong:
+        return [x]
+    if "memory-after-first-layer" in wrong:
+        layers = layers[:1]
+    if "memory-layer-by-layer" in wrong:
+        return [x, *(encoder(x, layers[: i + 1], n_heads, mask, wrong) for i in range(len(layers)))]
+    return [encoder(x, layers, n_heads, mask, wrong)]
+
+
+def forgotten_positions(side: str, wrong: Wrong) -> Wrong:
+    return frozenset({"no-positions"}) if f"no-{side}-positions" in wrong else RIGHT
+
+
+def decoder_layers(layers: list[Weights], wrong: Wrong) -> list[Weights]:
+    if "decoder-always-first" in wrong:
+        return [layers[0]] * len(layers)
+    if "decoder-always-last" in wrong:
+        return [layers[-1]] * len(layers)
+    if "decoder-without-last" in wrong:
+        return layers[:-1]
+    if "decoder-reversed" in wrong:
+        return layers[::-1]
+    return layers[:1] if "decoder-first-only" in wrong else layers
+
+
+TRANSFORMER_MISTAKES = (
+    Mistake(
+        "not-scaled",
+        "the embeddings are not multiplied by sqrt(D)",
+        "Section 3.4 has a sentence about the embedding matrix, after the one about sharing it.",
+        "Before positions are added, the vectors are multiplied by the square root of their width. embed does both.",
+    ),
+    Mistake(
+        "no-positions",
+        "no positions are added",
+        "What is done with the ids before the first layer? Compare with figure 1.",
+        "Source and target both get positions, where they are embedded. embed does it.",
+    ),
+    Mistake(
+        "no-source-positions",
+        "the source gets no positions",
+        "Exchange two words of the source. May the result stay the same?",
+        "In figure 1 both sides have the circle with the wave. Embed the source just as you embed the target.",
+    ),
+    Mistake(
+        "no-target-positions",
+        "the target gets no positions",
+        "In figure 1 a circle with a wave stands on both sides. Do you have both?",
+        "Embed the target just as you embed the source.",
+    ),
+    Mistake(
+        "source-padding-seen",
+        "the encoder looks at the padding of the source",
+        "There are three kinds of attention. Which of them may see the padding of the source?",
+        "The encoder takes a mask, too: that of the source's padding.",
+    ),
+    Mistake(
+        "memory-padding-seen",
+        "the cross-attention looks at the padding of the source",
+        "There are three kinds of attention. Which of them may see the padding of the source?",
+        "The decoder block takes two masks. The second is that of the source's padding.",
+    ),
+    Mistake(
+        "padding-seen",
+        "the padding of the source is not hidden at all",
+        "Who may look at the padding of the source?",
+        "Nobody may: neither the encoder nor the cross-attention. Both need its mask.",
+    ),
+    Mistake(
+        PADDING_ONLY.name,
+        "the decoder sees the future",
+        "Change the last token of the target. May the logits of the first position move?",
+        "The self-attention of the decoder needs the mask that hides the future and padding: decoder_mask.",
+        ways=("padding-only",),
+    ),
+    Mistake(
+        CAUSAL_ONLY.name,
+        "the decoder looks at the padding of the target",
+        "Take a text that ends in padding. What may its last positions look at?",
+        "The self-attention of the decoder needs the mask that hides both the future and padding: decoder_mask.",
+        ways=("causal-only",),
+    ),
+    Mistake(
+        "target-mask-ignored",
+        "the self-attention of the decoder has no mask: it sees the future, and padding",
+        "Change the last token of the target. May the logits of the first position move?",
+        "It needs the mask that hides the future and padding: decoder_mask.",
+    ),
+    Mistake(
+        "softmax-on-logits",
+        "what comes back are probabilities, or their logarithms; asked for are logits",
+        "Do your numbers add up to 1 along the last axis, or their powers? Logits need not.",
+        "Leave out the softmax at the end: the loss does it.",
+        ways=("softmax-on-logits", "log-softmax-on-logits"),
+    ),
+    Mistake(
+        "memory-is-embedding",
+        "the decoder looks at the embedded source; it should look at what the encoder made of it",
+        "What does your code do with the encoder's output?",
+        "The memory is the output of the last encoder layer. Is it kept under the name that the decoder reads?",
+    ),
+    Mistake(
+        "memory-after-first-layer",
+        "the memory is what the first encoder layer gives, not the last",
+        "How many layers does the source go through?",
+        "All layers of the encoder come first, and only then the decoder.",
+    ),
+    Mistake(
+        "memory-layer-by-layer",
+        "decoder layer i looks at the output of encoder layer i; all should look at that of the last one",
+        "In figure 1, where does the arrow from the encoder to the decoder begin?",
+        "Finish the encoder first. Then every decoder layer gets the same memory.",
+    ),
+    Mistake(
+        "decoder-shared-weights",
+        "all decoder layers use the weights of one of them",
+        SHARED_WEIGHTS.hint.replace("layers is a list", 'weights["decoder"] is a list'),
+        SHARED_WEIGHTS.stronger,
+        ways=("decoder-always-first", "decoder-always-last"),
+    ),
+    Mistake(
+        "decoder-first-only",
+        "only the first layer of the decoder is used",
+        "How often does your loop over the decoder's layers run? When does the function return?",
+        "Is the return inside the loop, or does every layer read the same x? Each reads what the one before it gave.",
+    ),
+    Mistake(
+        "decoder-without-last",
+        "the last layer of the decoder is left out",
+        'How many layers are in weights["decoder"], and how many does your loop go through?',
+        "Look at where your loop ends: all entries of the list count, the last one included.",
+    ),
+    Mistake(
+        "decoder-reversed",
+        "the layers of the decoder come in the opposite order",
+        "Which entry of the list should see the embedded target first?",
+        'weights["decoder"][0] is the first layer, next to the embedding.',
+    ),
+    Mistake(
+        "source-target-exchanged",
+        "source and target have changed places: the encoder reads the target, and the decoder the source",
+        "For whose positions are the logits? Compare their shape with the one that is asked for.",
+        "The encoder reads source, the decoder reads target_in. Look at the order of the arguments.",
+    ),
+    Mistake(
+        "shifted-again",
+        "the target is shifted once more; target_in is shifted already",
+        "What does the decoder read at its first position? And what is asked for?",
+        "Leave out shift_right here: who calls the function has done it.",
+        ways=("shifted-again-pad", "shifted-again-0", "shifted-again-1"),
+    ),
+)
+
+
+def model_weights(v: int, d: int, f: int, layers: int, seed: float) -> Weights:
+    return {
+        "embedding": numbers(v, d, seed=seed, size=1.0),
+        "encoder": [block_weights(d, f, seed=seed + i) for i in range(layers)],
+        "decoder": [decoder_weights(d, f, seed=seed + 0.5 + i) for i in range(layers)],
+    }
+
+
+TRANSFORMER = Part(
+    "transformer",
+    ("source", "target_in", "weights", "n_heads", "pad"),
+    ("logits",),
+    transformer,
+    cases=(
+        Case(
+            "one layer on each side, no padding",
+            (np.array([[4, 1, 3], [0, 2, 4]]), np.array([[1, 3], [1, 0]]), model_weights(6, 4, 3, 1, seed=1), 2, 5),
+        ),
+        Case(
+            "two layers, with padding",
+            (
+                np.array([[6, 0, 3, 5], [4, 1, 2, 2]]),
+                np.array([[1, 3, 0], [1, 6, 2]]),
+                model_weights(7, 4, 5, 2, seed=4.5),
+                2,
+                2,
+            ),
+        ),
+        Case(
+            "three layers, with padding",
+            (
+                np.array([[0, 5, 4], [3, 6, 6]]),
+                np.array([[1, 4, 2, 6], [1, 6, 6, 6]]),
+                model_weights(7, 6, 5, 3, seed=8.5),
+                3,
+                6,
+            ),
+        ),
+    ),
+    mistakes=TRANSFORMER_MISTAKES,
+)
+
+
+def cross_entropy(logits: Array, target: Array, pad: int, wrong: Wrong = RIGHT) -> float | Array:
+    """The mean of -log p(target), over all tokens that are not padding."""
+    if "shifted-once-more" in wrong:
+        logits, target = logits[:, :-1], target[:, 1:]
+    if "shifted-back" in wrong:
+        logits, target = logits[:, 1:], target[:, :-1]
+    loss = loss_of(np.take_along_axis(log_p_of(logits, wrong), target[..., None], axis=-1)[..., 0], wrong)
+    real = target != (0 if "pad-fixed-0" in wrong else 1 if "pad-fixed-1" in wrong else pad)
+    if "padding-counted" in wrong:
+        real = np.ones_like(real)
+    if "only-padding" in wrong:
+        real = ~real
+    if PER_TOKEN & wrong:
+        return loss[real] if "per-real-token" in wrong else loss * real if "per-token-zeroed" in wrong else loss
+    if "mean-of-means" in wrong:
+        return float(np.mean(np.where(real, loss, 0).sum(axis=1) / real.sum(axis=1)))
+    total = (loss * real).sum() if "padding-times-zero" in wrong else loss[real].sum()
+    if "sum-not-mean" in wrong:
+        return float(total)
+    if "divided-by-texts" in wrong:
+        return float(total / len(target))
+    mean = float(total / (real.size if "divided-by-all" in wrong else real.sum()))
+    return float(np.exp(mean)) if "perplexity" in wrong else mean
+
+
+PER_TOKEN = {"per-token", "per-token-zeroed", "per-real-token"}
+
+
+def log_p_of(logits: Array, wrong: Wrong) -> Array:
+    """log(softmax(logits)), without making the softmax first: it would be 0 for the most unlikely tokens."""
+    if "no-softmax" in wrong:
+        return np.log(logits)
+    if "no-softmax-no-log" in wrong:
+        return logits
+    if "softmax-twice" in wrong:
+        logits = softmax(logits)
+    logits = logits - subtracted(logits, wrong)
+    total = np.exp(logits).sum(axis=-1, keepdims=True)
+    if {"log-of-softmax", "no-maximum", "one-maximum-p", "minimum-subtracted", "mean-subtracted"} & wrong:
+        return np.log(np.exp(logits) / total)
+    return logits - np.log(total)
+
+
+def subtracted(logits: Array, wrong: Wrong) -> Array | float:
+    """What makes e^x safe; it should be the maximum."""
+    if {"no-maximum", "overflow-to-infinity"} & wrong:
+        return 0.0
+    if {"minimum-subtracted", "minimum-to-infinity"} & wrong:
+        return np.asarray(logits.min(axis=-1, keepdims=True))
+    if {"mean-subtracted", "mean-to-infinity"} & wrong:
+        return np.asarray(logits.mean(axis=-1, keepdims=True))
+    return np.asarray(logits.max(axis=None if {"one-maximum", "one-maximum-p"} & wrong else -1, keepdims=True))
+
+
+def loss_of(log_p: Array, wrong: Wrong) -> Array:
+    """-log p, for the p of the right token."""
+    if "no-logarithm" in wrong:
+        return -np.exp(log_p)
+    if "one-minus-p" in wrong:
+        return 1 - np.exp(log_p)
+    if "positive-p" in wrong:
+        return np.exp(log_p)
+    loss = -log_p / (np.log(2) if "log-2" in wrong else np.log(10) if "log-10" in wrong else 1.0)
+    return -loss if "sign" in wrong else loss
+
+
+CROSS_ENTROPY_MISTAKES = (
+    Mistake(
+        "padding-counted",
+        "the padding counts as if it were tokens",
+        "How many tokens of the example are no padding? Over how many does your mean go?",
+        "Where the target is pad, there is nothing to be predicted: leave those places out, above and below the line.",
+    ),
+    Mistake(
+        "only-padding",
+        "the padding is what counts, and the tokens are left out",
+        "Over which places does your mean go?",
+        "You keep the places where the target is pad. Ask the opposite.",
+    ),
+    Mistake(
+        "divided-by-all",
+        "padding is left out of the sum, but still counts in what it is divided by",
+        "How many tokens of the example are no padding? By what do you divide?",
+        "Divide by the number of tokens that you added up, not by all places.",
+    ),
+    Mistake(
+        "sum-not-mean",
+        "this is the sum; asked for is the mean",
+        "Does your loss grow when the same texts are given twice? It should not.",
+        "Divide by the number of tokens that are not padding.",
+    ),
+    Mistake(
+        "divided-by-texts",
+        "the sum is divided by the number of texts, not of tokens",
+        "By what do you divide?",
+        "Each token counts the same: divide by the number of tokens that are not padding.",
+    ),
+    Mistake(
+        "mean-of-means",
+        "this is the mean of each text's mean, so the tokens of short texts count for more",
+        "Do all tokens of the example count the same?",
+        "Add up the tokens of all texts first, and divide once.",
+    ),
+    Mistake(
+        "log-base",
+        "this is a logarithm to another base; meant is the natural one",
+        "If p is 1/2, the loss of a token should be 0.693.",
+        "Bits are log2, and some tables use log10. np.log, torch.log and math.log are natural.",
+        ways=("log-2", "log-10"),
+    ),
+    Mistake(
+        "sign",
+        "the sign is wrong",
+        "Should the loss become smaller or larger when the model becomes better?",
+        "The logarithm of a probability is negative; the loss is its opposite.",
+    ),
+    Mistake(
+        "no-logarithm",
+        "the probability itself is used, without the logarithm",
+        "What is the loss of a token to which the model gives the probability 1? And 0.0001?",
+        "Between the softmax and the mean stands a logarithm.",
+        ways=("no-logarithm", "one-minus-p", "positive-p"),
+    ),
+    Mistake(
+        "no-softmax",
+        "the logits are used as if they were probabilities (or their logarithms)",
+        "What is p in the formula, and what do you have in its place?",
+        "First make probabilities of the logits, along the last axis.",
+        ways=("no-softmax", "no-softmax-no-log"),
+    ),
+    replace(
+        SOFTMAX_TWICE,
+        hint="Is there a softmax in a function that you call?",
+        stronger="torch's cross_entropy and log_softmax take logits, not probabilities.",
+    ),
+    Mistake(
+        "log-of-softmax",
+        "for a very unlikely token the softmax is 0, and the logarithm of 0 is minus infinity",
+        "What is your loss for the logits [0, 1000] and the target 0? It should be 1000.",
+        "The logarithm of e^a / s is a - log(s). Written like that, nothing can become 0 on the way. (Subtract the "
+        "largest logit first, as in exercise 1.)",
+        shows_as_nan=True,
+    ),
+    Mistake(
+        "perplexity",
+        "this is the perplexity, e to the power of the loss; asked for is the loss",
+        "If the model gives each of four tokens the probability 1/4, do you get 4, or log 4?",
+        "Leave out the last exp.",
+    ),
+    Mistake(
+        "per-token",
+        "the losses of the single tokens come back; asked for is their mean, one number",
+        "What shape does your result have?",
+        "Add up the losses of all tokens that are not padding, and divide by how many they are.",
+        ways=("per-token", "per-token-zeroed", "per-real-token"),
+    ),
+    Mistake(
+        "targets-shifted",
+        "the targets are shifted against the logits",
+        "The logits at position t speak of target[:, t]. With which target do you compare them?",
+        "The shift is done already, in what the decoder reads. Here both stand side by side.",
+        ways=("shifted-once-more", "shifted-back"),
+    ),
+    PAD_FIXED,
+    replace(
+        NO_MAXIMUM,
+        ways=(
+            "no-maximum",
+            "overflow-to-infinity",
+            "minimum-subtracted",
+            "minimum-to-infinity",
+            "mean-subtracted",
+            "mean-to-infinity",
+        ),
+    ),
+    replace(
+        ONE_MAXIMUM,
+        says="from all rows the same number is subtracted, the largest logit of all; in a row far below it all "
+        "powers of e become 0",
+        ways=("one-maximum", "one-maximum-p"),
+    ),
+)
+
+
+def logits(*shape: int, seed: float, above: tuple[float, ...] = (5.0,)) -> Array:
+    """Positive, so that a logarithm of them is not nan, and multiples of 1/4, which are exact even when large.
+
+    above: how large they are, for all texts or for each.
+    """
+    return np.round(4 * numbers(*shape, seed=seed)) / 4 + np.reshape(above, (-1, 1, 1))
+
+
+def far_above(logits: Array, tokens: Array) -> Array:
+    """One of the tokens at each place is so likely that the others have no chance."""
+    return logits + 1000.0 * (tokens[..., None] == np.arange(logits.shape[-1]))
+
+
+TARGETS = (
+    np.array([[1, 0], [2, 3]]),
+    np.array([[4, 0, 1], [2, 3, 3]]),
+    np.array([[0, 4, 1, 2], [1, 4, 4, 4]]),
+    np.array([[1, 4, 0], [0, 2, 2], [1, 3, 2]]),
+)
+
+CROSS_ENTROPY = Part(
+    "cross_entropy",
+    ("logits", "target", "pad"),
+    ("loss",),
+    cross_entropy,
+    # A loss is one number, so each mistake needs several examples to show itself beyond doubt.
+    cases=(
+        Case("two texts, two ids", (logits(2, 2, 4, seed=1), TARGETS[0], 3)),
+        Case("two texts, three ids", (logits(2, 3, 5, seed=2), TARGETS[1], 3)),
+        Case("two texts, four ids", (logits(2, 4, 5, seed=3), TARGETS[2], 4)),
+        Case("three texts, three ids", (logits(3, 3, 5, seed=4), TARGETS[3], 2)),
+        # much larger in one text than in another, so that each needs its own maximum
+        Case("large logits", (logits(2, 3, 5, seed=5, above=(1000.0, 3000.0)), TARGETS[1], 3)),
+        Case("larger logits", (logits(2, 4, 5, seed=6, above=(4000.0, 2000.0)), TARGETS[2], 4)),
+        Case("large logits, three texts", (logits(3, 3, 5, seed=7, above=(1500.0, 4500.0, 3000.0)), TARGETS[3], 2)),
+        # first another token is by far the likeliest, and then the right one
+        Case("no chance for the target", (far_above(logits(2, 2, 4, seed=8), (TARGETS[0] + 1) % 3), TARGETS[0], 3)),
+        Case("no chance, longer texts", (far_above(logits(2, 3, 5, seed=9), (TARGETS[1] + 1) % 5), TARGETS[1], 3)),
+        Case("no chance, three texts", (far_above(logits(3, 3, 5, seed=10), (TARGETS[3] + 2) % 5), TARGETS[3], 2)),
+        Case("no chance for any other token", (far_above(logits(2, 4, 5, seed=11), TARGETS[2]), TARGETS[2], 4)),
+    ),
+    mistakes=CROSS_ENTROPY_MISTAKES,
+    # How padding is left out is free, and 0 times infinity is nan.
+    free=("padding-times-zero",),
+)
+
+
+def learning_rate(step: int, d_model: int, warmup: int, wrong: Wrong = RIGHT) -> float:
+    """d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)"""
+    only_one(wrong, {"step-plus-one", "step-minus-one", "step-warmup-exchanged"})
+    if "step-warmup-exchanged" in wrong:
+        step, warmup = warmup, step
+    step += 1 if "step-plus-one" in wrong else -1 if "step-minus-one" in wrong else 0
+    falls: float = step ** (-1.0 if "step-not-rooted" in wrong else -0.5) if step else math.inf
+    climbs: float = step * warmup ** warmup_exponent(wrong)
+    if "flat-after-warmup" in wrong:
+        falls = warmup**-0.5
+    rate = max(falls, climbs) if "max" in wrong else min(falls, climbs)
+    if "no-warmup" in wrong:
+        rate = falls
+    if "no-decay" in wrong:
+        rate = climbs
+    return d_model ** width_exponent(wrong) * rate
+
+
+def warmup_exponent(wrong: Wrong) -> float:
+    exponents = {"warmup-0.5": -0.5, "warmup-1": -1.0, "warmup-2": -2.0}
+    return next((e for name, e in exponents.items() if name in wrong), -1.5)
+
+
+def width_exponent(wrong: Wrong) -> float:
+    exponents = {"width-times": 0.5, "width-not-rooted": -1.0, "no-width": 0.0}
+    return next((e for name, e in exponents.items() if name in wrong), -0.5)
+
+
+LEARNING_RATE_MISTAKES = (
+    Mistake(
+        "max",
+        "the larger of the two is taken; the paper takes the smaller",
+        "Which of the two is smaller at step 1? The rate should start there.",
+        "Two lines cross at step = warmup, one climbs and one falls. The rate is always the lower one.",
+    ),
+    Mistake(
+        "width-times",
+        "the rate is multiplied by sqrt(d_model); it has to be divided",
+        "Should a wider model learn with larger steps, or with smaller ones?",
+        "Look at the sign of the first exponent.",
+    ),
+    Mistake(
+        "width-not-rooted",
+        "the rate is divided by d_model; the paper divides by its square root",
+        "What is the first exponent of equation 3?",
+        "x^-0.5 is 1 / sqrt(x).",
+    ),
+    Mistake(
+        "no-width",
+        "d_model is not used",
+        "Which of the arguments does your code never read?",
+        "The equation begins with a power of d_model.",
+    ),
+    Mistake(
+        "warmup-exponent",
+        "the exponent of warmup is wrong",
+        "At step = warmup both terms of the minimum should be equal. Are they?",
+        "step · warmup^e should be step^-0.5 when step is warmup. Which e makes it so?",
+        ways=("warmup-0.5", "warmup-1", "warmup-2"),
+    ),
+    Mistake(
+        "step-not-rooted",
+        "the rate falls with the step; in the paper it falls with its square root",
+        "How does the rate fall after the warmup, when the step becomes four times as large?",
+        "It should fall to a half. Look at the exponent of the first term in the minimum.",
+    ),
+    Mistake(
+        "no-warmup",
+        "there is no warmup: the rate falls from the first step on",
+        "Is the rate at step 1 small, or the largest of all?",
+        "The second term of the minimum, which climbs with the step, is missing, or is never the smaller one: look at "
+        "its exponent.",
+    ),
+    Mistake(
+        "no-decay",
+        "the rate does not fall after the warmup",
+        "What is the rate at a very late step?",
+        "The first term of the minimum, which falls with the square root of the step, is missing, or is never the "
+        "smaller one: look at its exponent.",
+        ways=("no-decay", "flat-after-warmup"),
+    ),
+    Mistake(
+        "step-plus-one",
+        "the rate is that of the next step",
+        "Does the first step have number 0 or 1?",
+        "Steps are counted from 1 here, so nothing has to be added.",
+    ),
+    Mistake(
+        "step-minus-one",
+        "the rate is that of the step before",
+        "Does the first step have number 0 or 1?",
+        "Steps are counted from 1 here, so nothing has to be subtracted.",
+    ),
+    Mistake(
+        "step-warmup-exchanged",
+        "step and warmup have changed places",
+        "Which of the two stands in both terms of the minimum?",
+        "Compare with equation 3, term by term. Or look at the order of the arguments.",
+    ),
+)
+
+LEARNING_RATE = Part(
+    "learning_rate",
+    ("step", "d_model", "warmup"),
+    ("rate",),
+    learning_rate,
+    # Small models and short warmups, where rates are large. Three before the warmup's end, and three after.
+    cases=(
+        Case("before the warmup's end", (1, 4, 4)),
+        Case("after the warmup's end", (9, 4, 4)),
+        Case("before the warmup's end, another width", (3, 2, 5)),
+        Case("after the warmup's end, another width", (8, 2, 3)),
+        Case("just before the warmup's end", (5, 3, 7)),
+        Case("long after the warmup's end", (25, 3, 2)),
+        Case("at the warmup's end", (4, 2, 4)),
+        Case("the paper's model, at its 100th step", (100, 512, 4000)),
+    ),
+    mistakes=LEARNING_RATE_MISTAKES,
+)
+
+EXERCISE = Exercise(
+    5,
+    "full_transformer",
+    "The whole Transformer",
+    parts=(SHIFT_RIGHT, PADDING_MASK, DECODER_MASK, DECODER_BLOCK, TRANSFORMER, CROSS_ENTROPY, LEARNING_RATE),
+)

@@ -1,0 +1,276 @@
+"""A corpus that is too large for memory: tokenised once, in parallel, into arrays in the cache. No torch here.
+
+    files ──stream──▶ learn: vocabulary, labels ──▶ chunks ──workers──▶ ids ──▶ columns in the cache ──map──▶ examples
+
+What comes out is what prepare.py makes in memory: the same examples in the same order, with the same fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutaway.config import DataConfig
+from cutaway.data.cache import ABOUT, building, digest, place_for, read_entry
+from cutaway.data.chunks import MaskedPieces, Pieces
+from cutaway.data.corpus import TextPart
+from cutaway.data.filtering import refuse_nothing
+from cutaway.data.hub import HubDataset
+from cutaway.data.jsonl import File
+from cutaway.data.memmap import LAYOUTS, TEXT, Rows, StoredExamples, Writer, checksum_of, mapped, types_of
+from cutaway.data.parallel_encoding import Encoder, encode_chunks, in_chunks
+from cutaway.data.prepared import PreparedData, Tell, as_bytes, in_all, nobody
+from cutaway.data.tasks import (
+    TASKS,
+    ends_of,
+    files_of,
+    has_split,
+    in_known_order,
+    known_labels,
+    room_between,
+    stream_split,
+)
+from cutaway.data.tokenizer import LIBRARY, Tokenizer, make_tokenizer
+from cutaway.errors import DataError
+
+IN_MEMORY = 4_000_000  # bytes of files; what is not more is prepared in memory, and nothing is written
+SAMPLE = 100_000_000  # bytes of text that a tokenizer learns from; of a larger corpus it is shown every n-th example
+UNPACKED = 4  # times that a .gz file grows, more or less
+FORMAT = 2  # raise it when the same ingredients give other files
+
+
+def is_large(config: DataConfig, task: str) -> bool:
+    return not config.corpus and TASKS[task].kind != "images" and size_of_corpus(config, task) > IN_MEMORY
+
+
+def size_of_corpus(config: DataConfig, task: str, splits: tuple[str, ...] = ("train", "valid")) -> int:
+    return sum(
+        size_of_file(file) for split in splits if getattr(config, split) for file in files_of(config, task, split)
+    )
+
+
+def size_of_file(file: File) -> int:
+    if isinstance(file, HubDataset):
+        return file.size
+    with suppress(OSError):  # who reads it says what is wrong with it
+        return file.stat().st_size * (UNPACKED if file.suffix == ".gz" else 1)
+    return 0
+
+
+def prepare_large(
+    config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody
+) -> PreparedData:
+    """From the cache, if it is there; else it is put there first."""
+    given = ingredients(config, task, tokenizer_file)
+    place = place_for(given)
+    found = read_entry(place)
+    if tokenizer_file and (found is None or not has_tokenizer(place, tokenizer_file)):
+        given |= {"tokenizer": digest(tokenizer_file)}
+        place = place_for(given)
+        found = read_entry(place)
+    if found is None:
+        learned = learn(config, task, tokenizer_file, tell)
+        with building(place) as folder:
+            build(folder, config, task, *learned, given, tell)
+        found = read_entry(place)
+    if found is None:
+        raise DataError(f"the prepared corpus in {place} is gone or damaged, just after it was written. Try again.")
+    return opened(place, found, config, task)
+
+
+def ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> dict[str, Any]:
+    """All that a prepared corpus follows from. Neither names nor places of files are among it."""
+    named = tokenizer_file or Path(config.root) / config.tokenizer_file
+    files = {split: list(map(identity, files_of(config, task, split))) for split in ("train", "valid")
+             if getattr(config, split)}  # fmt: skip
+    is_trained = config.tokenizer not in ("byte", "file")
+    known = known_labels(tokenizer_file) if config.tokenizer == "file" else []
+    is_cut = task in LAYOUTS and config.long_texts(task) == "cut"
+    return {
+        **({"labels": known} if known else {}),
+        **({"too_long": "cut"} if is_cut else {}),
+        "format": FORMAT,
+        "library": LIBRARY,
+        "task": task,
+        **files,
+        "valid_share": config.valid_share,
+        "columns": list(config.columns),
+        "tokenizer": digest(named) if config.tokenizer == "file" else config.tokenizer,
+        "vocab_size": config.vocab_size if is_trained else 0,
+        "max_tokens": config.max_tokens if task in LAYOUTS else 0,  # texts are cut when they are read
+    }
+
+
+def identity(file: File) -> str:
+    if isinstance(file, HubDataset):
+        return f"{file}: {file.identity}"
+    return f"{''.join(file.suffixes[-2:])}: {digest(file)}"
+
+
+def has_tokenizer(place: Path, tokenizer_file: Path) -> bool:
+    return (place / "tokenizer.json").read_bytes() == tokenizer_file.read_bytes()
+
+
+# ---- Writing -------------------------------------------------------------------------------------------------
+
+
+class Meter:
+    """Told of every example that passes: how far we are, and the fingerprint so far."""
+
+    def __init__(self, what: str, total: int, tell: Tell):
+        self.what, self.total, self.tell = what, total, tell
+        self.bytes, self.checksum, self.told = 0, 0, 0.0
+
+    def __call__(self, example: Any) -> int:
+        """The size of the example."""
+        data = as_bytes(example)
+        self.bytes += len(data)
+        self.checksum = zlib.crc32(data, self.checksum)
+        if time.monotonic() - self.told > 0.25:
+            self.told = time.monotonic()
+            self.tell(self.what, min(1.0, self.bytes / max(1, self.total)))
+        return len(data)
+
+
+class Written(NamedTuple):
+    """What one split came to."""
+
+    examples: int
+    kept: int
+    left_out: Counter[str]
+    cut: Counter[str]
+    fingerprint: str
+    files: dict[str, tuple[int, int]]
+
+
+def build(
+    folder: Path,
+    config: DataConfig,
+    task: str,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    given: dict[str, Any],
+    tell: Tell,
+) -> None:
+    encoder = Encoder(
+        task, tokenizer.to_json(), tokenizer.roles, tuple(labels), config.max_tokens, config.long_texts(task)
+    )
+    types = types_of(task, tokenizer.vocab_size, len(labels))
+    splits = {
+        split: write_split(folder, config, split, encoder, types, tell)
+        for split in ("train", "valid")
+        if has_split(config, split)
+    }
+    (folder / "tokenizer.json").write_text(encoder.tokenizer, encoding="utf-8", newline="\n")
+    files = {"tokenizer.json": ((folder / "tokenizer.json").stat().st_size, checksum_of(folder / "tokenizer.json"))}
+    about = {
+        "made of": given,
+        "roles": tokenizer.roles,
+        "labels": labels,
+        "types": types,
+        "splits": list(splits),
+        "examples": splits["train"].examples,
+        "left_out": in_all(splits["train"].left_out, splits["valid"].left_out if "valid" in splits else {}),
+        "cut": in_all(splits["train"].cut, splits["valid"].cut if "valid" in splits else {}),
+        "fingerprint": splits["train"].fingerprint,
+        "files": files | {name: entry for split in splits.values() for name, entry in split.files.items()},
+    }
+    (folder / ABOUT).write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+
+def learn(
+    config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody
+) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer and the labels of the training data, which is gone through once, if it must be."""
+    labels: set[str] = set()
+    total = size_of_corpus(config, task, ("train",))
+    every, meter = math.ceil(max(1, total) / SAMPLE), Meter("learning the vocabulary", total, tell)
+
+    def texts() -> Iterator[str]:
+        for number, example in enumerate(stream_split(config, task, "train")):
+            meter(example)
+            labels.update(TASKS[task].labels(example))
+            if number % every == 0:
+                yield from texts_of(task, example)
+
+    source = texts()
+    tokenizer = make_tokenizer(config, source, TASKS[task].has_mask, tokenizer_file)
+    if TASKS[task].kind in ("labels", "tags"):
+        for _ in source:  # the rest, if the tokenizer did not want it
+            pass
+    return tokenizer, in_known_order(sorted(labels), tokenizer_file)
+
+
+def texts_of(task: str, example: Any) -> Any:
+    return (example.text,) if isinstance(example, TextPart) else TASKS[task].texts(example)
+
+
+def write_split(
+    folder: Path, config: DataConfig, split: str, encoder: Encoder, types: dict[str, str], tell: Tell
+) -> Written:
+    named = (split,) if getattr(config, split) else ("train",)  # valid_share: a part of those
+    meter = Meter(f"tokenising the {split} data", size_of_corpus(config, encoder.task, named), tell)
+    rows = LAYOUTS[encoder.task].rows if encoder.task in LAYOUTS else (TEXT,)
+    writer = Writer(folder, split, types, rows)
+    left_out: Counter[str] = Counter()
+    cut: Counter[str] = Counter()
+    examples = kept = 0
+    for chunk in encode_chunks(encoder, in_chunks(stream_split(config, encoder.task, split), meter)):
+        for name, (values, lengths) in chunk.columns.items():
+            writer.append(name, values)
+            if name in rows:
+                writer.end_rows(name, lengths, chunk.ends)
+        examples += chunk.examples
+        kept += sum(len(values) for values, _ in chunk.columns.values())
+        left_out.update(chunk.left_out)
+        cut.update(chunk.cut)
+    if not kept:
+        refuse_nothing(examples, left_out, config.max_tokens)
+    return Written(examples, kept, left_out, cut, f"{meter.checksum:08x}", writer.close())
+
+
+# ---- Reading -------------------------------------------------------------------------------------------------
+
+
+def opened(place: Path, about: dict[str, Any], config: DataConfig, task: str) -> PreparedData:
+    text = (place / "tokenizer.json").read_text(encoding="utf-8")
+    tokenizer = Tokenizer.from_json(text, about["roles"])
+    splits = {split: examples_in(place, about["types"], split, config, task, tokenizer) for split in about["splits"]}
+    train = splits["train"]
+    return PreparedData(
+        tokenizer=text,
+        roles=about["roles"],
+        labels=about["labels"],
+        train=train.moving() if isinstance(train, Pieces | MaskedPieces) else train,
+        valid=splits.get("valid", []),
+        examples=about["examples"],
+        left_out=about["left_out"],
+        cut=about.get("cut", {}),
+        fingerprint=about["fingerprint"],
+    )
+
+
+def examples_in(
+    place: Path, types: dict[str, str], split: str, config: DataConfig, task: str, tokenizer: Tokenizer
+) -> Any:
+    columns = {name: mapped(place / f"{split}.{name}.bin", dtype) for name, dtype in types.items()}
+
+    def starts(name: str) -> Any:
+        return mapped(place / f"{split}.{name}.starts.bin", np.dtype(np.int64).str)
+
+    if task == "language_model":
+        return Pieces(columns[TEXT], config.max_tokens)
+    if task == "masked_language_model":
+        return MaskedPieces(columns[TEXT], starts(TEXT), room_between(config.max_tokens), ends_of(tokenizer))
+    layout = LAYOUTS[task]
+    rows = {name: Rows(columns[name], starts(name)) for name in layout.rows}
+    return StoredExamples(task, rows, {name: columns[name] for name in layout.numbers})

@@ -1,0 +1,74 @@
+"""What the doctor wants to know of the data of a run: counts and shares, no examples. No torch here.
+
+What `cutaway data inspect` counts, too, is read from its report; here is how references are written, and whether the
+data is still that of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cutaway.config import Config, DataConfig
+from cutaway.data.tasks import has_split, load_split, stream_split
+from cutaway.diagnose.inspect import inspect_data
+from cutaway.diagnose.observations import DataFacts, Overlap
+from cutaway.errors import DataError, RunError
+from cutaway.runs import RunFolder
+
+HIDDEN = 0.15  # of the tokens: what a masked language model is asked for (data/batching.py, which needs torch)
+
+
+def facts_about(run: RunFolder, config: Config) -> DataFacts:
+    """Read and encode the data of a run again."""
+    task = config.model.task
+    data = without_lost_test(config.data, task)
+    report = inspect_data(data, task, tokenizer_file=run.tokenizer if run.tokenizer.is_file() else None)
+    train, valid = report.splits["train"], report.splits.get("valid")
+    answers = valid.answers if valid else None
+    asked = answers.count if answers else 0
+    written = references(data) if task == "translation" else []
+    return DataFacts(
+        train_examples=train.in_batches,
+        left_out=sum(train.left_out.values()),
+        valid_examples=valid.in_batches if valid else 0,
+        valid_answers=round(asked * HIDDEN) if task == "masked_language_model" else asked,
+        padding=train.padding,
+        unknown=(valid or train).unknown,
+        overlaps={k: Overlap(v.overlap.whole, v.examples) for k, v in report.splits.items() if v.overlap},
+        majority=answers.majority if answers else None,
+        answer_entropy=train.answers.entropy if train.answers else None,
+        lower_cased=share(written, lambda text: text == text.lower()),
+        tokenized=share(written, lambda text: any(mark in f"{text} " for mark in (" . ", " , ", " ? ", " ! "))),
+        subwords=share(written, lambda text: "@@ " in text or "▁" in text),
+        is_other_data=then != train.fingerprint if (then := fingerprint_then(run)) else None,
+    )
+
+
+def without_lost_test(data: DataConfig, task: str) -> DataConfig:
+    """Training did without the test files: that they are gone is no reason to say nothing about the rest."""
+    try:
+        if data.test:
+            load_split(data, task, "test")
+    except DataError:
+        return replace(data, test=())
+    return data
+
+
+def references(data: DataConfig) -> list[str]:
+    """The translations of the test data; without any, those of the validation data."""
+    split = next((split for split in ("test", "valid") if has_split(data, split)), None)
+    return [pair.target for pair in stream_split(data, "translation", split)] if split else []
+
+
+def share(texts: Sequence[str], holds: Callable[[str], bool]) -> float | None:
+    """Of the texts that have letters in them, those for which it holds."""
+    lettered = [text for text in texts if any(map(str.isalpha, text))]
+    return sum(map(holds, lettered)) / len(lettered) if lettered else None
+
+
+def fingerprint_then(run: RunFolder) -> str | None:
+    try:
+        return str(run.read_data()["fingerprint"])
+    except (RunError, KeyError):
+        return None

@@ -1,0 +1,151 @@
+"""What is noticed of examples as they pass by, for `inspect.py`: a few numbers for each, never the texts themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.data.corpus import TextPart
+from cutaway.data.tasks import TASKS
+
+SAMPLES = 3  # examples to show
+SNIPPET = 200  # characters of a long text that are shown
+LONG_LINE = 20  # characters: lines of texts that are so long are compared; shorter ones may come again without harm
+LONGEST_CARRY = 100_000  # characters after which a line without an end is taken for one
+
+Numbers = NDArray[np.uint64]
+
+
+class Look:
+    """Counts, and numbers that are equal for equal contents."""
+
+    def __init__(self, task: str, known_labels: Set[str] | None = None):
+        """Examples with other labels than the known ones are counted, and do not pass. None: all do."""
+        self.task, self.known_labels = TASKS[task], known_labels
+        self.examples = self.characters = self.words = self.same_sides = 0
+        self.labels: Counter[str] = Counter()
+        self.unseen: Counter[str] = Counter()
+        self.stopped = 0
+        self._exact, self._alike, self._answers = array("Q"), array("Q"), array("Q")
+        self._texts, self._text = array("Q"), new_digest()  # of whole texts, which come in parts
+        self.samples: list[Any] = []
+        self._draw, self._carry = random.Random(0), ""
+
+    def passing(self, examples: Iterable[Any]) -> Iterator[Any]:
+        for example in examples:
+            if isinstance(example, TextPart):
+                self.note_part(example)
+            else:
+                self.note_example(example)
+            if self.known_labels is not None and not self.known_labels >= set(self.task.labels(example)):
+                self.stopped += 1
+                continue
+            self.note_texts((example.text,) if isinstance(example, TextPart) else self.task.texts(example))
+            yield example
+
+    def note_example(self, example: Any) -> None:
+        texts = tuple(self.task.texts(example))
+        self.sample(example, self.examples)
+        self.examples += 1
+        labels = tuple(self.task.labels(example))
+        self.labels.update(labels)
+        if self.known_labels is not None:
+            self.unseen.update(label for label in labels if label not in self.known_labels)
+        if self.task.kind == "images":
+            self.compare(example.pixels.tobytes(), example.pixels.tobytes(), labels)
+            return
+        self.same_sides += self.task.kind == "pairs" and texts[0] == texts[-1]
+        self.compare("\t".join(texts).encode(), "\t".join(map(simplified, texts)).encode(), labels)
+
+    def note_part(self, part: TextPart) -> None:
+        if part.text.strip():
+            self.sample(part, len(self._exact))
+        self.examples += part.is_last
+        self._text.update("".join(part.text.casefold().split()).encode())  # a part may end in the middle of a word
+        if part.is_last:
+            self._texts.append(as_number(self._text))
+            self._text = new_digest()
+        *lines, self._carry = (self._carry + part.text).split("\n")
+        if part.is_last or len(self._carry) > LONGEST_CARRY:
+            lines.append(self._carry)
+            self._carry = ""
+        for line in lines:
+            if len(line.strip()) >= LONG_LINE:
+                self.compare(line.encode(), simplified(line).encode(), ())
+
+    def note_texts(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.characters += len(text)
+            self.words += len(text.split())
+
+    def compare(self, content: bytes, simple: bytes, labels: tuple[str, ...]) -> None:
+        self._exact.append(number_of(content))
+        self._alike.append(number_of(simple))
+        if self.task.kind in ("labels", "images"):
+            self._answers.append(number_of(content + b"\0" + labels[0].encode()))
+
+    def sample(self, example: Any, seen: int) -> None:
+        """Any of those that have passed is among the samples with the same chance."""
+        if len(self.samples) < SAMPLES:
+            self.samples.append(example)
+        elif (place := self._draw.randrange(seen + 1)) < SAMPLES:
+            self.samples[place] = example
+
+    @property
+    def exact(self) -> Numbers:
+        return np.frombuffer(self._exact, np.uint64)
+
+    @property
+    def alike(self) -> Numbers:
+        return np.frombuffer(self._alike, np.uint64)
+
+    @property
+    def whole(self) -> Numbers:
+        """Of whole examples, ignoring case and white space; but for texts, of which lines are compared, as `alike`."""
+        return np.frombuffer(self._texts, np.uint64) if self.task.kind == "texts" else self.alike
+
+    @property
+    def duplicates(self) -> int:
+        return len(self.exact) - len(np.unique(self.exact))
+
+    @property
+    def contradictions(self) -> int:
+        """Inputs that occur with more than one label."""
+        answered = (
+            np.unique(np.stack([self.exact, np.frombuffer(self._answers, np.uint64)]), axis=1)
+            if self._answers
+            else None
+        )
+        return 0 if answered is None else int((np.unique(answered[0], return_counts=True)[1] > 1).sum())
+
+
+def simplified(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def number_of(content: bytes) -> int:
+    return as_number(new_digest(content))
+
+
+def new_digest(content: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(content, digest_size=8)
+
+
+def as_number(digest: hashlib.blake2b) -> int:
+    return int.from_bytes(digest.digest(), "little")
+
+
+def texts_to_show(task: str, example: Any) -> list[str]:
+    if isinstance(example, TextPart):
+        start = example.text.find("\n", 0, len(example.text) // 2) + 1  # not in the middle of a line, if possible
+        return [example.text[start : start + SNIPPET].strip()]
+    if TASKS[task].kind == "tags":
+        return [" ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags, strict=True))]
+    return [*TASKS[task].texts(example), *(f"label: {label}" for label in TASKS[task].labels(example))]

@@ -1,0 +1,110 @@
+"""Beam search as a tree: every prefix that lived on, every text found, and the branches that were cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from cutaway.decode.beam import Extended, length_penalty
+from cutaway.explore.question import WRITTEN, check_tokens, limit_of, searched
+from cutaway.inference.pipelines import TextGenerator, Writer
+
+CUT_SHOWN = 2  # of each prefix, so many of its likeliest extensions are shown even if they did not live on
+Node = dict[str, Any]
+
+
+class Tree:
+    """Grows while it watches a search for one text.
+
+    A node is a prefix: its last token, how likely that token was (p) and the whole prefix (log_p), the score by which
+    whole texts are ranked, and what became of it: alive, pruned, found (ended by </s>) or cut (at the greatest length).
+    """
+
+    def __init__(self, root: str, alpha: float, limit: int, names: Callable[[Sequence[int]], list[str]], eos: int):
+        self.nodes: list[Node] = [
+            {"id": 0, "parent": None, "depth": 0, "token": root, "p": 1.0, "log_p": 0.0, "score": 0.0, "state": "root"}
+        ]
+        self.live, self.depth = [0], 0
+        self.alpha, self.limit, self.names, self.eos = alpha, limit, names, eos
+
+    def watch(self, step: Extended) -> None:
+        """Shown each step of the search."""
+        self.depth += 1
+        alive = list(zip(step.rows_N.tolist(), step.tokens_N.tolist(), step.log_p_BK[0].tolist(), strict=True))
+        parents, self.live = self.live, []
+        for row, token, log_p in alive:
+            self.live.append(self.add(parents[row], token, log_p, "cut" if self.depth == self.limit else "alive"))
+        for row, is_found in enumerate(step.found_BK[0]):
+            if is_found:
+                self.add(parents[row], self.eos, float(step.ended_BK[0, row]), "found")
+        taken = {(row, token) for row, token, _ in alive}
+        best = step.total_BKV[0].topk(min(CUT_SHOWN, step.total_BKV.size(-1)))
+        for row, (tokens, totals) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
+            for token, log_p in zip(tokens, totals, strict=True):
+                if (row, token) not in taken and log_p > -math.inf:
+                    self.add(parents[row], token, log_p, "pruned")
+
+    def add(self, parent: int, token: int, log_p: float, state: str) -> int:
+        node = {
+            "id": len(self.nodes),
+            "parent": parent,
+            "depth": self.depth,
+            "token": self.names([token])[0],
+            "token_id": token,
+            "p": round(math.exp(log_p - self.nodes[parent]["log_p"]), 6),
+            "log_p": log_p,
+            "score": log_p / length_penalty(self.depth, self.alpha),
+            "state": state,
+        }
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def found(self) -> list[dict[str, Any]]:
+        """The whole texts, best first."""
+        texts = [node for node in self.nodes if node["state"] in ("found", "cut") and node["log_p"] > -math.inf]
+        return [
+            {
+                "node": node["id"],
+                "length": node["depth"],
+                "penalty": length_penalty(node["depth"], self.alpha),
+                "log_p": node["log_p"],
+                "score": node["score"],
+            }
+            for node in sorted(texts, key=lambda node: -node["score"])
+        ]
+
+    def tokens_to(self, node: int) -> list[int]:
+        """The ids from the root to here, </s> left out."""
+        path: list[int] = []
+        while (parent := self.nodes[node]["parent"]) is not None:
+            path.append(self.nodes[node]["token_id"])
+            node = parent
+        return [id for id in reversed(path) if id != self.eos]
+
+
+@torch.no_grad()
+def beam_tree(
+    writer: Writer, text: str, beam_size: int, length_penalty: float, prefix: Sequence[int] = ()
+) -> dict[str, Any]:
+    """The whole search for one text, as data: `nodes`, and the texts `found`, best first. Without a coverage penalty,
+    which would rank whole texts by what no node shows."""
+    check_tokens(writer, prefix)
+    tokenizer, is_text = writer.tokenizer, isinstance(writer, TextGenerator)
+    decode = replace(writer.config.decode, strategy="beam", beam_size=beam_size, length_penalty=length_penalty)
+    decode = replace(decode, coverage_penalty=0.0)
+    if is_text:
+        decode = replace(decode, max_length=decode.max_length or WRITTEN)
+    row = tokenizer.begun(tokenizer.encode(text)) if is_text else [*tokenizer.encode(text), tokenizer.eos]
+    before = [*(row if is_text else [tokenizer.bos]), *prefix]
+    limit = limit_of(writer, row, decode) - len(prefix)
+    tree = Tree(tokenizer.tokens(before[-1:])[0], length_penalty, limit, tokenizer.tokens, tokenizer.eos)
+    searched(writer, row, prefix, decode, tree.watch)
+    told_of = partial(writer.continuation, text) if isinstance(writer, TextGenerator) else tokenizer.decode
+    found = [{**one, "text": told_of([*prefix, *tree.tokens_to(one["node"])])} for one in tree.found()]
+    told = {"beam_size": beam_size, "length_penalty": length_penalty, "steps": tree.depth}
+    return {**told, "nodes": tree.nodes, "found": found}

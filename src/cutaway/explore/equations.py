@@ -1,0 +1,271 @@
+"""What each part of a model computes, as an equation, and what the axes of its result are called.
+
+The equation is that of the part as it was built: with the position scheme, the activation and the norm that it really
+has. Axes are named as everywhere in Cutaway (docs/design.md): B batch, T/S/Q/K positions, D width, H heads, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from cutaway.inference.fast.prepare import built_as
+from cutaway.nn.probe import Probe
+
+
+class Told(NamedTuple):
+    equation: str
+    axes: str  # a letter (or a few) for each axis, apart by spaces
+
+
+LAYER_NORM = "(x - mean(x)) / √(var(x) + ε) · w + b"
+RMS_NORM = "x / √(mean(x²) + ε) · w"
+
+
+def told_of(model: nn.Module, name: str) -> Told:
+    """The equation and axes of a module by its name in the model."""
+    module = model.get_submodule(name)
+    owner_name, _, last = name.rpartition(".")
+    owner = model.get_submodule(owner_name)
+    if kind_of(module) == "Probe":
+        told = PROBES[last](model, owner, owner_name)
+    else:
+        tell = MODULES.get(kind_of(module))
+        told = tell(module, last) if tell else Told("", "")
+    axes = "N " + told.axes.split()[-1] if ".experts." in name and told.axes else told.axes
+    return told._replace(axes=axes.replace("T", length_axis(model, name)))
+
+
+def kind_of(module: nn.Module) -> str:
+    return type_of(module).__name__
+
+
+def type_of(module: nn.Module) -> type:
+    """What a part is, or what it replaces."""
+    return Probe if isinstance(module, Probe) else built_as(module)
+
+
+OF_MEMORY = ("cross_attention.key", "cross_attention.value")  # projections of what the encoder left
+
+
+def length_axis(model: nn.Module, name: str) -> str:
+    """S on the source's side of a translator, T elsewhere."""
+    of_source = name.startswith(("source_embedding", "encoder")) or name.endswith(OF_MEMORY)
+    return "S" if hasattr(model, "decoder") and of_source else "T"
+
+
+def embedded(model: nn.Module, owner: Any, name: str) -> Told:
+    if kind_of(owner) == "PatchEmbedding":
+        before = "[class; patches W + b]" if owner.class_token is not None else "patches W + b"
+        return Told(f"x = {before}{added_position(owner)}", "B N D")
+    parts = "E[ids]" + (" · √D" if owner.tokens.scale != 1 else "")
+    parts += (" + segment" if owner.segments is not None else "") + added_position(owner)
+    normed = kind_of(owner.norm) != "Identity"
+    return Told(f"x = norm({parts})" if normed else f"x = {parts}", "B T D")
+
+
+def added_position(owner: Any) -> str:
+    return {"SinusoidalPosition": " + PE(t)", "LearnedPosition": " + P[t]"}.get(kind_of(owner.position), "")
+
+
+def projected(letter: str, axis: str, groups: str) -> Callable[..., Told]:
+    def tell(model: nn.Module, owner: Any, name: str) -> Told:
+        source = "memory" if name.endswith("cross_attention") and letter != "q" else "x"
+        linear = {"q": owner.query, "k": owner.key, "v": owner.value}[letter]
+        matrix = f"W_{letter.upper()}" if kind_of(linear) != "LowRank" else f"(W_{letter.upper()} + α/r · B A)"
+        text = f"{source} {matrix}" + (f" + b_{letter.upper()}" if linear.bias is not None else "")
+        if letter != "v" and kind_of(owner.query_norm) != "Identity":
+            text = f"norm({text})"
+        if kind_of(owner) == "LinearAttention" and letter != "v":
+            text = f"elu({text}) + 1"
+        if letter != "v" and kind_of(owner.position) == "RotaryPosition":
+            text = f"rotate({text}, t)"
+        return Told(f"{letter} = {text}", f"B {groups} {axis} E")
+
+    return tell
+
+
+def scores(model: nn.Module, owner: Any, name: str) -> Told:
+    if kind_of(owner) == "LinearAttention":
+        return Told("scores = q kᵀ", "B H Q K")
+    text = "q [p_k; k]ᵀ / √E" if kind_of(owner) == "PrefixedAttention" else "q kᵀ / √E"
+    if owner.cap:
+        text = f"cap · tanh({text} / cap)"
+    bias = {"AlibiPosition": " - m_h · |i - j|", "RelativeBiasPosition": " + b_h[bucket(j - i)]"}
+    bias["RelativePosition"] = " + q a[j - i] / √E"
+    return Told(f"scores = {text}{bias.get(kind_of(owner.position), '')}", "B H Q K")
+
+
+def weights(model: nn.Module, owner: Any, name: str) -> Told:
+    if kind_of(owner) == "AttentionPool":
+        return Told("weights = softmax(x w)", "B T")
+    if kind_of(owner) == "LinearAttention":
+        return Told("weights = scores / Σ scores, 0 where forbidden", "B H Q K")
+    return Told("weights = softmax(scores), 0 where forbidden", "B H Q K")
+
+
+def heads(model: nn.Module, owner: Any, name: str) -> Told:
+    relative = " + weights a_V[j - i]" if kind_of(owner.position) == "RelativePosition" else ""
+    values = "[p_v; v]" if kind_of(owner) == "PrefixedAttention" else "v"
+    return Told(f"heads = weights {values}{relative}", "B H Q E")
+
+
+def update(model: nn.Module, owner: Any, name: str) -> Told:
+    layer, _, last = name.rpartition(".")
+    part = last.removesuffix("_residual")
+    if part == "residual":
+        crossed: Any = model.get_submodule(layer)
+        text = "self-attention + feed-forward" + (" + cross-attention" if crossed.cross_attention is not None else "")
+    elif part == "feed_forward":
+        module: Any = model.get_submodule(f"{layer}.feed_forward")
+        text = "Σ p_i · expert_i(x)" if kind_of(module) == "Experts" else with_bias("hidden W₂", module.contract, "b₂")
+    else:
+        attention: Any = model.get_submodule(f"{layer}.{part}")
+        text = with_bias("Concat(heads) W_O", attention.output, "b_O")
+    text = f"norm({text})" if kind_of(owner) == "SandwichNorm" else text
+    return Told(f"update = {text}", "B T D")
+
+
+def stream(model: nn.Module, owner: Any, name: str) -> Told:
+    is_post = kind_of(owner) == "PostNorm"
+    return Told("x = norm(x + update)" if is_post else "x = x + update", "B T D")
+
+
+def hidden(model: nn.Module, owner: Any, name: str) -> Told:
+    return Told(f"hidden = {activated(owner)}", "B T F")
+
+
+def activated(network: Any) -> str:
+    activation = getattr(network.activation, "__name__", "f")
+    if kind_of(network) == "GatedFeedForward":
+        gate, value = with_bias("x W", network.gate, "b"), with_bias("x V", network.expand, "c")
+        return f"{activation}({gate}) ⊙ ({value})"
+    return f"{activation}({with_bias('x W₁', network.expand, 'b₁')})"
+
+
+def inside(network: Any) -> str:
+    before = activated(network)
+    before = f"({before})" if kind_of(network) == "GatedFeedForward" else before
+    return with_bias(f"{before} W₂", network.contract, "b₂")
+
+
+def parallel(module: Any, last: str) -> Told:
+    both = "attention({x}) + feed_forward({x})" + (" + cross_attention({x})" if module.cross_attention else "")
+    is_post, is_sandwich = (kind_of(module.residual) == kind for kind in ("PostNorm", "SandwichNorm"))
+    text = both.replace("{x}", "x" if is_post else "norm(x)")
+    return Told(f"norm(x + {text})" if is_post else f"x + norm₂({text})" if is_sandwich else f"x + {text}", "B T D")
+
+
+def stack(module: Any, last: str) -> Told:
+    layers = f"layer_{len(module.layers)}( ... layer_1(x))"
+    return Told(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
+
+
+def prompted(module: Any, last: str) -> Told:
+    plain = stack(module, last)
+    return plain._replace(equation=f"{plain.equation.replace('x', '[prompt; x]')}, without the prompt")
+
+
+def encoder_only(module: Any, last: str) -> Told:
+    axes = {"MaskedLanguageHead": "B T V", "TagHead": "B T C"}.get(kind_of(module.head), "B C")
+    return Told("head(encode(text))", axes)
+
+
+def with_bias(product: str, linear: Any, bias: str) -> str:
+    return product if linear.bias is None else f"{product} + {bias}"
+
+
+def logits(model: nn.Module, owner: Any, name: str) -> Told:
+    return {
+        "LanguageHead": Told("logits = x Wᵀ", "B T V"),
+        "MaskedLanguageHead": Told("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
+        "TagHead": Told("logits = x W + b", "B T C"),
+        "ClassHead": Told("logits = pooled W + b", "B C"),
+    }[kind_of(owner)]
+
+
+def pooled(model: nn.Module, owner: Any, name: str) -> Told:
+    how = {"FirstPool": "x[0]", "MeanPool": "mean of x over t", "MaxPool": "max of x over t"}
+    return Told(f"pooled = {how.get(kind_of(owner.pool), 'Σ weights_t · x_t')}", "B D")
+
+
+def fixed(equation: str, axes: str) -> Callable[..., Told]:
+    return lambda model, owner, name: Told(equation, axes)
+
+
+PROBES: dict[str, Callable[..., Told]] = {
+    "embedded": embedded,
+    "q": projected("q", "Q", "H"),
+    "k": projected("k", "K", "G"),
+    "v": projected("v", "K", "G"),
+    "scores": scores,
+    "weights": weights,
+    "heads": heads,
+    "update": update,
+    "stream": stream,
+    "hidden": hidden,
+    "logits": logits,
+    "pooled": pooled,
+    "router": fixed("p = softmax(x W_r)", "B T N"),
+    "load": fixed("share of the tokens that each expert gets", "N"),
+    "balance": fixed("N · Σ share_i · mean p_i", ""),
+}
+
+
+def norm(equation: str) -> Callable[[Any, str], Told]:
+    of_heads = {"query_norm": "B H Q E", "key_norm": "B G K E"}
+    return lambda module, last: Told(equation, of_heads.get(last, "B T D"))
+
+
+def linear(module: Any, last: str) -> Told:
+    return Told(with_bias("x W", module, "b"), "B T " + LINEAR_AXES.get(last, "D"))
+
+
+def low_rank(module: Any, last: str) -> Told:
+    plain = linear(module, last)
+    return plain._replace(equation=f"{plain.equation} + α/r · x Aᵀ Bᵀ")
+
+
+LINEAR_AXES = {"query": "H·E", "key": "G·E", "value": "G·E", "expand": "F", "gate": "F", "classify": "C", "route": "N"}
+
+MODULES: dict[str, Callable[[Any, str], Told]] = {
+    "Linear": linear,
+    "LowRank": low_rank,
+    "LayerNorm": norm(LAYER_NORM),
+    "RMSNorm": norm(RMS_NORM),
+    "MultiHeadAttention": lambda module, last: Told(
+        "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i k_iᵀ / √E) v_i", "B T D"
+    ),
+    "PrefixedAttention": lambda module, last: Told(
+        "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i [p_k; k_i]ᵀ / √E) [p_v; v_i]",
+        "B T D",
+    ),
+    "LinearAttention": lambda module, last: Told("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
+    "FeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
+    "GatedFeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
+    "Experts": lambda module, last: Told("y = Σ over the k likeliest experts of p_i · expert_i(x)", "B T D"),
+    "PreNorm": lambda module, last: Told("x + f(norm(x))", "B T D"),
+    "PostNorm": lambda module, last: Told("norm(x + f(x))", "B T D"),
+    "SandwichNorm": lambda module, last: Told("x + norm₂(f(norm(x)))", "B T D"),
+    "Layer": lambda module, last: Told(
+        "look around, look at the memory, then think" if module.cross_attention else "look around, then think", "B T D"
+    ),
+    "ParallelLayer": parallel,
+    "Stack": stack,
+    "PromptedStack": prompted,
+    "InputEmbedding": lambda module, last: embedded(module, module, last),
+    "PatchEmbedding": lambda module, last: embedded(module, module, last),
+    "TokenEmbedding": lambda module, last: Told("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),
+    "LanguageHead": lambda module, last: Told("logits = x Wᵀ", "B T V"),
+    "MaskedLanguageHead": lambda module, last: Told("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
+    "TagHead": lambda module, last: Told("logits = x W + b", "B T C"),
+    "ClassHead": lambda module, last: Told("logits = pool(x) W + b", "B C"),
+    "EncoderDecoder": lambda module, last: Told(
+        "p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"
+    ),
+    "DecoderOnly": lambda module, last: Told("p(next token | text) = softmax(head(decode(text)))", "B T V"),
+    "EncoderOnly": encoder_only,
+    "VisionTransformer": lambda module, last: Told("head(encode(patches))", "B C"),
+}

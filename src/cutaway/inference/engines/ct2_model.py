@@ -1,0 +1,320 @@
+"""What a model is called in the language of CTranslate2: names and arrays, and the file that holds them.
+
+`SAYS` is the table of what can be said: a row for each choice of an architecture, with the families for which it can be
+said. Whatever stands there is said exactly; whatever does not is refused by name.
+
+A model.bin is a list of named arrays, and writing it needs neither torch nor CTranslate2.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.config import ModelConfig
+from cutaway.config.obstacle import Obstacle
+from cutaway.errors import ConfigError
+from cutaway.twin.attention import MultiHeadAttention
+from cutaway.twin.basics import FeedForward, GatedFeedForward, InputEmbedding, LayerNorm, Linear
+from cutaway.twin.layers import Layer, ParallelLayer, Residual, SandwichNorm, Stack
+from cutaway.twin.model import EncoderDecoder, Model
+from cutaway.twin.positions import Position, RelativeBiasPosition, RelativePosition, t5_bucket
+
+Value = NDArray[Any] | np.generic  # a setting is a single number
+Variables = dict[str, Value]
+
+# The version of their files, and of the two kinds of model in them. Newer versions of CTranslate2 read older files.
+BINARY_VERSION = 6
+KINDS = {"encoder_decoder": ("TransformerSpec", 7), "decoder": ("TransformerDecoderSpec", 8)}
+TYPES = ("float32", "int8", "int16", "int32")  # theirs have these numbers
+
+ACTIVATIONS = {"relu": 0, "gelu_tanh": 1, "silu": 2, "gelu": 3, "swiglu": 2, "geglu": 3, "geglu_tanh": 1}
+ROPE_SCALINGS = {"linear": 0, "llama3": 2}
+
+BOTH, TRANSLATOR, WRITER = ("encoder_decoder", "decoder"), ("encoder_decoder",), ("decoder",)
+# a setting -> its values that can be said, and for which families
+SAYS: dict[str, dict[Any, tuple[str, ...]]] = {
+    "family": {"encoder_decoder": BOTH, "decoder": BOTH},
+    "attention": {"full": BOTH},
+    "attention_cap": {0.0: BOTH},
+    "qk_norm": {False: BOTH, True: WRITER},
+    "cross_attention": {False: BOTH},
+    "position": {
+        "sinusoidal": BOTH,  # as a table, as all that is added to the embeddings
+        "learned": BOTH,
+        "none": BOTH,  # a table of zeros
+        "rope": BOTH,  # of pairs that lie side by side
+        "alibi": WRITER,
+        "relative_bias": TRANSLATOR,  # a bucket for every distance there is
+        "relative": BOTH,
+    },
+    "rope_scaling": {"none": BOTH, "linear": BOTH, "llama3": BOTH},
+    "norm": {"layer": BOTH, "rms": BOTH},
+    "norm_placement": {"post": BOTH, "pre": BOTH, "sandwich": BOTH},
+    "block": {"sequential": BOTH, "parallel": WRITER},
+    "feed_forward": dict.fromkeys(ACTIVATIONS, BOTH),
+    "experts": {0: BOTH},
+}
+# why something else cannot be said
+WHY = {
+    "family": "it is run for what writes text",
+    "attention": "its windows are not exact for long prompts, and it has neither stripes nor sums",
+    "attention_cap": "its scores have no bounds",
+    "qk_norm": "it norms the queries of cross-attention all heads at once",
+    "cross_attention": "its decoders look at a memory only beside an encoder",
+    "alibi": "its encoders have no ALiBi",
+    "relative_bias": "it counts distances wrongly where a prompt is read at once",
+    "block": "it has such layers only in decoders without a memory",
+    "feed_forward": "it has no such activation",
+    "experts": "it has no mixture of experts",
+}
+
+
+def refuse(config: ModelConfig) -> None:
+    """What cannot be said to CTranslate2 is named, beside what can."""
+    for obstacle in obstacles(config):
+        raise ConfigError(obstacle.why)
+
+
+def obstacles(config: ModelConfig) -> list[Obstacle]:
+    found = []
+    for name, says in SAYS.items():
+        value = getattr(config, name)
+        if config.family not in says.get(value, ()):
+            known = [repr(v) for v, families in says.items() if config.family in families or name == "family"]
+            why = WHY.get(value, WHY.get(name, "")) if isinstance(value, str) else WHY[name]
+            told = f": {why}" if why else ""
+            beside = "" if name == "family" else f" with model.family = {config.family!r}"
+            sentence = (
+                f"CTranslate2 cannot express model.{name} = {value!r}{beside}{told}. It "
+                f"can express {', '.join(known)}. Use engine 'torch', or export to another format."
+            )
+            found.append(Obstacle(name, value, sentence))
+    if config.block == "parallel" and config.norm_placement != "pre":
+        sentence = (
+            f"CTranslate2 cannot express model.block = 'parallel' with model.norm_placement = "
+            f"{config.norm_placement!r}: its parallel layers are normed before. It can express 'pre'. Use engine "
+            "'torch', or export to another format."
+        )
+        found.append(Obstacle("norm_placement", config.norm_placement, sentence))
+    return found
+
+
+def variables(model: Model, config: ModelConfig) -> Variables:
+    """Every number of a model under the name that CTranslate2 has for it. What is shared stands there several times."""
+    found: Variables = {}
+    if isinstance(model, EncoderDecoder):
+        found |= stack("encoder", model.encoder, config)
+        found |= embedding("encoder", "embeddings_0", model.source_embedding, config)
+        found["encoder/embeddings_merge"] = np.int8(0)
+        target = model.target_embedding
+    else:
+        target = model.embedding
+    found |= stack("decoder", model.decoder, config)
+    found |= embedding("decoder", "embeddings", target, config)
+    found["decoder/projection/weight"] = model.head.weight.value
+    if model.head.bias:
+        found["decoder/projection/bias"] = model.head.bias.value
+    found["decoder/alibi"] = np.int8(config.position == "alibi")
+    found["decoder/alibi_use_positive_positions"] = found["decoder/scale_alibi"] = np.int8(False)
+    found["decoder/start_from_zero_embedding"] = np.int8(False)
+    # where it says that it looked: in the last layer, the mean of all heads
+    found["decoder/alignment_layer"], found["decoder/alignment_heads"] = np.int16(-1), np.int16(0)
+    return found
+
+
+def embedding(scope: str, name: str, part: InputEmbedding, config: ModelConfig) -> Variables:
+    found: Variables = {
+        f"{scope}/{name}/weight": part.tokens.weight.value,
+        f"{scope}/scale_embeddings": np.int8(config.embedding_scale == "sqrt_d"),
+    }
+    if config.position in ("sinusoidal", "learned"):
+        found[f"{scope}/position_encodings/encodings"] = part.position.table.value  # type: ignore[attr-defined]
+    elif config.position == "none":  # theirs would be sinusoids
+        found[f"{scope}/position_encodings/encodings"] = np.zeros((config.max_length, config.d_model), np.float32)
+    return found | norm(f"{scope}/layernorm_embedding", part.norm)
+
+
+def stack(scope: str, part: Stack, config: ModelConfig) -> Variables:
+    found: Variables = {
+        f"{scope}/num_heads": np.int16(config.n_heads),
+        f"{scope}/pre_norm": np.int8(config.norm_placement != "post"),
+        f"{scope}/activation": np.int8(ACTIVATIONS[config.feed_forward]),
+        **norm(f"{scope}/layer_norm", part.norm),
+    }
+    first = part.layers[0].self_attention.position
+    order = distances(first, config) if isinstance(first, RelativeBiasPosition) else {}
+    for i, one in enumerate(part.layers):
+        where = f"{scope}/layer_{i}"
+        found |= layer(where, one) if isinstance(one, Layer) else parallel_layer(where, one)
+        own = order or relative(one.self_attention.position) or rotary(config)
+        found |= {f"{where}/self_attention/{name}": value for name, value in own.items()}
+        for attention in ("self_attention", "attention")[: 1 + (one.cross_attention is not None)]:
+            found[f"{where}/{attention}/num_heads_kv"] = np.int32(config.kv_heads)
+            found[f"{where}/{attention}/head_dim"] = np.int32(config.head_width)
+    return found
+
+
+def layer(scope: str, part: Layer) -> Variables:
+    found = self_attention(f"{scope}/self_attention", part.self_attention)
+    found |= feed_forward(f"{scope}/ffn", part.feed_forward)
+    sandwich = isinstance(part.self_attention_residual, SandwichNorm)
+    found |= norms(scope, part.self_attention_residual, *(OF_SELF if sandwich else ("self_attention/layer_norm",)))
+    found |= norms(scope, part.feed_forward_residual, *(OF_FEED_FORWARD if sandwich else ("ffn/layer_norm",)))
+    if part.cross_attention and part.cross_attention_residual:
+        found |= cross_attention(f"{scope}/attention", part.cross_attention)
+        found |= norms(scope, part.cross_attention_residual, *(OF_CROSS if sandwich else ("attention/layer_norm",)))
+    return found
+
+
+# the norms before and after a sub-layer, in a sandwich
+OF_SELF = ("input_layer_norm", "post_attention_layer_norm")
+OF_CROSS = ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm")
+OF_FEED_FORWARD = ("pre_feedforward_layer_norm", "post_feedforward_layer_norm")
+
+
+def parallel_layer(scope: str, part: ParallelLayer) -> Variables:
+    found = self_attention(f"{scope}/self_attention", part.self_attention)
+    return found | feed_forward(f"{scope}/ffn", part.feed_forward) | norms(scope, part.residual, "shared_layer_norm")
+
+
+def norms(scope: str, part: Residual, before: str, after: str = "") -> Variables:
+    found = norm(f"{scope}/{before}", part.norm)
+    return found | norm(f"{scope}/{after}", part.norm_after) if isinstance(part, SandwichNorm) else found
+
+
+def self_attention(scope: str, part: MultiHeadAttention) -> Variables:
+    found = linear(f"{scope}/linear_0", part.query, part.key, part.value) | linear(f"{scope}/linear_1", part.output)
+    return found | norm(f"{scope}/q_norm", part.query_norm) | norm(f"{scope}/k_norm", part.key_norm)
+
+
+def cross_attention(scope: str, part: MultiHeadAttention) -> Variables:
+    found = linear(f"{scope}/linear_0", part.query) | linear(f"{scope}/linear_1", part.key, part.value)
+    return found | linear(f"{scope}/linear_2", part.output)
+
+
+def feed_forward(scope: str, part: FeedForward | GatedFeedForward) -> Variables:
+    found = linear(f"{scope}/linear_1", part.contract)
+    if isinstance(part, GatedFeedForward):  # linear_0 is the one that goes through the activation
+        return found | linear(f"{scope}/linear_0", part.gate) | linear(f"{scope}/linear_0_noact", part.expand)
+    return found | linear(f"{scope}/linear_0", part.expand)
+
+
+def linear(scope: str, *parts: Linear) -> Variables:
+    """One projection, or several of the same input as one."""
+    found: Variables = {f"{scope}/weight": np.concatenate([part.weight.value for part in parts])}
+    if parts[0].bias:
+        found[f"{scope}/bias"] = np.concatenate([part.bias.value for part in parts if part.bias])
+    return found
+
+
+def norm(scope: str, part: Any) -> Variables:
+    if part is None:
+        return {}
+    found = {f"{scope}/gamma": part.weight.value}
+    return found | {f"{scope}/beta": part.bias.value} if isinstance(part, LayerNorm) else found
+
+
+def rotary(config: ModelConfig) -> Variables:
+    if config.position != "rope":
+        return {}
+    found: Variables = {
+        "rotary_dim": np.int32(config.head_width),
+        "rotary_interleave": np.int8(True),
+        "rotary_base": np.float32(config.rope_base),
+    }
+    if config.rope_scaling != "none":
+        found["rotary_scaling_type"] = np.int8(ROPE_SCALINGS[config.rope_scaling])
+        found["rotary_scaling_factor"] = np.float32(config.rope_factor)
+    if config.rope_scaling == "llama3":
+        found["rotary_low_freq_factor"] = np.float32(config.rope_slow)
+        found["rotary_high_freq_factor"] = np.float32(config.rope_fast)
+        found["original_max_position_embeddings"] = np.int32(config.rope_original_length)
+    return found
+
+
+def relative(part: Position | None) -> Variables:
+    if not isinstance(part, RelativePosition):
+        return {}
+    return {"relative_position_keys": part.for_keys.value, "relative_position_values": part.for_values.value}
+
+
+def distances(part: RelativeBiasPosition, config: ModelConfig) -> Variables:
+    """T5's bias, spelled out: a bucket for each distance. Theirs round a logarithm, and not always as ours do.
+
+    Half of all buckets, or of those on a side, are for one distance each: with twice as many as there are positions, no
+    distance is beyond them, and nothing is rounded.
+    """
+    P, buckets = config.max_length, len(part.table.value)
+    past = part.table.value[t5_bucket(-np.arange(P), buckets, part.max_distance, part.causal)]
+    unused = np.zeros_like(past)
+    rows = [past, unused]
+    if not part.causal:
+        future = part.table.value[t5_bucket(np.arange(P), buckets, part.max_distance, part.causal)]
+        rows += [future, unused]
+    return {
+        "relative_attention_bias": np.concatenate(rows),
+        "relative_attention_max_distance": np.int32(2 * P),
+    }
+
+
+def model_file(config: ModelConfig, found: Variables, dtype: str = "float32") -> bytes:
+    """A model.bin: names, shapes, types and numbers, and at the end what is only another name."""
+    kind, revision = KINDS[config.family]
+    first = {id(value): name for name, value in sorted(found.items(), reverse=True) if value.ndim}
+    aliases = {name: first[id(value)] for name, value in found.items() if value.ndim and first[id(value)] != name}
+    written = {name: value for name, value in sorted(found.items()) if name not in aliases}
+    if dtype == "int8":
+        written = dict(sorted(quantized(written)))
+    file = io.BytesIO()
+    file.write(struct.pack("I", BINARY_VERSION) + text(kind) + struct.pack("II", revision, len(written)))
+    for name, value in written.items():
+        value = np.ascontiguousarray(value, np.float32 if value.dtype.kind == "f" else value.dtype).reshape(value.shape)
+        file.write(text(name) + struct.pack(f"=B{value.ndim}I", value.ndim, *value.shape))
+        file.write(struct.pack("=BI", TYPES.index(value.dtype.name), value.nbytes))
+        file.write(value.data if value.ndim else value.tobytes())
+    file.write(struct.pack("I", len(aliases)))
+    for name, other in sorted(aliases.items()):
+        file.write(text(name) + text(other))
+    return file.getvalue()
+
+
+def text(name: str) -> bytes:
+    return struct.pack("H", len(name.encode()) + 1) + name.encode() + b"\0"
+
+
+# Whole numbers from -64 to 64, not to 127: on processors without VNNI, CTranslate2 adds two products of 8 bits in 16,
+# and what does not fit is cut off. That costs far more than a bit of the weights (docs/ctranslate2.md).
+LARGEST = 64
+
+
+def quantized(found: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    """Matrices of embeddings and projections as whole numbers, with a scale for each row."""
+    for name, value in found.items():
+        if not name.endswith("/weight"):
+            yield name, value
+            continue
+        matrix = np.asarray(value, np.float32)
+        largest = np.abs(matrix).max(axis=1, keepdims=True)
+        scale = LARGEST / np.where(largest > 0, largest, np.float32(LARGEST))
+        yield name, np.rint(matrix * scale).astype(np.int8)
+        yield f"{name}_scale", scale[:, 0].astype(np.float32)
+
+
+def settings(config: ModelConfig, names: Mapping[str, str | None]) -> dict[str, Any]:
+    """Their config.json. `names`: of the unknown token, the first and the last."""
+    told: dict[str, Any] = {
+        "bos_token": names["bos"],
+        "eos_token": names["eos"],
+        "unk_token": names["unk"],
+        "layer_norm_epsilon": config.norm_epsilon,
+        "multi_query_attention": config.kv_heads != config.n_heads,
+    }
+    if config.family == "encoder_decoder":
+        told |= {"decoder_start_token": names["start"], "add_source_bos": False, "add_source_eos": False}
+    return told

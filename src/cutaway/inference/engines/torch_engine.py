@@ -1,0 +1,155 @@
+"""The PyTorch engine: a built model with its weights, on some device, and the searches of decode/."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cutaway.config import Config
+from cutaway.data.batching import length_mask, pad
+from cutaway.decode.alignment import Sight
+from cutaway.decode.beam import beam_search
+from cutaway.decode.filters import filters_of
+from cutaway.decode.rules import History, Ruled, rules_of
+from cutaway.decode.sampling import greedy, sample
+from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
+from cutaway.errors import ConfigError
+from cutaway.finetune.adapt import load_adapted
+from cutaway.inference.fast.prepare import prepare_model
+from cutaway.inference.fast.stepper import FastTranslationStepper
+from cutaway.models.build import build_model
+from cutaway.models.device import choose_device
+from cutaway.models.weights import load_weights
+from cutaway.nn.heads import FirstPool, MaxPool, MeanPool
+from cutaway.runs import RunFolder, check_sizes
+from cutaway.runs.base import shapes_of_model
+from cutaway.search.request import Hypothesis, Rows, Search, Start
+
+PAD = 0  # any id will do: nobody may attend to padding
+EMBED_POOLS = {"mean": MeanPool(), "cls": FirstPool(), "max": MaxPool()}
+
+
+class TorchEngine:
+    """Every family and every choice of architecture."""
+
+    def __init__(self, model: Any):
+        self.model = model.eval()
+
+    @classmethod
+    def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
+        check_sizes(config.model, shapes_of_model(run, config, weights), str(weights))
+        int8 = dtype == "int8"
+        with default_dtype(torch.float32 if int8 else getattr(torch, dtype)):
+            model = build_model(config.model)
+        if config.finetune.is_adapter:
+            load_adapted(model, config.finetune, weights, run)
+        else:
+            load_weights(model, run.read_weights(weights), str(weights))
+        place = choose_device(device)
+        if int8 and place.type != "cpu":
+            raise ConfigError(f"dtype 'int8' is for the CPU, and the device is {place}. Use device 'cpu', or float32.")
+        model.to(place)
+        if place.type == "cpu":
+            prepare_model(model, int8)
+        return cls(model)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @torch.inference_mode()
+    def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
+        search.check(has_source=True)
+        start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
+        kind = FastTranslationStepper if self.device.type == "cpu" else TranslationStepper
+        stepper = kind(self.model, *self.padded(sources), looking=search.is_looking)
+        coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
+        sight = Sight([len(source) for source in sources], search.aligned, coverage) if search.is_looking else None
+        return found(stepper, start, search, self.device, sight)
+
+    @torch.inference_mode()
+    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+        search.check(has_source=False)
+        start = Start.of(prompts, search.prefixes, is_history=True)
+        stepper = TextStepper(self.model, torch.tensor(start.prompts, device=self.device))
+        return found(stepper, start, search, self.device)
+
+    @torch.inference_mode()
+    def probabilities(self, rows: Rows) -> list[list[float]]:
+        """Of a classifier: for each text how likely each class is."""
+        p_BC: list[list[float]] = self.model(*self.padded(rows)).softmax(dim=-1).tolist()
+        return p_BC
+
+    @torch.inference_mode()
+    def image_probabilities(self, images: Sequence[Any]) -> list[list[float]]:
+        batch = torch.stack([torch.as_tensor(image) for image in images])
+        precision = next(self.model.parameters()).dtype
+        p_BC: list[list[float]] = self.model(batch.to(self.device, precision)).softmax(dim=-1).tolist()
+        return p_BC
+
+    @torch.inference_mode()
+    def tags(self, rows: Rows) -> list[list[int]]:
+        """Of a tagger: for each token its likeliest tag."""
+        best_BT: list[list[int]] = self.model(*self.padded(rows)).argmax(dim=-1).tolist()
+        return best_BT
+
+    @torch.inference_mode()
+    def vectors(self, rows: Rows, pooling: str, normalize: bool) -> list[list[float]]:
+        """A vector for each text: of its tokens as the head would read them, pooled; "head": by the model's own."""
+        ids, mask = self.padded(rows)
+        x_BTD = self.model.encode(ids, mask) if hasattr(self.model, "encode") else self.model.decode(ids, mask)
+        pool = self.model.head.pool if pooling == "head" else EMBED_POOLS[pooling]
+        x_BD = pool(x_BTD, mask)
+        found: list[list[float]] = (F.normalize(x_BD, dim=-1) if normalize else x_BD).tolist()
+        return found
+
+    def padded(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Rows of ids as one rectangle, and where its tokens are; None: everywhere, which is quicker to be told."""
+        ids, lengths = pad(rows, PAD).to(self.device), [len(row) for row in rows]
+        return ids, None if min(lengths) == max(lengths) else length_mask(lengths).to(self.device)
+
+
+def found(
+    stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, sight: Sight | None = None
+) -> list[list[Hypothesis]]:
+    """What the strategy that was asked for finds."""
+    decode, limits, eos, forced = search.decode, search.limits, search.eos, start.forced if any(start.forced) else ()
+    first = torch.tensor(start.first, device=device)
+    if search.has_rules:
+        stepper = Ruled(stepper, rules_of(search), History(start, first.device))
+    if decode.strategy == "beam":
+        size, alpha = decode.beam_size, decode.length_penalty
+        return beam_search(
+            stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, sight, search.wanted
+        )
+    if decode.strategy == "sample":
+        filters, draws = filters_of(decode), search.draws()
+        texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, sight, search.wanted)
+    else:
+        texts = greedy(stepper, first, limits, eos, forced, search.heard, sight, search.wanted)
+    return [[text] for text in texts]
+
+
+BUILDING = threading.Lock()
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """While a model is built, so that its tables, the sinusoids for instance, are computed in this precision.
+
+    Torch has one default for the whole process: threads that load models take turns.
+    """
+    with BUILDING:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)

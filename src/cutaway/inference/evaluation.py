@@ -1,0 +1,291 @@
+"""How good a run is, and what a simple method would have achieved on the same data.
+
+task                    figures                                   the simple method beside it
+translation             BLEU, chrF, exact match, perplexity       word for word, by a dictionary of the alignments
+language_model          perplexity, bits a character, accuracy    a bigram model of the same tokens
+masked_language_model   perplexity, accuracy of hidden tokens     the same bigram model
+classification          accuracy, F1; both of each class          logistic regression on words and pairs of words
+tagging                 accuracy, F1; of each tag; F1 of spans    the most frequent tag of each word
+image_classification    accuracy, F1; both of each class          a small neural network on the pixels
+
+Of a test example that is too long, classifiers read the beginning and taggers all, in parts; or it is left out, or
+refused (data.too_long). How many there are is among the figures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutaway.config import DecodeConfig
+from cutaway.data.batching import TextBatch, plain_batches
+from cutaway.data.builtin import SentencePair
+from cutaway.data.prepare import without_misfits
+from cutaway.data.scorable import fit_to_model
+from cutaway.data.tasks import TASKS, Encoding, load_split, words_of
+from cutaway.inference.pipelines import Classifier, Pipeline, Tagger, Translator
+from cutaway.metrics.baselines import (
+    Bigram,
+    most_frequent_tags,
+    nearest_neighbour,
+    small_mlp,
+    word_for_word,
+    words_and_marks,
+    words_and_pairs,
+)
+from cutaway.metrics.classes import Confusion, accuracy, has_spans, span_f1, span_scores
+from cutaway.metrics.scores import bleu, chrf, exact_match, perplexity
+from cutaway.train.objectives import OBJECTIVES, measure
+from cutaway.train.observers import Measured
+
+Figures = dict[str, float]
+
+# What the simple methods that learn are given at most, so that they take no more than a minute or two.
+MOST_CHARACTERS = 20_000_000
+MOST_PIXELS = 40_000_000
+
+
+class Baseline(NamedTuple):
+    """What a simple method achieves."""
+
+    name: str
+    figures: Figures
+    note: str = ""  # what one must know of it: of how much data it has learned, if not of all
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a translator did with a set of pairs. Rates are shares from 0 to 1; BLEU and chrF go to 100."""
+
+    translations: list[str]
+    sentences: int
+    bleu: float
+    chrf: float
+    exact_match: float
+    perplexity: float
+    bleu_signature: str
+    chrf_signature: str
+
+    def numbers(self) -> dict[str, Any]:
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("translations", "sentences")}
+
+
+def evaluate_run(
+    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig | None = None, **of_bleu: Any
+) -> dict[str, Any]:
+    """The figures of a run on these examples, by name. `of_bleu`: another way to measure it, see metrics/scores.py."""
+    examples, counts = fitting(pipeline, examples)
+    if isinstance(pipeline, Translator):
+        found = evaluate_pairs(pipeline, examples, decode or pipeline.config.decode, **of_bleu).numbers()
+    else:
+        found = EVALUATE[pipeline.config.model.task](pipeline, examples)
+    return found | counts
+
+
+def fitting(pipeline: Pipeline, examples: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int]]:
+    """The examples that can be scored, and how many are too long for the model: "cut", or "left_out"."""
+    is_of_images = pipeline.config.model.family == "vision"
+    return fit_to_model(pipeline.config, None if is_of_images else pipeline.tokenizer, examples)
+
+
+def evaluate_pairs(
+    translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig, **of_bleu: Any
+) -> Evaluation:
+    translations = translator.translate([pair.source for pair in pairs], decode)
+    references = [pair.target for pair in pairs]
+    by_bleu, by_chrf = bleu(translations, references, **of_bleu), chrf(translations, references)
+    return Evaluation(
+        translations=translations,
+        sentences=len(pairs),
+        bleu=by_bleu.value,
+        chrf=by_chrf.value,
+        exact_match=exact_match(translations, references),
+        perplexity=perplexity(measured(translator, pairs).nll),
+        bleu_signature=by_bleu.signature,
+        chrf_signature=by_chrf.signature,
+    )
+
+
+def measured(pipeline: Pipeline, examples: Sequence[Any]) -> Measured:
+    """How surprised the model is by the right answers, token for token."""
+    config, task = pipeline.config, pipeline.config.model.task
+    batches = plain_batches(encoded(pipeline, examples), task, pipeline.tokenizer, config.data.batch_tokens)
+    return measure(pipeline.model, OBJECTIVES[task], batches)
+
+
+def encoded(pipeline: Pipeline, examples: Sequence[Any]) -> Sequence[Any]:
+    """As in training, but a text may be as long as the model can read."""
+    config, task = pipeline.config, pipeline.config.model.task
+    cut = task in ("language_model", "masked_language_model")
+    limit = config.data.max_tokens if cut else config.longest_text
+    encoding = Encoding(pipeline.tokenizer, pipeline.labels, limit)
+    return without_misfits(TASKS[task].encode(examples, encoding), limit).kept
+
+
+def evaluate_texts(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
+    """Bits a character compares models whose tokens differ."""
+    nll, right, *_ = measured(pipeline, texts)
+    tokens = sum(len(piece.ids) - 1 for piece in encoded(pipeline, texts))
+    bits = nll * tokens / math.log(2) / sum(map(len, texts))
+    return {"perplexity": perplexity(nll), "bits_per_character": bits, "accuracy": right}
+
+
+def evaluate_masked(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
+    nll, right, *_ = measured(pipeline, texts)
+    return {"perplexity": perplexity(nll), "accuracy": right}
+
+
+def evaluate_classes(classifier: Classifier, examples: Sequence[Any]) -> dict[str, Any]:
+    rows = classifier.probabilities([content_of(example) for example in examples])
+    predicted = [max(zip(row, classifier.labels, strict=True))[1] for row in rows]
+    return class_figures(predicted, [example.label for example in examples])
+
+
+def class_figures(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
+    """For all together, then class by class: its scores, and what it is taken for."""
+    confusion = Confusion.of(predicted, gold)
+    scores = confusion.scores()
+    return {
+        "accuracy": accuracy(predicted, gold),
+        "macro_f1": sum(score.f1 for score in scores.values()) / len(scores),
+        "classes": {label: score._asdict() for label, score in scores.items()},
+        "confusion": {"labels": confusion.labels, "counts": confusion.counts.tolist()},
+    }
+
+
+def in_all(figures: Mapping[str, Any]) -> Figures:
+    """The figures that are one number."""
+    return {name: value for name, value in figures.items() if isinstance(value, float)}
+
+
+def content_of(example: Any) -> Any:
+    return example.text if hasattr(example, "text") else example.pixels
+
+
+def evaluate_tags(tagger: Tagger, examples: Sequence[Any]) -> dict[str, Any]:
+    return tag_figures(tagger.tag([example.words for example in examples]), [example.tags for example in examples])
+
+
+def tag_figures(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> dict[str, Any]:
+    figures = class_figures(list(chain(*predicted)), list(chain(*gold)))
+    if has_spans(chain(*gold)):
+        figures["span_f1"] = span_f1(predicted, gold).f1
+        figures["spans"] = {label: score._asdict() for label, score in span_scores(predicted, gold).items()}
+    return figures
+
+
+EVALUATE: dict[str, Callable[[Any, Sequence[Any]], dict[str, Any]]] = {
+    "language_model": evaluate_texts,
+    "masked_language_model": evaluate_masked,
+    "classification": evaluate_classes,
+    "image_classification": evaluate_classes,
+    "tagging": evaluate_tags,
+}
+
+
+def baseline(pipeline: Pipeline, examples: Sequence[Any]) -> Baseline | None:
+    """What a simple method achieves on the same examples, having read the same training data; None: there is none."""
+    config, task = pipeline.config, pipeline.config.model.task
+    examples, _ = fitting(pipeline, examples)
+    train = load_split(config.data, task, "train")
+    if task == "translation":
+        aligned = hasattr(train[0], "alignment") and hasattr(examples[0], "alignment")  # a file has no alignments
+        return translated_word_for_word(train, examples) if aligned else None
+    return BASELINES[task](pipeline, train, examples)
+
+
+def translated_word_for_word(train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    translations = word_for_word(train, [pair.source_words for pair in examples])
+    references = [pair.target for pair in examples]
+    figures = {"bleu": bleu(translations, references).value, "chrf": chrf(translations, references).value}
+    return Baseline("word for word", {**figures, "exact_match": exact_match(translations, references)})
+
+
+def bigram_text(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
+    ids = [np.asarray(piece.ids) for piece in encoded(pipeline, texts)]
+    previous, right = np.concatenate([i[:-1] for i in ids]), np.concatenate([i[1:] for i in ids])
+    figures = bigram_figures(bigram_of(pipeline, train), previous, right)
+    bits = math.log2(figures["perplexity"]) * len(right) / sum(map(len, texts))
+    return Baseline("bigram model", {**figures, "bits_per_character": bits})
+
+
+def bigram_masked(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
+    """Of the tokens that are hidden from the model; the bigram is shown the true token before each of them."""
+    batches = plain_batches(
+        encoded(pipeline, texts), "masked_language_model", pipeline.tokenizer, pipeline.config.data.batch_tokens
+    )
+    previous, right = [], []
+    for batch in batches:
+        assert isinstance(batch, TextBatch)
+        asked = batch.asked.numpy()
+        right.append(batch.answers.numpy()[asked])
+        previous.append(batch.answers.roll(1, dims=1).numpy()[asked])
+    figures = bigram_figures(bigram_of(pipeline, train), np.concatenate(previous), np.concatenate(right))
+    return Baseline("bigram model", figures)
+
+
+def bigram_of(pipeline: Pipeline, train: Sequence[str]) -> Bigram:
+    return Bigram([piece.ids for piece in encoded(pipeline, train)], pipeline.tokenizer.vocab_size)
+
+
+def bigram_figures(bigram: Bigram, previous: Any, right: Any) -> Figures:
+    return {
+        "perplexity": perplexity(float(bigram.nll(previous, right).mean())),
+        "accuracy": float((bigram.best(previous) == right).mean()),
+    }
+
+
+def words_of_text(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    chosen = spread_out(train, [len(example.text) for example in train], MOST_CHARACTERS)
+    data = pipeline.config.data
+    predicted = words_and_pairs(
+        [example.text for example in chosen],
+        [example.label for example in chosen],
+        [example.text for example in examples],
+        words_of(data) if data.corpus else words_and_marks,
+    )
+    return learned("TF-IDF regression", chosen, train, predicted, examples)
+
+
+def learned(
+    name: str, chosen: Sequence[Any], train: Sequence[Any], predicted: Sequence[str], examples: Sequence[Any]
+) -> Baseline:
+    figures = in_all(class_figures(predicted, [example.label for example in examples]))
+    part = f"{name}: learned from {len(chosen):,} of the {len(train):,} training examples, to save time."
+    return Baseline(name, figures, part if len(chosen) < len(train) else "")
+
+
+def spread_out(examples: Sequence[Any], sizes: Sequence[int], most: int) -> Sequence[Any]:
+    """All, or so many of them, evenly spread, that their sizes add up to no more than `most`, about."""
+    every = math.ceil(sum(sizes) / most)
+    return examples[::every] if every > 1 else examples
+
+
+def most_frequent(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    predicted = most_frequent_tags(train, [example.words for example in examples])
+    return Baseline("most frequent tag", in_all(tag_figures(predicted, [example.tags for example in examples])))
+
+
+def pixels_alone(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    """Without scikit-learn, the nearest neighbour: another simple method, and a weaker one."""
+    chosen = spread_out(train, [train[0].pixels.size] * len(train), MOST_PIXELS)
+    pixels = [np.stack([example.pixels for example in some]) for some in (chosen, examples)]
+    name, predict = ("small MLP", small_mlp) if find_spec("sklearn") else ("nearest neighbour", nearest_neighbour)
+    predicted = predict(pixels[0], [example.label for example in chosen], pixels[1])
+    return learned(name, chosen, train, predicted, examples)
+
+
+BASELINES: dict[str, Callable[[Pipeline, Sequence[Any], Sequence[Any]], Baseline]] = {
+    "language_model": bigram_text,
+    "masked_language_model": bigram_masked,
+    "classification": words_of_text,
+    "tagging": most_frequent,
+    "image_classification": pixels_alone,
+}

@@ -1,0 +1,114 @@
+"""Faster attention, put in the place of nn/attention.py when a model is prepared. The numbers are the same.
+
+- Self-attention: the matrices of queries, keys and values lie side by side, and are multiplied with in one product.
+- Cross-attention: the rows of a beam share one memory. Side by side they are queries of one text, so that its keys
+  and values are kept and read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.inference.fast.int8 import Int8Product
+from cutaway.inference.fast.packed_linear import PackedLinear, Product, columns_together
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.cache import AttentionCache
+from cutaway.nn.masks import Mask, Span
+from cutaway.nn.probe import is_hooked
+
+
+class FusedSelfAttention(MultiHeadAttention):
+    """Self-attention with one product for queries, keys and values."""
+
+    def __init__(self, attention: MultiHeadAttention, qkv: FusedProduct):
+        nn.Module.__init__(self)
+        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+        self.qkv = qkv
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Mask | Tensor | None = None,
+        cache: AttentionCache | None = None,
+    ) -> Tensor:
+        if memory is not None or not self.qkv.fits(self):
+            return super().forward(x, memory, mask, cache)
+        start = 0 if cache is None else cache.length
+        new = Span(start, start + x.size(1))
+        q, k, v = self.split(self.qkv(x)).split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=1)
+        q = self.q(self.position.rotate(self.query_norm(q), new))
+        k, v = self.k(self.position.rotate(self.key_norm(k), new)), self.v(v)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        heads = self.attend(q, k, v, mask, **self.position.kernel_arguments(q, new, Span(0, k.size(2))))
+        return self.output(self.merge(self.heads(heads)))
+
+
+class FusedProduct:
+    """One matrix for queries, keys and values. Each of the three parameters becomes a part of it."""
+
+    def __init__(self, attention: MultiHeadAttention, int8: bool, may_pack: bool, outliers: bool):
+        linears = attention.query, attention.key, attention.value
+        weight = columns_together(torch.cat([linear.weight for linear in linears]))
+        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+        bias = torch.cat(biases) if biases else None
+        self.product: Callable[[Tensor], Tensor]
+        self.whole = None if int8 else (weight, bias)
+        if int8:
+            self.product = Int8Product(weight, bias, outliers)
+            return
+        self.product = partial(Product(may_pack), weight=weight, bias=bias)
+        self.starts = (0, linears[0].out_features, linears[0].out_features + linears[1].out_features)
+        for linear, start in zip(linears, self.starts, strict=True):
+            own = slice(start, start + linear.out_features)
+            linear.weight = nn.Parameter(weight[own], linear.weight.requires_grad)
+            if bias is not None:
+                linear.bias = nn.Parameter(bias[own], linear.bias.requires_grad)
+
+    def fits(self, attention: MultiHeadAttention) -> bool:
+        """Whether the three are still what it was made of, and no hook waits for one of them."""
+        query, key, value = attention.query, attention.key, attention.value
+        if torch.is_grad_enabled() or is_hooked(query) or is_hooked(key) or is_hooked(value):
+            return False
+        if self.whole is None:
+            return type(query) is type(key) is type(value) is Int8Product
+        if not (type(query) is type(key) is type(value) is PackedLinear):
+            return False
+        weight, bias = self.whole
+        return all(
+            lies_at(part.weight, weight, start) and lies_at(part.bias, bias, start)
+            for part, start in zip((query, key, value), self.starts, strict=True)
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+
+def lies_at(part: Tensor | None, whole: Tensor | None, row: int) -> bool:
+    """Whether `part` is the part of `whole` that begins at this row (of a matrix by columns, or of a bias)."""
+    if part is None or whole is None:
+        return part is whole
+    return part.data_ptr() == whole.data_ptr() + row * whole.element_size()
+
+
+class SharedMemoryAttention(MultiHeadAttention):
+    """Cross-attention of N = B·K rows to B memories, K rows each: [N,H,Q,E] -> [B,H,K·Q,E], and back."""
+
+    def __init__(self, attention: MultiHeadAttention):
+        nn.Module.__init__(self)
+        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **by_position: Any) -> Tensor:
+        N, B = q.size(0), k.size(0)
+        if N == B:
+            return super().attend(q, k, v, mask, **by_position)
+        q_BHLE = q.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)
+        heads_BHLE = super().attend(q_BHLE, k, v, mask, **by_position)
+        return heads_BHLE.unflatten(2, (N // B, -1)).transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,95 @@
+"""Training on the NumPy twin, into a run folder that every engine can load. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cutaway.config import Config
+from cutaway.data.prepare import PreparedData
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.errors import ConfigError
+from cutaway.inference.engines.numpy_engine import weights_to_bytes
+from cutaway.inference.training.new_run import Training, start_folder, with_sizes
+from cutaway.runs import RunFolder, sealed, write_bytes
+from cutaway.train.loop import Loop
+from cutaway.train.observers import Measured, Observer, StepReport
+from cutaway.twin.batch import BATCHES, Batch, batches
+from cutaway.twin.build import build_model, refuse_unknown
+from cutaway.twin.parts import xavier
+from cutaway.twin.train import measure, refuse_other_ways, train
+
+
+def begin(config: Config, run: RunFolder, observers: Iterable[Observer], prepared: PreparedData) -> Training:
+    """Start a new run on the twin; `inference/training/setup.py` does the same with PyTorch."""
+    trainer = NumpyTrainer(config, run, prepared, observers)
+    start_folder(run, trainer.full_config, prepared)
+    return Training(
+        trainer=trainer,
+        config=trainer.full_config,
+        tokenizer=trainer.tokenizer,
+        examples=len(prepared.train),
+        left_out=prepared.left_out,
+        cut=prepared.cut,
+        parameters=sum(p.value.size for p in trainer.model.parameters().values()),
+        place="in NumPy",
+    )
+
+
+class NumpyTrainer(Loop):
+    """The twin's training loop, with validation and weights on the disk. It keeps no checkpoints to resume from."""
+
+    can_resume = False
+
+    def __init__(self, config: Config, run: RunFolder, prepared: PreparedData, observers: Iterable[Observer] = ()):
+        refuse_unsupported(config)
+        super().__init__(config.train, run, observers, can_validate=bool(prepared.valid))
+        self.tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
+        self.full_config, self.prepared = with_sizes(config, self.tokenizer, []), prepared
+        self.model = build_model(self.full_config.model)
+        xavier(self.model, np.random.default_rng(config.train.seed))
+        self.model.to("float32")
+        endless = self.batches_of(prepared.train, config.train.seed)
+        self.steps = train(self.model, endless, config.train)
+
+    def batches_of(self, examples: Sequence[Any], seed: int, epochs: int | None = None) -> Iterator[Batch]:
+        config, roles = self.full_config, self.tokenizer
+        return batches(examples, config.model.task, roles.bos, roles.eos, config.data.batch_tokens, seed, epochs)
+
+    def next_step(self) -> StepReport:
+        report = StepReport(**next(self.steps)._asdict())
+        self.state.step = report.step
+        self.state.tokens += report.tokens
+        return report
+
+    def validate(self) -> Measured:
+        return Measured(*measure(self.model, self.batches_of(self.prepared.valid, seed=0, epochs=1)))
+
+    def save(self) -> None:
+        if self.is_best or not self.state.best_step:  # before the first validation, the latest
+            write_bytes(self.run_folder.weights, sealed(weights_to_bytes(self.model)))
+
+    def save_snapshot(self) -> None:
+        write_bytes(self.run_folder.snapshot(self.state.step), sealed(weights_to_bytes(self.model)))
+
+
+def refuse_unsupported(config: Config) -> None:
+    """What the twin does not know, or cannot train, is named."""
+    if config.model.task not in BATCHES:
+        raise ConfigError(
+            f"engine 'numpy' trains for {' and '.join(BATCHES).replace('_', ' ')}; this recipe is for "
+            f"{config.model.task.replace('_', ' ')}. Use engine 'torch'."
+        )
+    if config.finetune.base:
+        raise ConfigError(
+            f"engine 'numpy' trains a model from nothing, and finetune.base = {config.finetune.base!r}. "
+            "Use engine 'torch'."
+        )
+    if config.model.init != "xavier":
+        raise ConfigError(
+            f"engine 'numpy' begins with model.init = 'xavier', not {config.model.init!r}. Use engine 'torch'."
+        )
+    refuse_unknown(config.model)
+    refuse_other_ways(config.train)

@@ -1,0 +1,27 @@
+"""One more process of a training on this machine; launch.py starts it. It computes and says nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from cutaway.config import Config
+from cutaway.errors import CutawayError
+from cutaway.runs import RunFolder
+from cutaway.system.processes import ignore_stop_signals, lines_from_parent
+
+
+def main() -> None:
+    ignore_stop_signals()  # they are for the leader, who tells the others
+    run, *options = sys.argv[1:]
+    config = Config.from_json(lines_from_parent().get())
+    try:
+        from cutaway.inference.training.setup import begin, resume
+
+        training = (resume if "--resume" in options else begin)(config, RunFolder(run))
+        training.trainer.run()
+    except CutawayError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

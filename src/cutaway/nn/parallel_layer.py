@@ -1,0 +1,49 @@
+"""A layer whose sub-layers work side by side instead of one after the other."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.cache import LayerCache
+from cutaway.nn.layers import required, tokens_of
+from cutaway.nn.masks import Mask
+from cutaway.nn.residual import Residual
+
+
+class ParallelLayer(nn.Module):
+    """Look and think at the same time: x + attention(norm(x)) + feed_forward(norm(x))    (GPT-J, PaLM)
+
+    One norm, one residual connection; the sub-layers do not see each other's work until the next layer.
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        residual: Residual,
+        cross_attention: MultiHeadAttention | None = None,
+    ):
+        super().__init__()
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.residual = residual
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+
+        def all_at_once(x: Tensor) -> Tensor:
+            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, tokens_of(x, mask))
+            if self.cross_attention is None:
+                return y
+            return y + self.cross_attention(x, required(memory), memory_mask, crossed)
+
+        return self.residual(x, all_at_once)

@@ -1,0 +1,62 @@
+"""Rules that let a query attend to some of the keys only, for long texts. Rows are queries, columns are keys:
+
+    Causal()              Window(2)             Window(2) & Causal()  Strided(2) & Causal()
+
+      a b c d e             a b c d e             a b c d e             a b c d e
+    a ■ · · · ·           a ■ ■ · · ·           a ■ · · · ·           a ■ · · · ·
+    b ■ ■ · · ·           b ■ ■ ■ · ·           b ■ ■ · · ·           b ■ ■ · · ·
+    c ■ ■ ■ · ·           c · ■ ■ ■ ·           c · ■ ■ · ·           c ■ ■ ■ · ·
+    d ■ ■ ■ ■ ·           d · · ■ ■ ■           d · · ■ ■ ·           d · ■ ■ ■ ·
+    e ■ ■ ■ ■ ■           e · · · ■ ■           e · · · ■ ■           e ■ · ■ ■ ■
+
+`&` joins rules: all of them must allow a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from cutaway.nn.masks import Span, surely
+
+
+@dataclass(frozen=True)
+class Window:
+    """Only what is near: |query - key| < width (Longformer, Beltagy et al. 2020; with `Causal`, Mistral's window)."""
+
+    width: int
+
+    def allows(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query - key).abs() < self.width
+
+    def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
+        return (key > first - self.width) & (key < last + self.width)
+
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        behind, ahead = queries.last - keys.first, keys.last - queries.first
+        return surely(behind < self.width) and surely(ahead < self.width)
+
+
+@dataclass(frozen=True)
+class Strided:
+    """What is near, and every width-th token beyond: |query - key| < width or (query - key) mod width = 0.
+
+    The Sparse Transformer's strided pattern (Child et al. 2019, section 4.2, its two heads taken together). With a
+    width of about sqrt(n) a query looks at about 2·sqrt(n) keys, and any token reaches any other in two layers.
+    """
+
+    width: int
+
+    def allows(self, query: Tensor, key: Tensor) -> Tensor:
+        distance = query - key
+        return (distance.abs() < self.width) | (distance % self.width == 0)
+
+    def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
+        return Window(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
+
+    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+        nearest, farthest = queries.first - keys.last, queries.last - keys.first
+        if surely(nearest == farthest):
+            return surely(abs(nearest) < self.width) or surely(nearest % self.width == 0)
+        return self.width == 1 or (surely(-nearest <= self.width) and surely(farthest <= self.width))

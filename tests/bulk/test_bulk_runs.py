@@ -1,0 +1,141 @@
+"""Every task on a file: the same as its pipeline says, whoever works."""
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+from looking import untrained
+
+from cutaway import work_file
+from cutaway.bulk.jobs import Classifying, Embedding, Translating, job_for
+from cutaway.errors import ConfigError, DataError, RunError
+from cutaway.inference.pipelines import Embedder
+from cutaway.models.weights import weights_to_bytes
+from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+
+DRAW = random.Random(3)
+LINES = [" ".join(DRAW.choices("abcdefgh", k=DRAW.randint(1, 12))) for _ in range(60)]
+MODELS = {
+    "translation": {"family": "encoder_decoder"},
+    "language_model": {"family": "decoder"},
+    "classification": {"family": "encoder", "head": "classes"},
+    "tagging": {"family": "encoder", "head": "tags"},
+    "embedding": {"family": "encoder", "head": "classes"},  # of any model
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "in.txt").write_text("\n".join(LINES) + "\n")
+    return folder
+
+
+def saved(task, home):
+    """An untrained run on the disk, and its pipeline."""
+    made, run = untrained(**MODELS[task]), RunFolder(home / task)
+    sampling = dataclasses.replace(made.config.decode, strategy="sample", seed=4, max_length=9)
+    made.config = dataclasses.replace(made.config, decode=sampling)
+    write_text(run.tokenizer, made.tokenizer.to_json())
+    if made.labels:
+        write_json(run.labels, list(made.labels))
+    write_bytes(run.model, sealed(weights_to_bytes(made.model)))
+    run.write_config(made.config)
+    return run.path, made
+
+
+def wanted(task, made):
+    """What the pipeline gives for the lines, one by one where chance has a part in it."""
+    if task == "translation":
+        return "".join(f"{made.translate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
+    if task == "language_model":
+        return "".join(f"{made.generate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
+    if task == "classification":
+        return "".join(f"{label}\t{p:.4f}\n" for label, p in made.classify(LINES))
+    words = [made.words(line) for line in LINES]
+    rows = (zip(*row, strict=True) for row in zip(words, made.tag(words), strict=True))
+    return "".join("".join(f"{word}\t{tag}\n" for word, tag in row) + "\n" for row in rows)
+
+
+SLOW = [(task, 0) for task in ("translation", "language_model")] + [(task, 2) for task in MODELS if task != "embedding"]
+
+
+@pytest.mark.parametrize(
+    ("task", "workers"),
+    [("classification", 0), ("tagging", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+)
+def test_a_file_is_worked_as_its_pipeline_would(home, task, workers):
+    run, made = saved(task, home)
+    report = work_file(run, home / "in.txt", home / "out", workers=workers, batch_tokens=60)
+    assert (report.lines, report.workers) == (60, workers)
+    assert (home / "out").read_text() == wanted(task, made)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_vectors_as_an_array_and_as_text(home, workers):
+    run, made = saved("embedding", home)
+    vectors = Embedder(made.engine, made.tokenizer, made.config).embed(LINES, normalize=False)
+    settings = {"task": "embedding", "normalize": False, "workers": workers, "batch_tokens": 60}
+    work_file(run, home / "in.txt", home / "v.npy", **settings)
+    array = np.load(home / "v.npy")
+    assert array.dtype == np.float32
+    assert np.abs(array - vectors).max() < 1e-5
+    work_file(run, home / "in.txt", home / "v.jsonl", **settings)
+    rows = [json.loads(line) for line in (home / "v.jsonl").read_text().splitlines()]
+    assert np.array_equal(np.array(rows, np.float32), array)
+
+
+def test_a_job_is_known_by_what_its_results_depend_on(home):
+    run, made = saved("translation", home)
+    job = job_for(run, engine="torch")
+    assert job.description() == job_for(run, engine="torch", device="cpu").description()
+    assert job.description() == job_for(run, engine="auto").description()
+    beam = dataclasses.replace(made.config.decode, strategy="beam")
+    others = [{"decode": beam}, {"engine": "numpy"}, {"dtype": "float64"}, {"prefix": "a"}, {"choices": ("a",)}]
+    descriptions = [
+        job.description(),
+        *(job_for(run, **{"engine": "torch", **other}).description() for other in others),
+    ]
+    assert all(one != other for i, one in enumerate(descriptions) for other in descriptions[:i])
+    other = untrained(seed=1)
+    write_bytes(RunFolder(run).model, sealed(weights_to_bytes(other.model)))
+    assert job.description() != descriptions[0]
+
+
+def test_workers_that_are_not_worth_it_are_not_started(home, monkeypatch):
+    run, _ = saved("translation", home)
+    monkeypatch.setattr("cutaway.bulk.jobs.shutil.which", lambda name: None)
+    monkeypatch.setattr("cutaway.bulk.jobs.cores", lambda: 8)
+    weights = RunFolder(run).model.stat().st_size
+    job = Translating(str(run))
+    enough = int(job.worth / weights) + 1
+    assert job.default_workers(60, 1_000) == 0
+    assert job.default_workers(1_000_000, enough) == 8
+    assert Classifying(str(run)).default_workers(1_000_000, enough) == 0  # a text takes it a tenth of the time
+    assert job.default_workers(20, enough) == 2
+    assert dataclasses.replace(job, device="cuda").default_workers(1_000_000, enough) == 0
+    assert dataclasses.replace(job, device="cuda", engine="numpy").default_workers(1_000_000, enough) == 8
+    monkeypatch.setattr("cutaway.bulk.jobs.free_memory", lambda: 1_600_000_000)
+    assert job.default_workers(1_000_000, enough) == 3
+    monkeypatch.setattr("cutaway.bulk.jobs.free_memory", lambda: 0)
+    assert job.default_workers(1_000_000, enough) == 1
+
+
+def test_mistakes(home):
+    run, _ = saved("classification", home)
+    source, out = home / "in.txt", home / "none"
+    with pytest.raises(ConfigError, match=r"unknown setting 'tpo'.*Did you mean 'top'"):
+        work_file(run, source, out, tpo=3)
+    with pytest.raises(ConfigError, match="task 'image' is not for the lines of a file"):
+        work_file(run, source, out, task="image")
+    with pytest.raises(RunError, match="was trained for classification"):
+        work_file(run, source, out, task="translation")
+    with pytest.raises(ConfigError, match="top = 0"):
+        work_file(run, source, out, top=0)
+    with pytest.raises(DataError, match=r"line 61: the text .* has 52 tokens"):
+        (home / "long.txt").write_text("\n".join([*LINES, "a b " * 25]) + "\n")
+        work_file(run, home / "long.txt", out, task="embedding")
+    assert not list(home.glob("none*"))
+    assert not Embedding(str(run)).can_skip

@@ -1,0 +1,181 @@
+"""`train --evaluate`: what cannot be scored is known before the first step, and nothing that was trained is lost."""
+
+import sys
+
+import numpy as np
+import pytest
+from helpers import cutaway_here
+
+from cutaway.cli.evaluate import check_evaluation
+from cutaway.config import read_recipe
+from cutaway.data.prepare import prepare
+from cutaway.errors import DataError
+
+SMALL = "d_model = 8\nd_ff = 16\nn_heads = 2\nencoder_layers = 1\n"
+STEPS = "[train]\nsteps = 4\nwarmup = 1\nvalid_every = 2\nsave_every = 2\nlog_every = 1\n"
+TEXTS = f'tokenizer = "word"\nmax_tokens = 16\nbatch_tokens = 128\n{STEPS}'
+PAIRS = f'[model]\n{SMALL}decoder_layers = 1\nmax_length = 16\n[data]\ntrain = ["a.en", "a.de"]\n{{}}\n{TEXTS}'
+LABELS = (
+    f'[model]\nfamily = "encoder"\nhead = "classes"\n{SMALL}max_length = 16\n[data]\ntrain = ["a.tsv"]\n{{}}\n{TEXTS}'
+)
+IMAGES = (
+    f'[model]\nfamily = "vision"\nhead = "classes"\n{SMALL}image_size = 4\npatch_size = 2\n[data]\ntrain = ["a.npz"]\n{{}}\n'
+    f"batch_tokens = 8\n{STEPS}"
+)
+# what is wrong with the test data -> recipe, what is said of it
+REFUSED = {
+    "none": (PAIRS.format(""), "the recipe names no test data"),
+    "gone": (PAIRS.format('test = ["x.en", "x.de"]'), "there is no file 'x.en'"),
+    "too long": (
+        PAIRS.format('too_long = "refuse"\ntest = ["long.en", "a.de"]'),
+        "1 of 40 examples are longer than the 16 tokens that this model reads; the longest has 18. Shorten them, or train "
+        "with a larger model.max_length, or with data.too_long = 'skip'. Or leave --evaluate out.",
+    ),
+    "all too long": (PAIRS.format('test = ["longer.en", "a.de"]'), "40 of 40 examples are longer than the 16 tokens"),
+    "long labels": (
+        LABELS.format('too_long = "refuse"\ntest = ["long.tsv"]'),
+        "1 of 2 examples are longer than the 16 tokens",
+    ),
+    "empty": (PAIRS.format('test = ["empty.en", "a.de"]'), "no example is left"),
+    "size": (IMAGES.format('test = ["large.npz"]'), "the test images are [1, 8, 8]; this model reads [1, 4, 4]"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [f"one two {i}" for i in range(40)]
+    files = {
+        "a.en": lines, "a.de": lines, "long.en": [*lines[:39], "one " * 17], "empty.en": [""] * 40,
+        "longer.en": ["one " * 17] * 40, "long.tsv": ["one\t0", "one " * 17 + "\t1"],
+        "a.tsv": [f"{line}\t{i % 2}" for i, line in enumerate(lines)], "new.tsv": ["one two\t0", "one\tother"],
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    for name, side in (("a.npz", 4), ("large.npz", 8)):
+        np.savez(tmp_path / name, images=np.zeros((6, side, side), np.float32), labels=np.arange(6) % 2)
+    return tmp_path
+
+
+def trained(folder, recipe, *more):
+    (folder / "r.toml").write_text(recipe, encoding="utf-8")
+    return cutaway_here("train", "r.toml", "--evaluate", *more, cwd=folder)
+
+
+def refused(told, why):
+    assert told.returncode == 1
+    said = [line for line in told.stderr.splitlines() if line and not line.startswith("Export: ")]
+    assert len(said) == 1, said  # one sentence, and no step
+    assert why in told.stderr
+    return True
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_what_cannot_be_scored_is_refused_before_the_first_step(folder, wrong):
+    recipe, why = REFUSED[wrong]
+    assert refused(trained(folder, recipe), why)
+    assert not (folder / "runs/r").exists()
+
+
+def test_an_earlier_run_is_not_replaced_by_one_that_is_refused(folder):
+    earlier = [folder / "runs/r" / name for name in ("config.json", "model.safetensors")]
+    earlier[0].parent.mkdir(parents=True)
+    for file in earlier:
+        file.write_text("mine")
+    for more in (("--overwrite",), ("--overwrite", "--engine", "numpy")):
+        assert refused(trained(folder, PAIRS.format('test = ["longer.en", "a.de"]'), *more), "are longer than")
+        assert [file.read_text() for file in earlier] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("recipe", [PAIRS.format('test = ["a.en", "a.de"]'),
+                                    PAIRS.format('valid = ["a.en", "a.de"]') + 'best_by = "bleu"\n'])  # fmt: skip
+def test_a_missing_library_is_known_before_the_first_step(folder, recipe, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    (folder / "r.toml").write_text(recipe, encoding="utf-8")
+    evaluate = () if "bleu" in recipe else ("--evaluate",)
+    assert refused(cutaway_here("train", "r.toml", *evaluate, cwd=folder), "needs sacrebleu, which is not installed")
+
+
+NOTED = [
+    (
+        LABELS.format('test = ["new.tsv"]'),
+        "Note: 1 of 2 test examples have labels that the training data does not have ('other'). They will count as wrong.\n",
+    ),
+    (
+        LABELS.format('test = ["long.tsv"]'),
+        "Note: 1 of 2 test examples are longer than the 16 tokens that this model reads. They will not be read whole.\n",
+    ),
+    (
+        PAIRS.format('test = ["long.en", "a.de"]'),
+        "Note: 1 of 40 test examples are longer than the 16 tokens that this model reads. They will be left out of the scores.\n",
+    ),
+    (PAIRS.format('test = ["a.en", "a.de"]'), ""),
+]
+
+
+@pytest.mark.parametrize(("recipe", "note"), NOTED)
+def test_what_should_be_known_about_scores_is_said_first(folder, recipe, note, capsys):
+    """It is no reason not to train."""
+    (folder / "r.toml").write_text(recipe, encoding="utf-8")
+    config = read_recipe(folder / "r.toml", [f"data.root='{folder}'"])
+    check_evaluation(config, prepare(config.data, config.model.task))
+    assert capsys.readouterr().err == note
+
+
+@pytest.mark.parametrize(
+    "error", [DataError("no pencil"), pytest.param(MemoryError("no pencil"), marks=pytest.mark.slow)]
+)
+def test_whatever_an_evaluation_raises_report_and_findings_are_there(folder, error, monkeypatch):
+    def fails(run):
+        raise error
+
+    monkeypatch.setattr(sys.modules["cutaway.cli.train"], "evaluate_run", fails)
+    recipe = PAIRS.format('valid = ["a.en", "a.de"]\ntest = ["a.en", "a.de"]')
+    if isinstance(error, DataError):
+        told = trained(folder, recipe)
+        assert told.returncode == 1
+        lines = told.stderr.strip().splitlines()
+        assert lines[-1] == "error: no pencil"
+        assert "Again:  cutaway evaluate runs/r" in told.stderr
+        assert "problem: Held-out examples stand in the training data" in told.stderr  # findings
+        assert "The report: runs/r/report.html" in told.stderr
+    else:
+        with pytest.raises(type(error)):
+            trained(folder, recipe)
+    assert (folder / "runs/r/report.html").is_file()
+
+
+DEMO = ("train.steps=2", "data.size=100", "data.heldout_size=5", "model.d_model=16", "model.d_ff=16")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (["data.corpus=reverse"], "these settings are for something else"),
+        (["model.max_length=9", "data.max_tokens=9"], "the demo could not score this model when it is trained"),
+    ],
+)
+def test_a_demo_that_could_not_be_scored_is_refused(tmp_path, settings, why):
+    told = cutaway_here("demo", *(word for setting in (*DEMO, *settings) for word in ("--set", setting)), cwd=tmp_path)
+    assert told.returncode == 1
+    assert why in told.stderr
+    assert not (tmp_path / "runs/demo").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("position", ["sinusoidal", "rope"])
+def test_a_demo_that_fails_leaves_a_report(tmp_path, monkeypatch, position):
+    settings = (*DEMO, f"model.position={position}")
+    given = [word for setting in settings for word in ("--set", setting)]
+    fine = cutaway_here("demo", *given, cwd=tmp_path)
+    assert fine.returncode == 0, fine.stderr
+
+    def fails(translator):
+        raise DataError("no pencil")
+
+    monkeypatch.setattr(sys.modules["cutaway.cli.demo"], "measure", fails)
+    (tmp_path / "runs/demo/report.html").unlink()
+    told = cutaway_here("demo", *given, cwd=tmp_path)
+    assert told.returncode == 1
+    assert told.stderr.strip().splitlines()[-1] == "error: no pencil"
+    assert "The report: runs/demo/report.html" in told.stderr
+    assert (tmp_path / "runs/demo/report.html").is_file()

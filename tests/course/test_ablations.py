@@ -1,0 +1,220 @@
+"""Each surgery against an oracle that knows nothing of it; and what it leaves alone."""
+
+import math
+
+import pytest
+import torch
+from helpers import V, max_difference, random_ids, tiny_model, tiny_of
+
+from cutaway.course.ablations import SURGERIES, StackWithoutCausality, operate
+from cutaway.errors import ConfigError
+from cutaway.inference.engines.torch_engine import TorchEngine
+from cutaway.models.build import build_model
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.kernels import attend_exact
+from cutaway.nn.masks import Span
+from cutaway.nn.recording import probes, recording
+
+SOURCE, TARGET = random_ids(2, 6, seed=1), random_ids(2, 5, seed=2)
+PLACEMENTS = ("post", "pre", "sandwich")
+
+
+def operated(*surgeries, **choices):
+    model = tiny_model(**choices)
+    operate(model, surgeries)
+    return model
+
+
+def outputs(model, source=SOURCE, target=TARGET, **masks):
+    with torch.no_grad():
+        return model(source, target, **masks)
+
+
+@pytest.mark.parametrize("name", SURGERIES)
+def test_it_changes_the_model_at_hand_and_no_other(name):
+    intact, other = tiny_model(), tiny_model()
+    before = outputs(intact)
+    operate(other, [name])
+    assert torch.equal(outputs(intact), before)
+    assert max_difference(outputs(other), before) > 1e-4
+    assert torch.equal(outputs(tiny_model()), before)  # and what is built afterwards is whole
+
+
+@pytest.mark.parametrize("name", SURGERIES)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_what_stays_can_be_trained_and_keeps_its_name(name, placement):
+    intact, model = tiny_model(norm_placement=placement), operated(name, norm_placement=placement)
+    whole = dict(intact.named_parameters())
+    model(SOURCE, TARGET).sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert torch.equal(parameter, whole[parameter_name])
+        assert parameter.grad is not None
+    if name != "share-layers":
+        assert probes(model).keys() == probes(intact).keys()
+
+
+def by_hand(placement, residual, x, f):
+    """What is left of a residual connection without `x +`."""
+    if placement == "post":
+        return residual.norm(f(x))
+    inner = f(residual.norm(x))
+    return inner if placement == "pre" else residual.norm_after(inner)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_no_residual_is_the_sub_layer_alone(placement):
+    intact, model = tiny_model(norm_placement=placement), operated("no-residual", norm_placement=placement)
+    x = torch.randn(2, 6, 8)
+    for whole, changed in zip(intact.encoder.layers, model.encoder.layers, strict=True):
+        y = by_hand(placement, whole.self_attention_residual, x, whole.self_attention)
+        y = by_hand(placement, whole.feed_forward_residual, y, whole.feed_forward)
+        assert max_difference(changed(x), y) < 1e-5
+        assert max_difference(changed(x), whole(x)) > 1e-3
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_no_norm_is_sums_alone(placement, norm):
+    intact, model = (
+        tiny_model(norm_placement=placement, norm=norm),
+        operated("no-norm", norm_placement=placement, norm=norm),
+    )
+    x = torch.randn(2, 6, 8)
+    y = x
+    for whole in intact.encoder.layers:
+        y = y + whole.self_attention(y)
+        y = y + whole.feed_forward(y)
+    assert max_difference(model.encoder(x), y) < 1e-4
+    assert not [name for name, _ in model.named_parameters() if "norm" in name]
+
+
+@pytest.mark.parametrize("kernel", ["fused", "exact"])
+@pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"qk_norm": True}, {"position": "rope"}])
+def test_no_scaling_is_attention_with_scores_times_sqrt_e(kernel, choices):
+    intact, model = (
+        make(attention_kernel=kernel, **choices) for make in (tiny_model, lambda **c: operated("no-scaling", **c))
+    )
+    whole, changed = intact.encoder.layers[0].self_attention, model.encoder.layers[0].self_attention
+    x = torch.randn(2, 6, 8)
+
+    places = Span(0, 6)
+    q, k, v = (whole.split(part(x)) for part in (whole.query, whole.key, whole.value))
+    q, k = (whole.position.rotate(norm(y), places) for norm, y in ((whole.query_norm, q), (whole.key_norm, k)))
+    heads = attend_exact(q, k, v, scores=lambda scores: scores * math.sqrt(whole.d_head))
+    expected = whole.output(whole.merge(heads))
+    assert max_difference(changed(x), expected) < 1e-5
+    assert max_difference(changed(x), whole(x)) > 1e-4
+
+
+def test_no_scaling_reaches_every_attention_and_is_what_one_sees():
+    model = operated("no-scaling")
+    assert all(
+        isinstance(part.query_norm, torch.nn.Sequential)
+        for part in model.modules()
+        if isinstance(part, MultiHeadAttention)
+    )
+    with recording(model, "encoder.layers.0.self_attention.weights") as seen:
+        recorded = outputs(model)
+    assert max_difference(recorded, outputs(model)) < 1e-5  # watched attention runs another kernel, to the same effect
+    assert seen["encoder.layers.0.self_attention.weights"].shape == (2, 2, 6, 6)
+
+
+@pytest.mark.parametrize("kernel", ["fused", "exact"])
+@pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
+def test_no_mask_lets_later_tokens_change_earlier_logits(kernel, family):
+    ids, changed_ids = TARGET, TARGET.clone()
+    changed_ids[:, -1] = (changed_ids[:, -1] + 1) % V
+
+    def logits(model, ids):
+        with torch.no_grad():
+            return model(SOURCE, ids) if family == "encoder_decoder" else model(ids)
+
+    intact, model = (
+        make(family=family, attention_kernel=kernel) for make in (tiny_model, lambda **c: operated("no-mask", **c))
+    )
+    assert max_difference(logits(intact, ids)[:, :-1], logits(intact, changed_ids)[:, :-1]) < 1e-6
+    assert max_difference(logits(model, ids)[:, :-1], logits(model, changed_ids)[:, :-1]) > 1e-4
+
+
+@pytest.mark.parametrize("kernel", ["fused", "exact"])
+def test_no_mask_keeps_padding_invisible(kernel):
+    model = operated("no-mask", attention_kernel=kernel)
+    is_token = torch.tensor([[True, True, True, False, False], [True] * 5])
+    other = TARGET.clone()
+    other[0, 3:] = (other[0, 3:] + 1) % V
+    a, b = (outputs(model, target=target, target_mask=is_token) for target in (TARGET, other))
+    assert max_difference(a[0, :3], b[0, :3]) < 1e-6
+    # and it is as if the padding were not there
+    alone = outputs(model, SOURCE[:1], TARGET[:1, :3])
+    assert max_difference(a[:1, :3], alone) < 1e-5
+
+
+def test_no_mask_keeps_other_rules():
+    """A window of 2 stays a window of 2, now to both sides."""
+    model = operated("no-mask", family="decoder", attention="window", decoder_layers=1)
+    changed = TARGET.clone()
+    changed[:, -1] = (changed[:, -1] + 1) % V
+    with torch.no_grad():
+        differs = (model(TARGET) - model(changed)).abs().amax(dim=(0, 2)) > 1e-5
+    assert differs.tolist() == [False, False, False, True, True]
+
+
+def test_without_a_mask_one_still_writes_token_by_token():
+    """The cache counts the layers and grows as ever; nothing to the right exists yet."""
+    model = operated("no-mask")
+    assert isinstance(model.decoder, StackWithoutCausality)
+    cache = model.new_cache()
+    memory = model.encode(SOURCE)
+    first = model.decode(TARGET[:, :1], memory, cache=cache)
+    assert max_difference(first, model.decode(TARGET[:, :1], memory)) < 1e-6
+    model.decode(TARGET[:, 1:2], memory, cache=cache)
+    assert cache.length == 2
+    assert TorchEngine(model).device.type == "cpu"
+
+
+def test_shared_layers_are_the_first_again_and_again():
+    intact, model = tiny_model(), operated("share-layers")
+    x = torch.randn(2, 6, 8)
+    first = intact.encoder.layers[0]
+    assert max_difference(model.encoder(x), first(first(x))) < 1e-5
+    names = {name for name, _ in model.named_parameters()}
+    assert [name for name in names if ".layers.0." in name]
+    assert not [name for name in names if ".layers.1." in name]
+
+
+def test_without_positions_a_shuffled_source_gives_the_same_output():
+    """What `lab no-positions` stands on: to the decoder, the source is a bag of letters."""
+    bag, row = tiny_model(position="none"), tiny_model()
+    shuffled = SOURCE[:, torch.tensor([3, 0, 5, 1, 4, 2])]
+    assert max_difference(outputs(bag), outputs(bag, shuffled)) < 1e-5
+    assert max_difference(outputs(row), outputs(row, shuffled)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "what"),
+    [
+        ("no-mask", {"family": "encoder"}, "decoder with a causal mask"),
+        ("no-scaling", {"attention": "linear", "position": "learned"}, "attention with scores"),
+        ("share-layers", {"encoder_layers": 1, "decoder_layers": 1}, "stack of several layers"),
+    ],
+)
+def test_a_surgery_that_finds_nothing_to_change_is_an_error(name, choices, what):
+    model = build_model(tiny_of(**choices))
+    with pytest.raises(ConfigError, match=f"the surgery '{name}' finds nothing to change: this model has no {what}"):
+        operate(model, [name])
+
+
+@pytest.mark.parametrize("name", ["no-residual", "no-norm"])
+def test_the_same_surgery_twice_is_an_error(name):
+    with pytest.raises(ConfigError, match="finds nothing to change"):
+        operated(name, name)
+
+
+def test_no_mask_refuses_linear_attention():
+    with pytest.raises(ConfigError, match="cannot be done to linear attention"):
+        operated("no-mask", attention="linear", position="learned")
+
+
+def test_an_unknown_surgery_is_refused_with_a_suggestion():
+    with pytest.raises(ConfigError, match="there is no surgery 'no-resdual'. Did you mean 'no-residual'?"):
+        operated("no-resdual")

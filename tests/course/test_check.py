@@ -1,0 +1,395 @@
+"""`cutaway check`: a learner's code in its own process, and what the learner is told, whatever that code does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cutaway.course.exercises import all_exercises, exercise_of
+from cutaway.course.feedback import feedback, file_trouble
+from cutaway.course.grader import grade_file
+from cutaway.course.sandbox import run_file
+from cutaway.system.resources import shipped
+
+SOLUTIONS = shipped("exercises") / "solutions"
+SOLUTION = (SOLUTIONS / "exercise_01_scaled_dot_product.py").read_text(encoding="utf-8")
+NAME = "exercise_01_scaled_dot_product.py"
+
+
+def check_text(text, tmp_path, number=1):
+    path = tmp_path / exercise_of(number).file
+    path.write_text(text, encoding="utf-8")
+    return grade_file(exercise_of(number), path)
+
+
+def told(grade, part):
+    return "\n".join(feedback(next(m for m in grade.marks if m.part.name == part)))
+
+
+def with_mask(body):
+    """The solution, with another causal_mask."""
+    return SOLUTION.replace("    return np.tril(np.ones((n, n), dtype=bool))", body)
+
+
+def states(grade):
+    return [mark.state for mark in grade.marks]
+
+
+# --- code that does not behave -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    while True:\n        n += 1", ["It does not come to an end.", "line 1"]),
+        ("    return 1 / (n - n)", ["It stops with ZeroDivisionError", "return 1 / (n - n)", "line 13"]),
+        ("    np.ones((n, n + 1)) @ np.ones((n, n))", ["It stops with ValueError: matmul"]),
+        ("    mask = np.ones((n, n))\n    other = mask[n]", ["IndexError", "there:  mask [3, 3]"]),
+        ("    exit()", ["SystemExit", "does not end the program"]),
+        ("    import os; os._exit(0)", ["It ended Python itself"]),
+        ("    return input()", ["EOFError", "no keyboard"]),
+        ("    return np.zeros(10**12)", ["MemoryError", "far too large"]),
+        ("    return causal_mask(n)", ["RecursionError"]),
+        ("    pass", ["The mask is None; expected is an array of shape [3, 3]. Is a return missing?"]),
+        ("    return lambda: 1", ["something of type function"]),
+        ("    return np.ones((n, n, n), bool)", ["shape [3, 3, 3]; expected is [3, 3]"]),
+        ("    return np.full((n, n), np.nan)", ["9 of 9 numbers of the mask are not finite"]),
+        ("    return np.random.rand(n, n)", ["another answer the second time"]),
+        ("    return 'no'", ["a str"]),
+        ("    return np.array([['a']])", ["something of type ndarray of <U1, shape [1, 1]"]),
+        ("    return np.ones(n) * 1j", ["complex128"]),
+        ("    return [[1], [1, 1], [1, 1, 1]]", ["a list of 3 rows of different lengths"]),
+        ("    raise ValueError('x' * 10**6)", ["ValueError: xxx", "xxx ..."]),
+        ("    return np.eye(n) > 2", ["6 of 9 entries differ"]),
+        ("    return np.zeros((1000, 1000))", ["shape [1000, 1000]"]),
+    ],
+)
+def test_what_is_told_about_code_that_misbehaves(body, expected, tmp_path):
+    result = check_text(with_mask(body), tmp_path)
+    assert result.marks[1].state == "wrong"
+    assert result.marks[1].explanations == ()
+    for text in expected:
+        assert text in told(result, "causal_mask"), told(result, "causal_mask")
+    others = [result.marks[0].state, result.marks[2].state]
+    assert others == (["right", "not tried"] if "os._exit" in body else ["right", "right"])
+
+
+def test_what_waits_without_computing_is_stopped_from_outside(tmp_path):
+    path = tmp_path / NAME
+    path.write_text(with_mask("    import time; time.sleep(1000)"))
+    started = time.monotonic()
+    outcomes = run_file(path, exercise_of(1).parts, seconds=2)
+    assert time.monotonic() - started < 30
+    assert outcomes.parts["softmax"][0].trouble is None
+    assert outcomes.parts["causal_mask"][0].trouble.kind == "slow"
+    assert outcomes.parts["attention"][0].trouble.kind == "skipped"
+
+
+def test_a_loop_at_the_top_of_the_file_and_a_sleep(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutaway.course.sandbox.SECONDS_TO_IMPORT", 1.5)
+    result = check_text("import time\ntime.sleep(1000)", tmp_path)
+    assert "does not come to an end" in "\n".join(file_trouble(result.trouble))
+    assert not result.is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def softmax(x:\n    pass", ["SyntaxError", "line 1", "def softmax(x:"]),
+        ("import numpy as np\nimport nompy", ["ModuleNotFoundError: No module named 'nompy'", "line 2"]),
+        ("x = 1 / 0", ["ZeroDivisionError"]),
+        ("def f():\n\treturn 1\n        return 2", ["TabError"]),
+        ("x = '\0'", ["null bytes"]),
+    ],
+)
+def test_a_file_that_python_cannot_use(text, expected, tmp_path):
+    result = check_text(text, tmp_path)
+    shown = "\n".join(file_trouble(result.trouble))
+    for part in expected:
+        assert part in shown
+    assert not result.is_right
+
+
+def test_missing_and_misspelt_and_misshapen_functions(tmp_path):
+    text = SOLUTION.replace("def causal_mask(n)", "def casual_mask(n)").replace(
+        "def attention(q, k, v, mask=None)", "def attention(q, k)"
+    )
+    result = check_text(text, tmp_path)
+    assert "There is no function causal_mask in the file. There is casual_mask" in told(result, "causal_mask")
+    assert "called as attention(q, k, v, mask), but yours is attention(q, k)" in told(result, "attention")
+
+
+def test_what_is_printed_is_shown_and_a_novel_is_cut(tmp_path):
+    result = check_text(SOLUTION + "\nprint('hello')\nfor i in range(10**5): print('x' * 100)", tmp_path)
+    assert result.is_right
+    assert result.printed.startswith("hello\nx")
+    assert len(result.printed) < 3000
+
+
+def test_an_argument_that_is_changed_is_remarked(tmp_path):
+    text = SOLUTION.replace("x = x - x.max", "x -= x.max")
+    result = check_text(text, tmp_path)
+    assert states(result) == ["right"] * 3
+    assert "It changes its argument x" in told(result, "softmax")
+
+
+def test_single_precision_and_plain_lists_are_right(tmp_path):
+    text = SOLUTION.replace("return powers /", "return powers.astype(np.float32) /")
+    text = text.replace(
+        "return np.tril(np.ones((n, n), dtype=bool))", "return [[j <= i for j in range(n)] for i in range(n)]"
+    )
+    assert check_text(text, tmp_path).is_right
+
+
+def test_a_neighbour_can_be_imported(tmp_path):
+    (tmp_path / "helpers_of_mine.py").write_text("import numpy\ntriangle = numpy.tril\n")
+    (tmp_path / "json.py").write_text("not the one that Python has")
+    text = SOLUTION.replace("import numpy as np", "import numpy as np\nfrom helpers_of_mine import triangle")
+    assert check_text(text.replace("np.tril", "triangle"), tmp_path).is_right
+
+
+def test_what_is_given_takes_names_and_hides_its_switches(tmp_path):
+    """As the stubs show them: (q, k, v, mask=None)."""
+    import inspect
+
+    from cutaway.course import given
+
+    assert list(inspect.signature(given.attention).parameters) == ["q", "k", "v", "mask"]
+    text = (SOLUTIONS / "exercise_04_encoder_block.py").read_text(encoding="utf-8")
+    assert check_text(text.replace("n_heads, mask)", "n_heads=n_heads, mask=mask)"), tmp_path, 4).is_right
+
+
+def test_of_two_libraries_the_one_that_is_used_counts(tmp_path):
+    result = check_text("import torch\n" + SOLUTION, tmp_path)
+    assert result.is_right
+    assert result.library == "numpy"
+    torch_text = (SOLUTIONS / "exercise_01_scaled_dot_product_torch.py").read_text(encoding="utf-8")
+    assert check_text("import numpy as np\n" + torch_text, tmp_path).library == "torch"
+
+
+def test_a_failing_line_at_the_end_does_not_hide_what_is_defined(tmp_path):
+    result = check_text(SOLUTION + "\nassert softmax(np.zeros(2))[0] == 7\nattention = 1", tmp_path)
+    assert states(result) == ["right"] * 3
+    assert "AssertionError" in "\n".join(file_trouble(result.trouble))
+
+
+def test_a_name_that_is_used_again(tmp_path):
+    result = check_text(SOLUTION + "\nsoftmax = softmax(np.zeros(2))", tmp_path)
+    assert "softmax is no function here but of type ndarray" in told(result, "softmax")
+
+
+def test_a_neighbour_written_for_the_other_library_is_pointed_out(tmp_path):
+    (tmp_path / NAME).write_text(SOLUTION)
+    text = (SOLUTIONS / "exercise_02_multi_head_attention_torch.py").read_text(encoding="utf-8")
+    (tmp_path / exercise_of(2).file).write_text(text + "\nfrom exercise_01_scaled_dot_product import attention\n")
+    shown = cutaway("check", "2", cwd=tmp_path).stdout
+    assert f"{NAME} is written for NumPy arrays, and this file is given PyTorch tensors" in shown
+
+
+@pytest.mark.parametrize(
+    ("edit", "tip"),
+    [
+        (("x.max(axis=-1, keepdims=True)", "x.max(axis=-1)"), "keepdims=True keeps it"),
+        (("if mask is not None:", "if mask:"), "neither true nor false"),
+    ],
+)
+def test_crashes_that_every_beginner_has_get_a_tip(edit, tip, tmp_path):
+    result = check_text(SOLUTION.replace(*edit), tmp_path)
+    assert tip in "\n".join(told(result, m.part.name) for m in result.marks)
+
+
+def test_a_neighbour_that_is_not_finished(tmp_path):
+    (tmp_path / NAME).write_text((shipped("exercises") / NAME).read_text(encoding="utf-8"))
+    text = (SOLUTIONS / "exercise_02_multi_head_attention.py").read_text(encoding="utf-8")
+    text = text.replace("from cutaway.course.given import", "from exercise_01_scaled_dot_product import")
+    shown = told(check_text(text, tmp_path, 2), "multi_head_attention")
+    assert f"NotImplementedError (in {NAME}, which is not finished)" in shown
+
+
+def test_an_error_inside_what_is_given_says_so(tmp_path):
+    text = (SOLUTIONS / "exercise_04_encoder_block.py").read_text(encoding="utf-8")
+    shown = told(
+        check_text(text.replace("n_heads, mask)", "n_heads, np.ones((7, 7), bool))", 1), tmp_path, 4), "encoder_block"
+    )
+    assert "(inside multi_head_attention)" in shown
+
+
+def test_no_process_is_left_behind(tmp_path):
+    body = "    import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); return None"
+    check_text(with_mask(body), tmp_path)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline, "the child is still there"
+        time.sleep(0.05)
+
+
+def test_a_thread_that_stays_does_not_hold_up_the_check(tmp_path):
+    started = time.monotonic()
+    assert check_text(
+        SOLUTION + "\nimport threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()", tmp_path
+    ).is_right
+    assert time.monotonic() - started < 6
+
+
+# --- mistakes together -------------------------------------------------------------------------------------------
+
+
+def test_two_mistakes_and_one_that_follows_are_told_apart(tmp_path):
+    text = SOLUTION.replace("axis=-1", "axis=-2").replace(" / np.sqrt(d_k)", "")
+    result = check_text(text, tmp_path)
+    assert [m.name for m in result.marks[0].explanations[0]] == ["softmax-axis"]
+    assert {m.name for m in result.marks[2].explanations[0]} == {"softmax-axis", "no-scale"}
+    shown = told(result, "attention")
+    assert "Two mistakes at once:" in shown
+    assert "(As in softmax.)" in shown
+    assert shown.count("Hint:") == 1, "the one of softmax stands there already"
+
+
+def test_what_only_follows_says_so(tmp_path):
+    result = check_text(SOLUTION.replace("axis=-1", "axis=-2"), tmp_path)
+    assert "Mend softmax, and this will be right too." in told(result, "attention")
+    result = check_text(SOLUTION.replace("np.exp(x)", "np.cosh(x)"), tmp_path)
+    assert "It uses softmax, which is not right yet. Mend that first." in told(result, "attention")
+
+
+def test_a_crash_on_one_example_does_not_hide_the_mistake_on_the_others(tmp_path):
+    text = SOLUTION.replace("k.swapaxes(-1, -2) / np.sqrt(d_k)", "k.T")
+    result = check_text(text, tmp_path)
+    assert [m.name for m in result.marks[2].explanations[0]] == ["no-scale"]
+    shown = told(result, "attention")
+    assert "It stops with ValueError" in shown
+    assert ".T turns all axes round" in shown
+
+
+def test_the_smallest_example_and_the_hints(tmp_path):
+    mark = check_text(with_mask("    return np.triu(np.ones((n, n)))"), tmp_path).marks[1]
+    weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, stronger=True))
+    assert "n = 3" in weak
+    assert "your mask     = [[1., 1., 1.]," in weak
+    assert "Hint: " + mark.explanations[0][0].hint in weak
+    assert "Hint: " + mark.explanations[0][0].stronger in strong
+    assert "np.tril" not in weak + strong
+
+
+@pytest.mark.parametrize(
+    ("page", "edit"), [("docs/course.md", (" / np.sqrt(d_k)", "")), ("README.md", ("np.sqrt(d_k)", "d_k"))]
+)
+def test_the_pages_show_what_is_really_said(page, edit, tmp_path):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    block = text.partition("```\n  ✗ attention(q, k, v, mask)\n")[2].partition("```")[0]
+    shown = told(check_text(SOLUTION.replace(*edit), tmp_path), "attention").splitlines()
+    lines = [line.removeprefix("      ") for line in block.splitlines() if line.strip() != "..."]
+    assert len(lines) >= 2
+    assert set(lines) <= set(shown)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def cutaway(*arguments, cwd, home=None):
+    command = [sys.executable, "-m", "cutaway", *map(str, arguments)]
+    env = {**os.environ, "CUTAWAY_HOME": str(home or cwd / "home")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd, env=env)
+
+
+def test_start_then_check_then_solve(tmp_path):
+    assert "Begin with:" in cutaway("check", cwd=tmp_path).stderr
+    started = cutaway("check", "--start", "mine", cwd=tmp_path)
+    assert started.returncode == 0
+    assert "check 1" in started.stderr
+    assert len(list((tmp_path / "mine").glob("exercise_*.py"))) == len(all_exercises())
+    first = cutaway("check", "1", cwd=tmp_path)
+    assert first.returncode == 1
+    assert "not begun" in first.stdout
+    assert "Begin with softmax in mine/exercise_01" in first.stdout
+    (tmp_path / "mine" / NAME).write_text(SOLUTION)
+    solved = cutaway("check", "1", cwd=tmp_path / "mine", home=tmp_path / "home")
+    assert solved.returncode == 0
+    assert "All right." in solved.stdout
+    again = cutaway("check", "--start", "mine", cwd=tmp_path)
+    assert f"Left as they were: {NAME}" in again.stderr
+    assert (tmp_path / "mine" / NAME).read_text() == SOLUTION
+    everything = cutaway("check", cwd=tmp_path)
+    assert "3 of 3" in everything.stdout
+    assert everything.returncode == 1
+
+
+def test_json_and_a_file_by_name(tmp_path):
+    (tmp_path / "exercise_01_my_try.py").write_text(SOLUTION.replace(" / np.sqrt(d_k)", ""))
+    result = cutaway("check", "exercise_01_my_try.py", "--json", cwd=tmp_path)
+    (record,) = json.loads(result.stdout)
+    assert record["parts"][2]["mistakes"] == [["no-scale"]]
+    assert record["right"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["9"], "there is no exercise 9. There are: 1, 2, 3, 4, 5."),
+        (["nothing.py"], "'nothing.py' is neither the number of an exercise (1 to 5) nor a file"),
+        (["exercise_01.py"], "there is no file 'exercise_01.py'"),
+        (["1"], "is neither here nor in exercises/. Copy the exercises out with:"),
+        (["--watch"], "--watch of which exercise?"),
+        (["--solution"], "--solution of which exercise?"),
+    ],
+)
+def test_bad_requests_are_explained(arguments, message, tmp_path):
+    result = cutaway("check", *arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert message in " ".join(result.stderr.split())
+
+
+def test_the_solution_only_when_asked(tmp_path):
+    assert "powers / powers.sum" in cutaway("check", "1", "--solution", cwd=tmp_path).stdout
+
+
+def test_watch_checks_at_each_save(tmp_path):
+    path = tmp_path / NAME
+    path.write_text(SOLUTION.replace(" / np.sqrt(d_k)", ""))
+    command = [sys.executable, "-m", "cutaway", "check", "1", "--watch"]
+    env = {**os.environ, "CUTAWAY_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out)
+        try:
+            wait_for(log, "not divided by sqrt(d_k)")
+            path.write_text(SOLUTION)
+            wait_for(log, "All right.")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()
+            process.wait()
+    assert "Stopped." in log.read_text()
+
+
+def wait_for(log: Path, text, seconds=60):
+    deadline = time.monotonic() + seconds
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+# --- all of it, through processes --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("library", ["", "_torch"])
+def test_a_check_takes_seconds(number, library, tmp_path):
+    """Of a right file, and of one in which everything is wrong."""
+    stem = Path(exercise_of(number).file).stem
+    path = SOLUTIONS / f"{stem}{library}.py"
+    started = time.monotonic()
+    assert grade_file(exercise_of(number), path).is_right
+    right = time.monotonic() - started
+    broken = path.read_text().replace("return ", "return 1.5 * ")
+    started = time.monotonic()
+    check_text(broken, tmp_path, number)
+    assert max(right, time.monotonic() - started) < 10

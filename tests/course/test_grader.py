@@ -1,0 +1,148 @@
+"""The grader names the mistake, however the code is written; calls nothing wrong that is right; and never guesses."""
+
+import importlib
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutaway.course import sandbox_child as inside
+from cutaway.course.differences import same
+from cutaway.course.exercises import all_exercises
+from cutaway.course.grader import EVIDENCE, grade, how_much_differs, reference_answer
+from cutaway.course.sandbox import Outcomes, to_outcome, to_trouble
+from cutaway.course.values import pack
+from cutaway.system.resources import shipped
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # learners' code overflows; that is their business, and the grader's
+EXERCISES = {e.number: e for e in all_exercises()}
+ANSWERS = Path(__file__).parent / "answers"
+sys.path.insert(0, str(ANSWERS))
+
+
+def right_answer(number, style):
+    """NumPy and PyTorch are the solutions that we ship; the third way is kept for the tests."""
+    name = Path(EXERCISES[number].file).stem
+    files = {
+        "numpy": shipped("exercises") / "solutions" / f"{name}.py",
+        "torch": shipped("exercises") / "solutions" / f"{name}_torch.py",
+        "loops": ANSWERS / f"exercise_{number:02d}_loops.py",
+    }
+    return files[style].read_text(encoding="utf-8")
+
+
+def edited(number, style, edits):
+    """`style` may say more than which right answer it is: "numpy, the minimum"."""
+    text = right_answer(number, style.partition(",")[0])
+    for old, new in edits:
+        assert old in text, f"{old!r} is not in the answer in {style}"
+        text = text.replace(old, new, 1)
+    return text
+
+
+def grade_text(number, text, tmp_path):
+    """As the process does it, but in this one, to be quick. (test_check.py and the slow tests use processes.)"""
+    exercise, path = EXERCISES[number], tmp_path / EXERCISES[number].file
+    path.write_text(text, encoding="utf-8")
+    library = inside.library_of(path)
+    before = list(sys.path)
+    try:
+        module, trouble = inside.load(path, library)
+        parts = {}
+        for part in exercise.parts if module else ():
+            cases = [pack(case.arguments) for case in part.cases]
+            parts[part.name] = [to_outcome(o) for o in inside.try_part(module, part.name, cases, library)]
+    finally:
+        sys.path[:] = before
+        sys.modules.pop(path.stem, None)
+    return grade(exercise, path, Outcomes(library, parts, to_trouble(trouble)))
+
+
+def edits_of(number):
+    return importlib.import_module(f"edits_{number:02d}")
+
+
+ALL_EDITS = [
+    pytest.param(number, part, mistake, style, edits, id=f"{number}-{part}-{mistake}-{style}")
+    for number in EXERCISES
+    for (part, mistake), ways in edits_of(number).EDITS.items()
+    for style, edits in ways.items()
+]
+ALL_UNLISTED = [
+    pytest.param(number, part, style, edits, id=f"{number}-{part}-{style}-{i}")
+    for number in EXERCISES
+    for i, (part, style, edits) in enumerate(edits_of(number).UNLISTED)
+]
+
+
+@pytest.mark.parametrize(("number", "part", "mistake", "style", "edits"), ALL_EDITS)
+def test_a_mistake_is_named(number, part, mistake, style, edits, tmp_path):
+    result = grade_text(number, edited(number, style, edits), tmp_path)
+    mark = next(m for m in result.marks if m.part.name == part)
+    assert [[m.name for m in e] for e in mark.explanations] == [[mistake]], (mark.facts, mark.trouble)
+    assert mark.state == "wrong"
+    assert mark.shown is not None
+    for other in result.marks:  # nothing else is called wrong, unless it uses what is
+        assert other.is_right or other is mark or other.follows_from, (other.part.name, other.facts)
+
+
+@pytest.mark.parametrize(("number", "part", "style", "edits"), ALL_UNLISTED)
+def test_no_name_is_given_to_a_mistake_that_is_not_listed(number, part, style, edits, tmp_path):
+    mark = next(m for m in grade_text(number, edited(number, style, edits), tmp_path).marks if m.part.name == part)
+    assert mark.state == "wrong"
+    assert mark.explanations == ()
+    assert mark.facts or mark.trouble
+
+
+@pytest.mark.parametrize("style", ["numpy", "torch", "loops"])
+@pytest.mark.parametrize("number", EXERCISES)
+def test_three_right_ways_are_right(number, style, tmp_path):
+    result = grade_text(number, right_answer(number, style), tmp_path)
+    assert result.is_right, [(m.part.name, m.facts, m.trouble) for m in result.marks if not m.is_right]
+    assert result.library == ("torch" if style == "torch" else "numpy")
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_a_stub_is_not_begun(number, tmp_path):
+    stub = (shipped("exercises") / EXERCISES[number].file).read_text(encoding="utf-8")
+    result = grade_text(number, stub, tmp_path)
+    assert {m.state for m in result.marks} == {"to do"}
+    assert not result.is_right
+
+
+def test_every_mistake_is_tried_in_two_ways_of_writing():
+    for number, exercise in EXERCISES.items():
+        edits = edits_of(number).EDITS
+        listed = {(part.name, mistake.name) for part in exercise.parts for mistake in part.mistakes}
+        # what a part has from another part that it calls is tried there
+        tried = {pair for pair, ways in edits.items() if len({style.partition(",")[0] for style in ways}) >= 2}
+        names_tried = {name for _, name in tried}
+        assert {name for _, name in listed} <= names_tried, {name for _, name in listed} - names_tried
+        assert set(edits) <= listed, set(edits) - listed
+    assert len({name for n in EXERCISES for _, name in edits_of(n).EDITS}) >= 40
+
+
+PARTS = [pytest.param(part, id=f"{e.number}-{part.name}") for e in EXERCISES.values() for part in e.parts]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_two_mistakes_look_alike(part):
+    """Nor does one look right: the examples tell them all apart, so that a name is never a matter of luck."""
+
+    def answers(switch):
+        return [reference_answer(part, case, frozenset([switch] if switch else [])) for case in part.cases]
+
+    right = answers("")
+    seen = {(m.name, switch): answers(switch) for m in part.mistakes for switch in m.switches}
+    for (name, switch), mine in seen.items():
+        told = [how_much_differs(p, r, True) for p, r in zip(mine, right, strict=True) if p is not None]
+        assert sum(told) >= EVIDENCE, f"{name} ({switch}) can hardly be told from the right answer"
+    for one, other in itertools.combinations(seen, 2):
+        if one[0] != other[0]:
+            alike = all(same_or_crashed(a, b) for a, b in zip(seen[one], seen[other], strict=True))
+            assert not alike, f"{one} looks like {other}"
+
+
+def same_or_crashed(a, b):
+    return a is b if a is None or b is None else same(a, b)

@@ -1,0 +1,641 @@
+"""Experiments: what the format refuses, what runs are kept, what the page holds, and what theory says."""
+
+import dataclasses
+import json
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cutaway.cli import app
+from cutaway.course import lab as lab_module
+from cutaway.course.ablations import SURGERIES, operate
+from cutaway.course.experiment import built_in_experiments, find_experiment, read_experiment
+from cutaway.course.lab import compared, plan, rehearse, run_experiment
+from cutaway.course.lab_page import write_page
+from cutaway.course.trial import Job, copy_where_shapes_agree, in_place, make_ready, prepared_data, train_arm
+from cutaway.course.workers import run_jobs
+from cutaway.data.tasks import load_split
+from cutaway.errors import ConfigError, RunError
+from cutaway.inference.training.setup import begin
+from cutaway.models.build import FEED_FORWARDS, NORMS, POSITIONS
+from cutaway.runs import RunFolder, read_sealed
+
+SMALL = """
+title = "Small"
+question = "Does it run?"
+theory = "It does."
+recipe = "reverse"
+seeds = [1, 2, 3]
+arm = [{ name = "intact" }, { name = "no mask", surgery = ["no-mask"] }]
+
+[set]
+model.d_model = 8
+model.d_ff = 16
+model.n_heads = 2
+model.encoder_layers = 1
+model.decoder_layers = 1
+data.size = 60
+data.heldout_size = 10
+data.batch_tokens = 128
+train.steps = 4
+train.warmup = 2
+train.valid_every = 2
+"""
+
+
+def written(folder, text=SMALL, **changes):
+    """An experiment file; a change replaces a line, or puts one in front of the settings."""
+    for key, value in changes.items():
+        line = f"{key} = {value}"
+        text, found = re.subn(rf"^{key} = .*$", line.replace("\\", "\\\\"), text, count=1, flags=re.MULTILINE)
+        text = text if found else f"{line}\n{text}"
+    path = folder / "small.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# ---- the format
+
+
+def test_an_experiment_is_a_few_lines(tmp_path):
+    experiment = read_experiment(written(tmp_path, SMALL.partition("[set]")[0]))
+    assert [arm.name for arm in experiment.arms] == ["intact", "no mask"]
+    assert experiment.arms[1].surgery == ("no-mask",)
+    assert experiment.judge_by == ("cross-entropy", "exact match")
+    assert experiment.look == "cross"
+    assert experiment.trainings == 6
+    config = experiment.config(experiment.arms[0], seed=7)
+    assert config.train.seed == 7
+    assert config.train.valid_every == config.train.steps // 12
+    assert config.decode.strategy == "greedy"
+
+
+def test_settings_of_all_arms_of_one_and_of_the_command_line(tmp_path):
+    arms = '[{ name = "a" }, { name = "b", set = { model.n_heads = 1, "train.lr" = 2 } }]'
+    experiment = read_experiment(written(tmp_path, arm=arms), ["train.steps=8", "model.n_heads=4"])
+    a, b = (experiment.config(arm, 1) for arm in experiment.arms)
+    assert (a.model.n_heads, b.model.n_heads) == (4, 1)  # what tells an arm apart stays
+    assert (a.train.steps, b.train.steps) == (8, 8)
+    assert (a.train.lr, b.train.lr) == (1.0, 2.0)
+    assert a.data == b.data
+    assert read_experiment(written(tmp_path), seeds=(4, 5, 6)).seeds == (4, 5, 6)
+
+
+REFUSED = {
+    "unknown key": ({"questoin": '"?"'}, "has an unknown key 'questoin'. Did you mean 'question'?"),
+    "no title": ({"title": '""'}, "has no title. It needs: title, question, theory, recipe, seeds, arm"),
+    "two seeds": ({"seeds": "[1, 2]"}, "has 2 seeds; below 3 there is no telling a difference from chance"),
+    "one seed twice": ({"seeds": "[1, 2, 2]"}, "expected different whole numbers"),
+    "seeds of text": ({"seeds": '["1", "2", "3"]'}, "expected different whole numbers"),
+    "one arm": ({"arm": '[{ name = "a" }]'}, "has 1 arm; a comparison needs at least two"),
+    "two of a name": ({"arm": '[{ name = "A b" }, { name = "a-b" }]'}, "several arms of the name 'A b'"),
+    "a nameless arm": ({"arm": '[{ name = "a" }, { surgery = ["no-mask"] }]'}, "has an arm without a name"),
+    "an arm's key": ({"arm": '[{ name = "a" }, { name = "b", sugery = [] }]'}, "unknown key 'sugery'. Did you mean 'surgery'?"),
+    "surgery no list": ({"arm": '[{ name = "a" }, { name = "b", surgery = "no-mask" }]'}, "expected a list, as in surgery"),
+    "an arm's own data": (
+        {"arm": '[{ name = "a" }, { name = "b", set = { data.size = 5 } }]'},
+        "the arm 'b' of .* changes data.size, so it would not be measured on the same data",
+    ),
+    "a seed as setting": ({"train.warmup": "2\ntrain.seed = 3"}, "sets train.seed, which comes from its seeds"),
+    "unknown setting": ({"train.warmup": "2\ntrain.stepps = 3"}, "unknown setting train.stepps. Did you mean 'steps'?"),
+    "no table": ({"train.warmup": "2\nsteps = 3"}, "unknown table \\[steps\\]"),
+    "impossible arm": (
+        {"arm": '[{ name = "a" }, { name = "b", set = { model.n_heads = 3 } }]'},
+        "the arm 'b' of .* cannot be built: model.d_model = 8 is not divisible by model.n_heads = 3",
+    ),
+    "unknown recipe": ({"recipe": '"revers"'}, "there is no recipe 'revers', .* Did you mean 'reverse'?"),
+    "unknown measure": ({"judge_by": '["bleu"]'}, "is to be judged by 'bleu'. Allowed: cross-entropy, accuracy"),
+    "unknown look": ({"look": '"corss"'}, "has look = 'corss'. Did you mean 'cross'?"),
+    "unknown fit": ({"fit": '"scaling"'}, "has fit = 'scaling'. Did you mean 'scaling-law'?"),
+    "minutes of text": ({"minutes": '"two"'}, "has minutes = 'two'; expected a number"),
+    "look of a language model": ({"recipe": '"python-gpt"', "look": '"cross"'}, "attention is drawn for translators alone"),
+    "decoding of a language model": ({"recipe": '"python-gpt"', "judge_by": '["exact match"]'}, "is to be judged by 'exact match'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_format_refuses(name, tmp_path):
+    changes, message = REFUSED[name]
+    text = SMALL.partition("[set]")[0] if "python-gpt" in str(changes) else SMALL
+    with pytest.raises(ConfigError, match=message):
+        read_experiment(written(tmp_path, text, **changes))
+
+
+def test_bad_toml_and_missing_files_are_told(tmp_path):
+    with pytest.raises(ConfigError, match="the experiment .* is not valid TOML"):
+        read_experiment(written(tmp_path, "title = "))
+    with pytest.raises(ConfigError, match="there is no experiment 'no-residul', .* Did you mean 'no-residual'?"):
+        find_experiment("no-residul")
+
+
+@pytest.mark.parametrize(
+    ("surgery", "message"), [("no-msk", "there is no surgery 'no-msk'"), ("share-layers", "finds nothing to change")]
+)
+def test_a_surgery_that_cannot_be_done_is_found_before_anything_is_trained(surgery, message, tmp_path):
+    arms = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{surgery}"] }}]'
+    experiment = read_experiment(written(tmp_path, arm=arms))
+    with pytest.raises(ConfigError, match=f"the arm 'b' of 'small' cannot be built: .*{message}"):
+        run_experiment(experiment, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- the experiments that come with Cutaway
+
+WANTED = [
+    "no-residual",
+    "no-scaling",
+    "no-positions",
+    "no-positions-sort",
+    "no-mask",
+    "no-norm",
+    "deep-post-norm",
+    "no-warmup",
+    "no-label-smoothing",
+    "one-head",
+    "untied",
+    "positions",
+    "norms",
+    "feed-forwards",
+    "learning-rate",
+    "depth-width",
+    "scaling-law",
+]
+
+
+@pytest.mark.parametrize("name", built_in_experiments())
+def test_every_experiment_can_be_built(name):
+    experiment = read_experiment(find_experiment(name))
+    rehearse(experiment)
+    assert experiment.minutes > 0
+    assert experiment.minutes <= 10
+    assert len(experiment.theory) > 100
+
+
+def test_the_experiments_of_the_lab_are_all_there():
+    assert set(WANTED) <= set(built_in_experiments())
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "setting"),
+    [("positions", POSITIONS, "position"), ("feed-forwards", FEED_FORWARDS, "feed_forward"), ("norms", NORMS, "norm")],
+)
+def test_a_sweep_tries_every_row_of_its_table(name, table, setting):
+    experiment = read_experiment(find_experiment(name))
+    tried = {getattr(experiment.config(arm, 1).model, setting) for arm in experiment.arms}
+    assert tried == set(table)
+
+
+def test_every_surgery_has_an_experiment():
+    experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
+    assert {name for e in experiments for arm in e.arms for name in arm.surgery} == set(SURGERIES)
+
+
+def test_what_the_theory_of_no_positions_says_is_what_the_data_gives():
+    """The loss of one who knows the bag of letters and nothing of their order, and how often luck puts them right."""
+    experiment = read_experiment(find_experiment("no-positions"))
+    data = experiment.config(experiment.arms[0], 1).data
+
+    def orders(pair):
+        letters = pair.source.split()
+        return math.factorial(len(letters)) / math.prod(map(math.factorial, Counter(letters).values()))
+
+    valid, test = (load_split(data, "translation", split) for split in ("valid", "test"))
+    floor = sum(math.log(orders(pair)) for pair in valid) / sum(len(pair.source.split()) + 1 for pair in valid)
+    luck = sum(1 / orders(pair) for pair in test) / len(test)
+    assert f"{floor:.2f} nats" in experiment.theory
+    assert f"{luck:.1%}".replace("%", " %") in experiment.theory
+
+
+# ---- one training
+
+
+def job(folder, experiment, arm=1, **changes):
+    config, first = (experiment.config(experiment.arms[i], 1) for i in (arm, 0))
+    return dataclasses.replace(Job(str(folder), config, first, experiment.arms[arm].surgery, "cross"), **changes)
+
+
+def weights(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_arms_begin_alike_wherever_shapes_agree(tmp_path):
+    """With other widths and other parts before them, the same names still get the same numbers."""
+    arms = '[{ name = "a" }, { name = "b", set = { model.position = "learned", model.d_ff = 12 } }]'
+    experiment = read_experiment(written(tmp_path, arm=arms))
+    begun = []
+    for arm in experiment.arms:
+        config, first = (experiment.config(a, 1) for a in (arm, experiment.arms[0]))
+        one = Job("", config, first)
+        prepared = prepared_data(config.data, "translation")
+        training = begin(
+            config, RunFolder(tmp_path / arm.name), [], prepared, lambda m, j=one, p=prepared: make_ready(m, j, p)
+        )
+        begun.append(weights(training.trainer.model))
+    a, b = begun
+    agree = [name for name in a if name in b and a[name].shape == b[name].shape]
+    assert "encoder.layers.0.self_attention.query.weight" in agree
+    assert len(agree) < len(b)
+    for name in agree:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_begin_operates_before_the_optimizer_is_made(tmp_path):
+    experiment = read_experiment(written(tmp_path))
+    config = experiment.config(experiment.arms[0], 1)
+    training = begin(config, RunFolder(tmp_path / "run"), surgery=lambda model: operate(model, ["no-norm"]))
+    known = {id(p) for group in training.trainer.optimizer.param_groups for p in group["params"]}
+    assert known == {id(p) for p in training.trainer.model.parameters()}
+    assert training.parameters == sum(p.numel() for p in training.trainer.model.parameters())
+    assert not [name for name, _ in training.trainer.model.named_parameters() if "norm" in name]
+    training.trainer.run()
+
+
+def test_what_a_training_leaves_behind(tmp_path):
+    experiment = read_experiment(written(tmp_path))
+    news = []
+    result = train_arm(job(tmp_path / "run", experiment), news.append)
+    assert json.loads((tmp_path / "run/result.json").read_text()) == result
+    assert result["diverged_at"] is None
+    assert [point["step"] for point in result["curve"]] == [2, 4]
+    assert result["measures"].keys() == {"cross-entropy", "accuracy", "exact match", "token accuracy"}
+    assert 0 < result["parameters_without_embeddings"] < result["parameters"]
+    assert news[0]["event"] == "step"
+    trace = json.loads((tmp_path / "run/trace.json").read_text())
+    assert 6 <= len(trace["source"]) - 1 <= 8
+    # after a surgery no command can take the weights for those of an intact model
+    assert read_sealed(tmp_path / "run/operated.safetensors")
+    with pytest.raises(RunError, match="has no model.safetensors"):
+        RunFolder(tmp_path / "run").require()
+    train_arm(job(tmp_path / "whole", experiment, arm=0), news.append)
+    assert RunFolder(tmp_path / "whole").require()
+    assert not (tmp_path / "whole/checkpoints").exists()
+
+
+def test_the_same_job_gives_the_same_numbers(tmp_path):
+    experiment = read_experiment(written(tmp_path))
+    one, other = (train_arm(job(tmp_path / name, experiment), lambda message: None) for name in "ab")
+    for result in (one, other):
+        del result["seconds"], result["cpu_seconds"]
+    assert one == other
+
+
+def test_a_training_that_diverges_has_a_result(tmp_path):
+    experiment = read_experiment(written(tmp_path))
+    spoilt = job(tmp_path / "run", experiment)
+    spoilt = dataclasses.replace(
+        spoilt,
+        config=dataclasses.replace(
+            spoilt.config, train=dataclasses.replace(spoilt.config.train, lr=1e30, clip_norm=0.0)
+        ),
+    )
+    result = train_arm(spoilt, lambda message: None)
+    assert result["diverged_at"] in (2, 3)
+    assert result["measures"] == {}
+    assert finite(result["curve"])
+
+
+def finite(curve):
+    return all(math.isfinite(value) for point in curve for value in point.values())
+
+
+def test_words_in_place():
+    assert in_place(["a b c", "a", ""], ["a b c", "a b", "a"]) == pytest.approx(4 / 6)
+    assert in_place(["a b c d"], ["a b"]) == 0.5
+
+
+def test_copying_leaves_other_shapes_alone():
+    small, large = torch.nn.Linear(2, 3), torch.nn.Linear(4, 3)
+    before = weights(large)
+    copy_where_shapes_agree(small, large)
+    assert torch.equal(large.bias, small.bias)
+    assert torch.equal(large.weight, before["weight"])
+
+
+# ---- the whole
+
+NAN_ARMS = '[{ name = "intact" }, { name = "far too fast", set = { train.lr = 1e30, train.clip_norm = 0.0 } }]'
+
+
+class Ear:
+    """Remembers what the lab tells."""
+
+    def __init__(self):
+        self.finished, self.results = None, []
+
+    def on_start(self, trials, finished):
+        self.finished = finished
+
+    def on_step(self, trial, step, steps, loss):
+        assert 0 < step <= steps
+
+    def on_result(self, trial):
+        self.results.append(trial.name)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A whole experiment in real processes, one arm of which diverges: (experiment, folder, results, what was told)."""
+    folder = tmp_path_factory.mktemp("lab")
+    experiment, ear = read_experiment(written(folder, arm=NAN_ARMS)), Ear()
+    return experiment, folder, run_experiment(experiment, folder / "out", 2, listener=ear), ear
+
+
+def test_every_arm_is_trained_with_every_seed(finished):
+    experiment, folder, results, ear = finished
+    assert ear.finished == 0
+    assert sorted(ear.results) == sorted(f"{arm.name}, seed {seed}" for arm in experiment.arms for seed in (1, 2, 3))
+    saved = json.loads((folder / "out/results.json").read_text())
+    assert [run["seed"] for run in saved["arms"][0]["runs"]] == [1, 2, 3]
+    assert all(
+        (folder / "out" / run["folder"] / "result.json").is_file() for arm in saved["arms"] for run in arm["runs"]
+    )
+    losses = {run["measures"]["cross-entropy"] for run in saved["arms"][0]["runs"]}
+    assert len(losses) == 3  # seeds differ
+    assert saved["verdict"] == results.verdict
+
+
+def test_an_arm_that_diverges_is_a_result(finished):
+    results = finished[2]
+    assert all(trial.result["diverged_at"] for trial in results.trials if trial.arm.name == "far too fast")
+    assert "far too fast: no result with any of 3 seeds. Seed 1: far too fast diverged at step" in results.verdict[0]
+
+
+def test_the_page_holds_its_pieces_even_so(finished):
+    experiment, folder, results, _ = finished
+    page = write_page(results, folder / "out").read_text(encoding="utf-8")
+    for piece in (
+        experiment.title,
+        experiment.question,
+        "What theory says",
+        "Verdict",
+        "How they learned",
+        "Where they look",
+        "All numbers",
+    ):
+        assert piece in page
+    assert page.index("Verdict") < page.index("<figure>")
+    assert "diverged at step" in page
+    assert "train.lr = 1e30" in page  # the TOML itself
+    assert page.count("data:image/png;base64,") == 4  # curves, two measures, attention
+    assert "http" not in page.split("</style>")[1]
+
+
+def test_what_is_finished_is_not_trained_again(finished, monkeypatch):
+    experiment, folder, results, _ = finished
+    ear = Ear()
+    monkeypatch.setattr(
+        lab_module, "run_jobs", lambda module, jobs, *rest: None if not jobs else pytest.fail("trained again")
+    )
+    again = run_experiment(experiment, folder / "out", 2, listener=ear)
+    assert ear.finished == 6
+    assert again.verdict == results.verdict
+
+
+def test_only_what_is_missing_or_other_is_trained(finished, monkeypatch):
+    experiment, folder, *_ = finished
+    asked = []
+
+    def noted(module, jobs, workers, logs, tell):
+        asked.extend(jobs)
+        for number in range(len(jobs)):
+            tell(number, {"event": "done", "result": {"failed": "not really"}})
+
+    monkeypatch.setattr(lab_module, "run_jobs", noted)
+    more = read_experiment(folder / "small.toml", seeds=(1, 2, 3, 4))
+    results = run_experiment(more, folder / "out")
+    assert len(asked) == 2  # seed 4 of both arms
+    assert "Seed 1: far too fast diverged" in results.verdict[0]
+    assert "seed 4: intact not really" in results.verdict[0]
+    asked.clear()
+    with pytest.raises(RunError, match="not one of 6 trainings came to an end. The first: not really"):
+        run_experiment(read_experiment(folder / "small.toml", ["train.steps=5"]), folder / "out")
+    assert len(asked) == 6  # other settings are other runs
+    assert run_experiment(experiment, folder / "out").trials[0].result["measures"]  # and leave these as they were
+
+
+def test_runs_of_other_settings_have_other_folders(tmp_path):
+    experiment = read_experiment(written(tmp_path))
+    other = read_experiment(written(tmp_path), ["train.lr=0.5"])
+    one, two = ({trial.folder.name for trial in plan(e, tmp_path)} for e in (experiment, other))
+    assert len(one) == len(two) == 6
+    assert not one & two
+
+
+def test_a_process_that_dies_takes_only_its_own_job_with_it(tmp_path):
+    worker = tmp_path / "sometimes_dies.py"
+    worker.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    if 'die' in line:\n"
+        "        print('{\"event\": ', end='', flush=True)\n"
+        "        print('out of luck', file=sys.stderr, flush=True); os._exit(7)\n"
+        "    print(json.dumps({'event': 'step', 'at': line.strip()}), flush=True)\n"
+        "    print(json.dumps({'event': 'done', 'result': {'fine': line.strip()}}), flush=True)\n"
+    )
+    results = {}
+
+    def tell(number, news):
+        if news["event"] == "done":
+            results[number] = news["result"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        run_jobs("sometimes_dies", ["a", "die", "b", "c", "die", "d"], 2, tmp_path / "logs", tell)
+    assert results[1] == results[4] == {"failed": "crashed (exit code 7): out of luck"}
+    assert [results[i]["fine"] for i in (0, 2, 3, 5)] == ["a", "b", "c", "d"]
+
+
+def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
+    widths = {8: 1_000, 16: 4_000, 32: 16_000, 64: 64_000}
+    arms = ", ".join(f'{{ name = "{w}", set = {{ model.d_model = {w} }} }}' for w in widths)
+    experiment = read_experiment(written(tmp_path, arm=f"[{arms}]", fit='"scaling-law"'))
+
+    def result(trial):
+        size = widths[int(trial.arm.name)]
+        loss = 1 + 10 * size ** -(0.3 + 0.01 * trial.seed)
+        curve = [
+            {"step": 1, "cross-entropy": 3.0, "accuracy": 0.1},
+            {"step": 4, "cross-entropy": loss, "accuracy": 0.5},
+        ]
+        return {"diverged_at": None, "parameters": size + 500, "parameters_without_embeddings": size, "seconds": 1.0,
+                "curve": curve, "measures": {"cross-entropy": loss, "accuracy": 0.5}}  # fmt: skip
+
+    trials = [dataclasses.replace(trial, result=result(trial)) for trial in plan(experiment, tmp_path / "runs")]
+    results = compared(experiment, trials)
+    assert results.scaling.exponent.mean == pytest.approx(0.32, abs=0.002)
+    assert "loss(N) = 1." in results.verdict[0]
+    page = write_page(results, tmp_path / "out").read_text(encoding="utf-8")
+    assert "The law" in page
+    assert page.count("data:image/png;base64,") == 2
+
+
+# ---- the command
+
+CUTAWAY = [sys.executable, "-c", "from cutaway.cli import main; main()"]
+
+
+def test_the_command_lists_experiments_without_waiting_for_torch():
+    result = CliRunner().invoke(app, ["lab"])
+    assert result.exit_code == 0
+    for name in built_in_experiments():
+        assert re.search(rf"^{name} .* \d+  about [\d.]+ min", result.stdout, re.MULTILINE), name
+    listed = json.loads(CliRunner().invoke(app, ["lab", "--json"]).stdout)
+    assert {one["name"] for one in listed} == set(built_in_experiments())
+    code = "import sys; from cutaway.cli.lab import list_experiments; list_experiments(True); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-residul"], "Did you mean 'no-residual'?"),
+        (["no-residual", "--seeds", "1,2"], "has 2 seeds; below 3"),
+        (["no-residual", "--seeds", "a"], "--seeds a is no list of whole numbers"),
+        (["no-residual", "--set", "train.stepps=1"], "unknown setting train.stepps"),
+        (["no-residual", "--jobs", "0"], "--jobs 0 would train nothing"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_trained(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        app(["lab", *arguments], standalone_mode=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_has_examples():
+    text = CliRunner().invoke(app, ["lab", "--help"]).stdout
+    assert "cutaway lab no-residual" in text
+    assert "Example" in text
+
+
+# ---- the page in the docs
+
+DOCS = Path(__file__).parents[2] / "docs" / "lab.md"
+
+
+def test_the_experiment_in_the_docs_can_be_run(tmp_path):
+    [text] = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    experiment = read_experiment(written(tmp_path, text))
+    rehearse(experiment)
+    assert [experiment.config(arm, 1).model.d_ff for arm in experiment.arms] == [256, 128]
+
+
+def test_the_docs_name_every_experiment_and_its_question():
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.+\?) \|$", DOCS.read_text("utf-8"), re.MULTILINE))
+    assert rows == {name: read_experiment(find_experiment(name)).question for name in built_in_experiments()}
+
+
+# ---- what theory says, in earnest
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+def shown_by(name, home, *settings):
+    """Run an experiment as a user would: its results by arm, seed and measure, and what each comparison found."""
+    result = cutaway_slowly("lab", name, *settings, "--json", cwd=home)
+    numbers = json.loads(result.stdout)
+    assert json.loads((home / "lab" / name / "results.json").read_text()) == numbers
+    values = {arm["name"]: [run["measures"] for run in arm["runs"]] for arm in numbers["arms"]}
+    return values, {(c["arm"], c["measure"]): c["finding"] for c in numbers["comparisons"]}
+
+
+def cutaway_slowly(*arguments, cwd):
+    result = subprocess.run(
+        [*CUTAWAY, *arguments], cwd=cwd, capture_output=True, text=True, timeout=900, encoding="utf-8"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr  # plain when piped
+    return result
+
+
+@pytest.mark.slow
+def test_without_a_mask_the_loss_is_wonderful_and_the_texts_are_wrong(home):
+    values, findings = shown_by("no-mask", home)
+    assert findings == {
+        ("no mask", "cross-entropy"): "better",
+        ("no mask", "exact match"): "worse",
+        ("no mask", "token accuracy"): "worse",
+    }
+    for measures in values["no mask"]:
+        assert measures["cross-entropy"] < 0.05
+        assert measures["accuracy"] > 0.99
+        assert measures["exact match"] < 0.02
+    page_in_a_browser(home / "lab/no-mask/index.html", "Without the causal mask", figures=5)
+
+
+@pytest.mark.slow
+def test_without_positions_a_row_is_a_bag_of_letters(home):
+    values, findings = shown_by("no-positions", home, "--set", "train.steps=300")
+    assert set(findings.values()) == {"worse"}
+    for measures in values["no positions"]:
+        assert measures["cross-entropy"] > 1.06  # what the bag does not tell; see the theory
+        assert measures["exact match"] < 0.06  # luck
+
+
+def page_in_a_browser(path, title, figures):
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(
+        found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for width in (1200, 390):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            problems, requests = [], []
+            page.on("console", lambda message, seen=problems: seen.append(message.text))
+            page.on("request", lambda request, seen=requests: seen.append(request.url))
+            page.goto(path.as_uri())
+            assert problems == []
+            assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+            assert page.title() == title
+            assert page.locator("img").count() == figures
+            assert page.eval_on_selector_all("img", "all => all.filter(i => !i.naturalWidth).length") == 0
+            headings = page.locator("h2").all_inner_texts()
+            assert headings == [
+                "What theory says",
+                "Verdict",
+                "How they learned",
+                "Where they look",
+                "What they write",
+                "All numbers",
+            ]
+            assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            page.close()
+        browser.close()
+
+
+@pytest.mark.slow
+def test_ctrl_c_loses_nothing_that_is_finished(tmp_path):
+    written(tmp_path)
+    command = [*CUTAWAY, "lab", "small.toml", "--set", "train.steps=150", "--jobs", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("lab/small/runs/*/result.json"))) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "trainings are finished and kept. The same command trains the rest." in stderr
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("lab/small/runs/*/result.json")}
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert f"({len(kept)} of them are finished already)" in again.stderr
+    assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
+    assert (tmp_path / "lab/small/index.html").is_file()

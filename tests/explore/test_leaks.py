@@ -1,0 +1,200 @@
+"""Leaks: healthy models of every kind have none, sick ones are found, and the closure is that of matrix products."""
+
+import dataclasses
+import html
+
+import numpy as np
+import pytest
+import torch
+from looking import untrained
+
+from cutaway.course.ablations import operate
+from cutaway.data.examples import Pair
+from cutaway.errors import DataError
+from cutaway.explore.inputs import PADDING, rows_of
+from cutaway.explore.leaks import Leak, LeakReport, closure, find_leaks
+from cutaway.explore.masks import Call, MaskView, in_words, mask_views, watching_masks
+from cutaway.nn import masks as nn_masks
+from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.masks import Causal, Mask
+from cutaway.nn.sparse_masks import Strided, Window
+
+TEXT = "a b c d e"
+
+
+def row_of(pipeline):
+    translates = pipeline.config.model.task == "translation"
+    return rows_of(pipeline, [Pair(TEXT, "c b a")] if translates else [TEXT])[0]
+
+
+def leaks_of(pipeline):
+    return find_leaks(pipeline, row_of(pipeline))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("decoder", {}),
+        ("decoder", {"attention": "window"}),
+        ("decoder", {"attention": "sparse", "position": "rope"}),
+        ("decoder", {"attention": "linear"}),
+        ("decoder", {"experts": 3, "norm_placement": "pre"}),
+        ("decoder", {"position": "relative", "attention_kernel": "exact", "block": "parallel"}),
+        ("encoder", {"attention": "window"}),
+        ("encoder", {"head": "tags", "position": "alibi"}),
+        ("encoder", {"head": "classes", "pooling": "max"}),
+    ],
+)
+def test_nothing_leaks(family, changes):
+    report = leaks_of(untrained(family, **changes))
+    assert report.ok, report.sentences()
+    assert report.greatest_forbidden < 1e-12
+    assert report.unmoved == 0
+    assert report.smallest_allowed > 1e-9
+    assert report.sentences()[-1] == "Nothing leaks."
+
+
+def test_every_pair_is_checked():
+    report = leaks_of(untrained("decoder"))
+    T = 6  # <s> and five letters
+    later = T * (T - 1) // 2
+    assert report.forbidden == later + later + PADDING * T + T  # alone; in company with padding and another text
+    assert report.allowed == 2 * (T * T - later)
+
+
+def test_both_sides_of_a_translator():
+    pipeline = untrained()
+    report = leaks_of(pipeline)
+    assert report.ok
+    row = row_of(pipeline)
+    S, T = len(row.encoder), len(row.decoder)
+    later = T * (T - 1) // 2
+    # the memory depends on no target token, and in company neither side on padding or on the other text
+    assert report.forbidden == 2 * (later + S * T) + (2 * PADDING + 2) * (S + T)
+
+
+def test_pictures_do_not_see_each_other():
+    report = find_leaks(untrained("vision"), np.random.default_rng(0).random((1, 4, 4), dtype=np.float32))
+    assert report.ok
+    assert report.forbidden == 4 + 1 + 1  # the other picture: at four patches, at the class token, in the answer
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_a_decoder_without_its_mask_is_found(family):
+    pipeline = untrained(family)
+    operate(pipeline.model, ["no-mask"])
+    report = leaks_of(pipeline)
+    T = len(row_of(pipeline).decoder)
+    assert len(report.leaks) == T * (T - 1)  # all later ones, alone and in company
+    first = report.leaks[0]
+    assert first.why == "which comes later; the mask lets it pass"
+    assert first.output == "the output at '<s>' (place 0)"
+    assert "LEAK: the output at '<s>' (place 0) depends on" in html.unescape(report._repr_html_())
+    assert not report.as_json()["ok"]
+
+
+def test_an_attention_that_ignores_its_mask_is_found(monkeypatch):
+    whole = MultiHeadAttention.attend
+    monkeypatch.setattr(
+        MultiHeadAttention, "attend", lambda self, q, k, v, mask, **rest: whole(self, q, k, v, None, **rest)
+    )
+    report = leaks_of(untrained("encoder", attention="window"))
+    reasons = {leak.why for leak in report.leaks}
+    assert reasons == {"in spite of the mask", "which nobody may see"}
+
+
+def test_padding_that_is_seen_is_found(monkeypatch):
+    monkeypatch.setattr(nn_masks, "padding_mask", lambda is_token: torch.ones_like(is_token)[:, None, None, :])
+    report = leaks_of(untrained("encoder"))
+    assert {leak.on for leak in report.leaks} == {"the padding at place 7", "the padding at place 8"}
+    assert len(report.leaks) == PADDING * 7
+
+
+def test_of_a_model_that_has_diverged_nothing_can_be_said():
+    pipeline = untrained("decoder")
+    with torch.no_grad():
+        pipeline.model.head.weight.fill_(float("nan"))
+    with pytest.raises(DataError, match="not finite numbers, so nothing can be said"):
+        leaks_of(pipeline)
+
+
+def test_the_model_stays_what_it_was():
+    pipeline = untrained("decoder")
+    before = {name: value.clone() for name, value in pipeline.model.state_dict().items()}
+    leaks_of(pipeline)
+    for name, value in pipeline.model.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, before[name])
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in pipeline.model.modules())
+
+
+def call(kind, rules, n=9, layer=0):
+    return Call(
+        f"{kind}.layers.{layer}.self_attention", Mask(range(n), range(n), rules), (1, n, n), torch.device("cpu")
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("rules", [(Causal(),), (Window(2),), (Window(3), Causal()), (Strided(4),)])
+def test_the_closure_is_a_power_of_the_mask(rules, layers):
+    reach = closure([call("decoder", rules)] * layers, {"decoder": 9})["decoder"]["decoder"]
+    allowed = call("decoder", rules).allowed()[0].double().numpy()
+    assert (reach.numpy() == (np.linalg.matrix_power(allowed, layers) > 0)).all()
+
+
+def test_masks_are_those_that_attention_was_given():
+    pipeline = untrained(attention="window")
+    with watching_masks(pipeline.model) as calls:
+        pipeline.model(torch.tensor([[4, 5, 6]]), torch.tensor([[1, 4, 5, 6]]))
+    assert [c.name for c in calls] == [
+        "encoder.layers.0.self_attention",
+        "encoder.layers.1.self_attention",
+        "decoder.layers.0.self_attention",
+        "decoder.layers.0.cross_attention",
+        "decoder.layers.1.self_attention",
+        "decoder.layers.1.cross_attention",
+    ]
+    assert [c.kind for c in calls[2:4]] == ["decoder", "cross"]
+    assert calls[2].allowed()[0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    assert calls[3].allowed().shape == (1, 4, 3)
+    said = in_words(calls)
+    assert said["encoder"] == "Only what is near: fewer than 2 places away (a window of width 2)."
+    assert said["decoder"].startswith(
+        "A token may look at itself and at what came before it, never at what comes after."
+    )
+    assert said["cross"] == "Every token may look at every token of the memory."
+
+
+def test_rules_in_words():
+    assert "every 4th token" in in_words([call("encoder", (Strided(4),))])["encoder"]
+    assert "In a text as short as this one" in in_words([call("encoder", (Window(40),))])["encoder"]
+    assert "In a text as short" not in in_words([call("decoder", (Causal(),), n=1)])["decoder"]
+    different = in_words([call("encoder", (), layer=0), call("encoder", (Window(2),), layer=1)])["encoder"]
+    assert different == (
+        "Layer 0: Every token may look at every other, before and after it. "
+        "Layer 1: Only what is near: fewer than 2 places away (a window of width 2)."
+    )
+    matrix = dataclasses.replace(call("encoder", ()), mask=torch.eye(9, dtype=torch.bool))
+    assert torch.equal(matrix.allowed()[0], torch.eye(9, dtype=torch.bool))
+
+
+def test_the_picture_in_letters():
+    pipeline = untrained("decoder", attention="window")
+    [view] = mask_views(pipeline, rows_of(pipeline, ["a b"])[0])
+    assert view.blocks() == [
+        "       0 1 2 3 4",
+        "0 <s>  ■ · · · ·",
+        "1 a    ■ ■ · · ·",
+        "2 b    · ■ ■ · ·",
+        "columns: 3 <pad>, 4 <pad>",
+    ]
+    assert view.as_json()["allowed"] == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
+    crossed = MaskView("cross", 1, "", ["x"], ["y", "z"], np.array([[True, False]]))
+    assert crossed.blocks()[-1] == "columns: 0 y, 1 z"
+
+
+def test_a_report_shows_text_as_text():
+    report = LeakReport(leaks=[Leak("the output at '<b>'", "x", "y", 1.0)] * 7, forbidden=7)
+    assert "<b>" not in report._repr_html_()
+    assert report.sentences()[-1] == "... and 2 leaks more."
+    assert "nothing changed" in report.sentences()[1]

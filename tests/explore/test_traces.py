@@ -1,0 +1,387 @@
+"""Traces of every task hold the model's own numbers; what is worked out from them is worked out right."""
+
+import json
+import math
+from html import escape
+
+import numpy as np
+import pytest
+import torch
+from helpers import max_difference
+from looking import untrained
+
+from cutaway.config import DecodeConfig
+from cutaway.errors import ConfigError, DataError
+from cutaway.explore.beam_tree import beam_tree
+from cutaway.explore.candidates import candidates
+from cutaway.explore.equations import told_of
+from cutaway.explore.lens import heights
+from cutaway.explore.parts import part, part_tree
+from cutaway.explore.question import ask
+from cutaway.explore.switches import ablations, switched_off, switches
+from cutaway.explore.trace import Trace, packed, spread_out, trace
+from cutaway.explore.values import summarize_value
+from cutaway.explore.walk import walking
+from cutaway.nn.recording import editing, probes, recording, without_head
+
+MODELS = {
+    "translation": {},
+    "translation, pre-norm": {"norm_placement": "pre", "attention_kernel": "exact"},
+    "translation, parallel": {"block": "parallel", "norm_placement": "sandwich", "qk_norm": True},
+    "language_model": {
+        "family": "decoder",
+        "n_kv_heads": 1,
+        "position": "rope",
+        "norm": "rms",
+        "feed_forward": "swiglu",
+    },
+    "masked_language_model": {"family": "encoder", "position": "learned", "embedding_norm": True},
+    "tagging": {"family": "encoder", "head": "tags", "position": "relative_bias"},
+    "classification": {"family": "encoder", "head": "classes", "pooling": "attention", "experts": 3},
+    "image_classification": {"family": "vision"},
+}
+TEXT = "a b c"
+every_task = pytest.mark.parametrize("task", list(MODELS))
+
+
+def pipelines(task):
+    return untrained(**MODELS[task])
+
+
+def content(pipeline, task):
+    return np.linspace(0, 1, 16).reshape(1, 4, 4) if task == "image_classification" else TEXT
+
+
+@every_task
+def test_a_trace_holds_what_the_model_itself_computes(task):
+    pipeline = pipelines(task)
+    found = trace(pipeline, content(pipeline, task))
+    question = ask(pipeline, content(pipeline, task))
+    with torch.no_grad():
+        p = question.logits(pipeline.model).softmax(-1)
+    assert len(found.steps) == len(p) == len(question.answers)
+    for step, row, answer in zip(found.steps, p, question.answers, strict=True):
+        assert step["p"] == pytest.approx(row[answer].item(), abs=1e-5)
+        assert step["rank"] == (row > row[answer]).sum().item()
+        assert step["tokens"][0] == question.names([row.argmax().item()])[0]
+    answered = [math.log(row[a]) for row, a in zip(p, question.answers, strict=True)]
+    assert found.log_p == pytest.approx(sum(answered[question.prompt :]), abs=1e-4)
+    for kind in found.kinds():
+        rows, columns = found.axes(kind)
+        for layer in range(found.n_layers(kind)):
+            weights = found.weights(kind, layer)
+            assert weights.shape[1:] == (len(rows), len(columns))
+            np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-2)  # four digits each
+    assert Trace.from_json(found.to_json()) == found
+    assert f"→ {escape(found.output)}</p>" in found._repr_html_()
+
+
+@every_task
+def test_the_last_height_of_the_lens_is_what_is_said(task):
+    found = trace(pipelines(task), content(pipelines(task), task))
+    assert found.lens["rows"][0] == "embedding"
+    assert len(found.lens["rows"]) == len(found.lens["tokens"]) == 3  # the embedding and two layers
+    assert found.lens["tokens"][-1] == [step["tokens"][0] for step in found.steps]
+    assert found.lens["final"][-1] == pytest.approx([step["p"] for step in found.steps], abs=1e-5)
+    assert len(found.lens["axis"]) == len(found.steps)
+
+
+def test_the_lens_reads_the_stream_through_norm_and_head():
+    pipeline = pipelines("translation, pre-norm")
+    question, model = ask(pipeline, TEXT), pipeline.model
+    names = list(heights(model).values())
+    assert names[1] == "decoder.layers.0.feed_forward_residual.stream"
+    with recording(model, names[1]) as seen, torch.no_grad():
+        question.logits(model)
+        x = seen[names[1]][0]
+        normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        normed = normed * model.decoder.norm.weight + model.decoder.norm.bias
+        p = (normed @ model.head.weight.T).softmax(-1)
+    told = trace(pipeline, TEXT).lens
+    assert told["p"][1] == pytest.approx(p.max(-1).values.tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("t", [0.3, 1.0, 1.7])
+def test_bins_give_the_right_probability_at_any_temperature(t):
+    question = ask(pipelines("translation, pre-norm"), TEXT)
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(len(question.answers), 1000, dtype=torch.float64)
+    whole = (logits / t).softmax(-1)
+    for step, row in zip(candidates(question, logits), whole, strict=True):
+        assert len(step["ids"]) == 128
+        assert sum(count for _, count in step["tail"]) == 1000 - 128
+        named = [math.exp(v / t) for v in step["logits"]]
+        rest = sum(count * math.exp(v / t) for v, count in step["tail"])
+        assert named[0] / (sum(named) + rest) == pytest.approx(row.max().item(), rel=0.01)
+
+
+def test_long_texts_keep_the_strongest_and_say_so():
+    torch.manual_seed(0)
+    weights = {f"w{i}": (4 * torch.randn(2, 300, 300)).softmax(-1) for i in range(2)}
+    told, kept = packed(weights)
+    assert kept["per_row"] == 250
+    assert 0 < kept["least"] <= kept["mean"] <= 1
+    for name, matrix in weights.items():
+        back = spread_out(told[name])
+        assert (np.count_nonzero(back, axis=-1) <= 250).all()
+        np.testing.assert_allclose(back[back > 0], matrix.double().numpy()[back > 0], atol=1e-4)
+        dropped = np.where(back > 0, 0, matrix.double().numpy())
+        smallest = np.where(back > 0, back, 1).min(-1)
+        assert (dropped.max(-1) <= smallest + 1e-4).all()  # nothing stronger was left out
+    assert packed({"w": weights["w0"][:, :20, :20]})[1] is None
+
+
+@every_task
+def test_a_walk_passes_every_probe_and_names_its_axes(task):
+    pipeline = pipelines(task)
+    question = ask(pipeline, content(pipeline, task))
+    with walking(pipeline.model) as steps:
+        walked = question.logits(pipeline.model)
+    assert max_difference(walked, question.logits(pipeline.model)) < 1e-4
+    names = [step.name for step in steps]
+    assert set(probes(pipeline.model)) <= set(names)
+    assert names[-1] == "head.logits"
+    for step in steps:
+        assert step.equation, step.name
+        assert all(name != "·" for name, _ in step.summary.axes), step.name
+        assert not step.summary.flags
+    assert "<table>" in steps._repr_html_()
+
+
+def test_values_in_a_few_words():
+    value = torch.tensor([[1.0, 2.0, 3.0, math.nan]])
+    told = summarize_value(value, "B D")
+    assert (told.shape, told.mean, told.min, told.max) == ("B 1 × D 4", 2.0, 1.0, 3.0)
+    assert told.std == pytest.approx(math.sqrt(2 / 3))
+    assert told.flags == ["NaN in 1 of 4 values"]
+    assert summarize_value(torch.tensor([math.inf]), "D").flags == ["infinite in 1 of 1 values"]
+    assert summarize_value(torch.tensor([2e4]), "D").flags == ["values beyond 10,000"]
+    sharp = torch.tensor([[[[1.0, 0, 0], [0.9999, 0.0001, 0], [0.99999, 0.00001, 0]]]])
+    assert summarize_value(sharp, "B H Q K", is_softmax=True).flags == ["softmax saturated in 2 of 2 rows"]
+    assert not summarize_value(torch.full((1, 1, 2, 2), 0.5), "B H Q K", is_softmax=True).flags
+
+
+def test_the_tree_stands_in_the_json_on_request():
+    pipeline = pipelines("translation")
+    decode = pipeline.config.decode
+    told = json.loads(trace(pipeline, TEXT, with_beam=True).to_json())
+    assert told["beam"] == beam_tree(pipeline, TEXT, decode.beam_size, decode.length_penalty)
+    assert trace(pipelines("tagging"), TEXT, with_beam=True).beam is None
+
+
+def test_a_diverged_model_is_refused():
+    pipeline = pipelines("translation")
+    with torch.no_grad():
+        pipeline.model.head.weight[0, 0] = math.nan
+    with pytest.raises(DataError, match="not finite numbers: its training has diverged"):
+        trace(pipeline, TEXT)
+
+
+def test_a_diverged_model_is_flagged_where_it_begins():
+    pipeline = pipelines("translation")
+    with torch.no_grad():
+        pipeline.model.encoder.layers[1].feed_forward.contract.weight[0, 0] = math.nan
+    question = ask(pipeline, "a b c", target="c b a")
+    with walking(pipeline.model) as steps:
+        question.logits(pipeline.model)
+    first = next(step for step in steps if step.summary.flags)
+    assert first.name == "encoder.layers.1.feed_forward_residual.update"
+    assert first.summary.flags[0].startswith("NaN in")
+
+
+@every_task
+def test_switches_do_what_editing_does(task):
+    pipeline = pipelines(task)
+    model, question = pipeline.model, ask(pipeline, content(pipeline, task))
+    known = switches(model)
+    head = next(s for s in known.values() if s.kind == "head" and s.head == 1)
+    sublayer = next(s for s in known.values() if s.kind == "sublayer")
+    with torch.no_grad():
+        with switched_off(model, [head.id, sublayer.id]):
+            found = question.logits(model)
+        with editing(model, {head.probe: without_head(1), sublayer.probe: torch.zeros_like}):
+            expected = question.logits(model)
+        assert torch.equal(found, expected)
+        assert not torch.equal(found, question.logits(model))
+        one_by_one = ablations(model, question)
+        with switched_off(model, [head.id]):
+            assert one_by_one[head.id] == pytest.approx(question.total_log_p(question.logits(model)))
+    assert set(one_by_one) == set(known)
+
+
+def test_an_unknown_switch_is_refused():
+    with pytest.raises(
+        ConfigError,
+        match=r"nothing called 'encoder.layers.0.feed_forwar' .* Did you mean 'encoder.layers.0.feed_forward'",
+    ):
+        switched_off(pipelines("translation").model, ["encoder.layers.0.feed_forwar"])
+
+
+def test_the_beam_tree_holds_the_search():
+    pipeline = pipelines("translation")
+    for size, alpha in ((1, 0.0), (3, 0.6), (5, 1.5)):
+        tree = beam_tree(pipeline, "a b c", size, alpha)
+        decode = DecodeConfig(strategy="beam", beam_size=size, length_penalty=alpha)
+        [[best]] = pipeline.hypotheses(["a b c"], decode)
+        winner = tree["found"][0]
+        assert winner["score"] == pytest.approx(best.score, abs=1e-5)
+        assert winner["log_p"] == pytest.approx(best.log_probability, abs=1e-5)
+        assert winner["text"] == pipeline.tokenizer.decode(best.tokens)
+        for text in tree["found"]:
+            assert text["penalty"] == pytest.approx(((5 + text["length"]) / 6) ** alpha)
+            assert text["score"] == pytest.approx(text["log_p"] / text["penalty"])
+        nodes = tree["nodes"]
+        for node in nodes[1:]:
+            parent = nodes[node["parent"]]
+            assert node["depth"] == parent["depth"] + 1
+            assert parent["state"] in ("root", "alive")
+            assert node["log_p"] == pytest.approx(parent["log_p"] + math.log(node["p"]), abs=1e-3)
+        for depth in range(1, tree["steps"] + 1):
+            level = [node for node in nodes if node["depth"] == depth]
+            alive = [node["log_p"] for node in level if node["state"] in ("alive", "cut")]
+            assert len(alive) == min(size, len(alive))
+            pruned = [node["log_p"] for node in level if node["state"] == "pruned"]
+            assert not pruned or max(pruned) <= min(alive) + 1e-6
+
+
+def test_an_answer_can_be_led():
+    pipeline = pipelines("translation")
+    ids = pipeline.tokenizer.encode("c c")
+    led = ask(pipeline, "a b c", prefix=ids)
+    assert led.answers[:2] == ids
+    again = ask(pipeline, "a b c", target=led.output) if led.finished else None
+    assert again is None or again.answers == led.answers
+    ended = ask(pipeline, "a b c", prefix=[*ids, pipeline.tokenizer.eos])
+    assert (ended.output, ended.finished) == ("c c", True)
+    uncached = ids.copy()  # what greedy search without a cache would write after this beginning
+    with torch.no_grad():
+        for _ in led.answers[2:]:
+            source, _ = led.inputs
+            logits = pipeline.model(source, torch.tensor([[pipeline.tokenizer.bos, *uncached]]))
+            uncached.append(logits[0, -1].argmax().item())
+    assert uncached == led.answers
+    assert len(uncached) > 2
+    writer = pipelines("language_model")
+    ids = writer.tokenizer.encode(" c d")
+    assert ask(writer, "a b", prefix=ids).output.startswith(" c d")
+    with pytest.raises(DataError, match="writes nothing that can be led"):
+        ask(pipelines("tagging"), "a b", target="a")
+
+
+def test_hidden_tokens():
+    pipeline = pipelines("masked_language_model")
+    question = ask(pipeline, "a b c", hidden=[1, 2])
+    assert question.source[1:3] == ["<mask>", "<mask>"]
+    assert len(question.answers) == 2
+    written = ask(pipeline, "a <mask> c", hidden=[1])
+    assert written.source == ["<s>", "<mask>", "<mask>", "c", "</s>"]
+    assert written.hidden == [1, 2]
+    with pytest.raises(DataError, match="token 99 cannot be hidden"):
+        ask(pipeline, "a b c", hidden=[99])
+    with pytest.raises(DataError, match="there is no token to hide"):
+        ask(pipeline, "")
+
+
+def test_what_is_too_long_is_refused():
+    with pytest.raises(DataError, match=r"the text has 201 tokens, and this model has positions for 32"):
+        ask(pipelines("translation"), "a " * 200)
+
+
+@every_task
+def test_every_part_can_be_laid_open(task):
+    pipeline = pipelines(task)
+    question, model = ask(pipeline, content(pipeline, task)), pipeline.model
+    json.dumps(part_tree(model))
+
+    def names(tree):
+        yield tree["name"]
+        for child in tree["parts"]:
+            yield from names(child)
+
+    told = list(names(part_tree(model)))
+    assert set(probes(model)) <= set(told)
+    for name in [told[0], *told[1::7]]:
+        laid_open = part(model, question, name)
+        json.dumps(laid_open)
+        kind = type(model.get_submodule(name)).__name__
+        assert laid_open["kind"] == kind
+        if laid_open["source"]:
+            owner = kind if kind != "Probe" else type(model.get_submodule(name.rpartition(".")[0])).__name__
+            assert laid_open["source"]["code"].startswith(f"class {owner}")
+    with pytest.raises(ConfigError, match="this model has no part 'nowhere'"):
+        part(model, question, "nowhere")
+
+
+def test_a_part_shows_its_real_input_and_output():
+    pipeline = pipelines("translation")
+    question, model = ask(pipeline, "a b c", target="c b a"), pipeline.model
+    seen = []
+    hook = model.encoder.layers[0].feed_forward.register_forward_hook(lambda m, i, o: seen.append((i[0], o)))
+    with torch.no_grad():
+        question.logits(model)
+    hook.remove()
+    told = part(model, question, "encoder.layers.0.feed_forward")
+    assert told["inputs"][0]["name"] == "x"
+    assert told["inputs"][0]["rows"] == question.source
+    np.testing.assert_allclose(told["inputs"][0]["slices"][""], seen[0][0][0], atol=1e-3)
+    np.testing.assert_allclose(told["outputs"][0]["slices"][""], seen[0][1][0], atol=1e-3)
+    assert told["outputs"][0]["axes"] == [["B", 1], ["S", 4], ["D", 8]]
+    assert told["outputs"][0]["mean"] == pytest.approx(seen[0][1].mean().item(), abs=1e-5)
+    weights = part(model, question, "decoder.layers.0.cross_attention.weights")["outputs"][0]
+    assert weights["rows"] == question.target_in
+    assert weights["columns"] == question.source
+    assert list(weights["slices"]) == ["head 0", "head 1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "axes"),
+    [
+        ({}, "decoder.layers.0.cross_attention.key", ["B", "S", "D"]),
+        ({}, "decoder.layers.0.cross_attention.weights", ["B", "H", "Q", "K"]),
+        ({}, "decoder.layers.0.feed_forward.contract", ["B", "T", "F"]),
+        ({}, "head.logits", ["B", "T", "V"]),
+        ({"experts": 2}, "encoder.layers.0.feed_forward.experts.0", ["N", "D"]),
+        ({"family": "encoder", "head": "classes"}, "head", ["B", "T", "D"]),
+        ({"family": "encoder", "head": "classes"}, "head.logits", ["B", "C"]),
+        ({"family": "vision"}, "embedding", ["B", "C", "height", "width"]),
+    ],
+)
+def test_what_goes_in_has_its_axes_named(changes, name, axes):
+    pipeline = untrained(**changes)
+    question = ask(pipeline, content(pipeline, "image_classification" if "vision" in changes.values() else ""))
+    [given, *_] = part(pipeline.model, question, name)["inputs"]
+    assert [axis for axis, _ in given["axes"]] == axes
+    if name.endswith("cross_attention.key"):
+        assert given["rows"] == question.source
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "equation"),
+    [
+        ({}, "encoder", "layer_2( ... layer_1(x))"),
+        ({"norm_placement": "pre"}, "encoder", "norm(layer_2( ... layer_1(x)))"),
+        ({"bias": False}, "encoder.layers.0.feed_forward", "FFN(x) = relu(x W₁) W₂"),
+        ({}, "encoder.layers.0.feed_forward", "FFN(x) = relu(x W₁ + b₁) W₂ + b₂"),
+        ({"feed_forward": "swiglu"}, "encoder.layers.0.feed_forward", "FFN(x) = (silu(x W + b) ⊙ (x V + c)) W₂ + b₂"),
+        ({"block": "parallel"}, "encoder.layers.0", "norm(x + attention(x) + feed_forward(x))"),
+        (
+            {"block": "parallel", "norm_placement": "pre"},
+            "decoder.layers.0",
+            "x + attention(norm(x)) + feed_forward(norm(x)) + cross_attention(norm(x))",
+        ),
+        (
+            {"block": "parallel"},
+            "decoder.layers.0.residual.update",
+            "update = self-attention + feed-forward + cross-attention",
+        ),
+        (
+            {"position": "rope", "qk_norm": True},
+            "encoder.layers.0.self_attention.q",
+            "q = rotate(norm(x W_Q + b_Q), t)",
+        ),
+        ({"position": "alibi"}, "decoder.layers.0.self_attention.scores", "scores = q kᵀ / √E - m_h · |i - j|"),
+        ({"attention": "linear"}, "decoder.layers.0.cross_attention.k", "k = elu(memory W_K + b_K) + 1"),
+    ],
+)
+def test_an_equation_is_that_of_the_part_as_it_was_built(changes, name, equation):
+    assert told_of(untrained(**changes).model, name).equation == equation

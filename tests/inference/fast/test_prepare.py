@@ -1,0 +1,270 @@
+"""Models made ready to answer: hooks still work, and 8 bits are nearly as good as 32."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import max_difference, perturbed, random_ids, tiny_of
+
+from cutaway.config import FinetuneConfig
+from cutaway.finetune.adapt import adapt
+from cutaway.inference.fast import int8
+from cutaway.inference.fast import prepare as inference
+from cutaway.inference.fast.packed_linear import PackedLinear, Product
+from cutaway.inference.fast.prepare import as_built, parts_with_outliers, prepare_model
+from cutaway.models.build import build_model
+from cutaway.models.samples import sample_inputs
+
+
+def test_packed_weights_are_those_weights_in_another_order():
+    model, ready = perturbed(tiny_of()), perturbed(tiny_of())
+    prepare_model(ready)
+    names = [name for name, part in ready.named_modules() if isinstance(part, PackedLinear)]
+    assert len(names) == 2 * (4 + 2) + 2 * (8 + 2)
+    for name in names:
+        weight = ready.get_submodule(name).weight
+        assert weight.stride(0) == 1  # a column after the other
+        assert torch.equal(weight, model.get_submodule(name).weight)
+
+
+def test_queries_keys_and_values_share_one_matrix():
+    model = perturbed(tiny_of("decoder", n_kv_heads=1))
+    prepare_model(model)
+    attention = model.decoder.layers[0].self_attention
+    parts = (attention.query.weight, attention.key.weight, attention.value.weight)
+    assert len({part.untyped_storage().data_ptr() for part in parts}) == 1
+    x = torch.randn(2, 3, 8)
+    with torch.no_grad():
+        apart = torch.cat([attention.query(x), attention.key(x), attention.value(x)], dim=-1)
+        assert max_difference(attention.qkv(x), apart) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "output", "q"])
+def test_who_hooks_a_part_is_called(name):
+    model, calls = perturbed(tiny_of("decoder")), []
+    prepare_model(model)
+    part = getattr(model.decoder.layers[0].self_attention, name)
+    part.register_forward_hook(lambda part, given, got: calls.append(got.shape))
+    with torch.no_grad():
+        model(random_ids(2, 3))
+    assert len(calls) == 1
+
+
+def test_a_ready_model_can_still_be_changed_copied_converted_and_trained():
+    """The quick ways are left as soon as they would not give the same."""
+    plain, ready, ids = perturbed(tiny_of()), perturbed(tiny_of()), (random_ids(5, 4, seed=1), random_ids(5, 1))
+    prepare_model(ready)
+
+    def difference(one, other, given=ids):
+        with torch.no_grad():
+            return max_difference(one(*given), other(*given))
+
+    assert difference(ready, plain) < 1e-5  # and now the head has packed its weights
+    assert difference(copy.deepcopy(ready), plain) < 1e-5
+    assert difference(copy.deepcopy(ready).double(), copy.deepcopy(plain).double()) < 1e-12
+    assert difference(as_built(ready), plain) < 1e-5
+    for model in (plain, ready):
+        with torch.no_grad():
+            model.head.weight.mul_(2)
+            model.decoder.layers[0].self_attention.key.weight.mul_(3)
+    assert difference(ready, plain) < 1e-5
+    for model in (plain, ready):
+        torch.manual_seed(0)
+        adapt(model, FinetuneConfig(base="x", method="lora"))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith((".up", ".down")):
+                    parameter.normal_()
+    assert difference(ready, plain) < 1e-4
+    for model in (plain, as_built(ready), ready):
+        model(*ids).sum().backward()
+    ours, theirs = (dict(m.named_parameters()) for m in (ready, plain))
+    assert [n for n, p in ours.items() if p.grad is not None] == [n for n, p in theirs.items() if p.grad is not None]
+    assert all(max_difference(p.grad, theirs[n].grad) < 1e-3 for n, p in ours.items() if p.grad is not None)
+
+
+FAMILIES = {
+    "encoder_decoder": {},
+    "decoder": {},
+    "encoder": {"head": "tags"},
+    "vision": {},
+    "llama": {"norm": "rms", "position": "rope", "feed_forward": "swiglu", "bias": False, "n_kv_heads": 2},
+    "t5": {"norm": "rms", "position": "relative_bias", "feed_forward": "geglu", "bias": False, "embeddings": "inputs"},
+    "marian": {"output_bias": True},
+    "experts": {"experts": 3},
+    "parallel": {"block": "parallel"},
+}
+
+
+def wide_of(name):
+    family = {"llama": "decoder", "experts": "decoder", "parallel": "decoder"}.get(name, name)
+    family = family if family in ("encoder_decoder", "decoder", "encoder", "vision") else "encoder_decoder"
+    return tiny_of(family, d_model=64, d_ff=128, n_heads=4, **FAMILIES[name])
+
+
+def given_to(model):
+    torch.manual_seed(1)
+    return tuple(torch.cat([x, x.flip(-1)]) for x in sample_inputs(model, 12))
+
+
+@pytest.mark.parametrize("bits", [8, 7])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_in_8_bits_says_nearly_the_same(name, bits, monkeypatch):
+    monkeypatch.setattr(int8, "exact_bits", lambda: bits)
+    model, small = perturbed(wide_of(name)), perturbed(wide_of(name))
+    prepare_model(small, int8=True)
+    given = given_to(model)
+    with torch.inference_mode():
+        exact, near = model(*given), small(*given)
+    assert 0 < max_difference(near, exact) < 0.05 * exact.abs().max()
+
+
+@pytest.mark.parametrize("method", ["lora", "prefix", "prompt"])
+@pytest.mark.parametrize("position", ["sinusoidal", "rope"])
+def test_an_adapted_model_in_8_bits_says_nearly_the_same(method, position):
+    models = []
+    for _ in range(2):
+        model = perturbed(tiny_of("decoder", d_model=64, d_ff=128, n_heads=4, position=position))
+        torch.manual_seed(0)
+        adapt(model, FinetuneConfig(base="x", method=method))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith((".up", ".down")):
+                    parameter.normal_(0, 0.1)
+        models.append(model.eval())
+    prepare_model(models[1], int8=True)
+    ids = random_ids(4, 8)
+    with torch.inference_mode():
+        exact, near = models[0](ids), models[1](ids)
+    assert 0 < max_difference(near, exact) < 0.05 * exact.abs().max()
+
+
+def outliers_made(model, factor=60.0, shift=40.0):
+    """The same function, with large channels as real models have them: what reads them undoes it.
+
+    A gain of a norm times a factor, its readers' columns divided by it; an offset of a norm, off their bias again.
+    """
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            attention = layer.self_attention
+            for norm, readers in (
+                (layer.self_attention_residual.norm, (attention.query, attention.key, attention.value)),
+                (layer.feed_forward_residual.norm, (layer.feed_forward.expand,)),
+            ):
+                norm.weight[3] *= factor
+                norm.bias[3] *= factor
+                norm.bias[5] += shift
+                for reader in readers:
+                    reader.weight[:, 3] /= factor
+                    reader.bias -= shift * reader.weight[:, 5]
+            layer.feed_forward.expand.weight[7] *= factor  # ReLU(f x) = f ReLU(x)
+            layer.feed_forward.expand.bias[7] *= factor
+            layer.feed_forward.contract.weight[:, 7] /= factor
+    return model
+
+
+@pytest.mark.parametrize("bits", [8, 7])
+def test_outliers_do_no_harm_in_8_bits(bits, monkeypatch):
+    """They are found, and written with a second digit. Without it most of what such a row says would be lost."""
+    monkeypatch.setattr(int8, "exact_bits", lambda: bits)
+    config, ids = tiny_of("decoder", d_model=64, d_ff=128, n_heads=4, norm_placement="pre"), random_ids(8, 12)
+    plain, model, small, one_digit = (perturbed(config) for _ in range(4))
+    for one in (model, small, one_digit):
+        outliers_made(one)
+    prepare_model(small, int8=True)
+    monkeypatch.setattr(inference, "has_outliers", lambda x: False)
+    prepare_model(one_digit, int8=True)
+    with torch.inference_mode():
+        exact, near, far = model(ids), small(ids), one_digit(ids)
+        assert max_difference(exact, plain(ids)) < 1e-3 * exact.abs().max()  # the same function
+    assert max_difference(near, exact) < 0.05 * exact.abs().max() < max_difference(far, exact)
+
+
+def test_what_was_done_to_find_outliers_leaves_no_trace():
+    model = perturbed(tiny_of("decoder", d_model=64, norm_placement="pre")).train()
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    assert parts_with_outliers(outliers_made(model)) > {model.decoder.layers[0].self_attention.query}
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(part.training and not part._forward_pre_hooks for part in model.modules())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bits", "allowed"), [(8, 1.02), (7, 1.05)])
+def test_a_trained_model_with_outliers_loses_little_in_8_bits(bits, allowed, monkeypatch):
+    monkeypatch.setattr(int8, "exact_bits", lambda: bits)
+    text = torch.tensor([ord(c) % 64 for c in inspect.getsource(torch.nn.functional)[:60_000]])
+    rows = text[: len(text) // 64 * 64].view(-1, 64)
+    torch.manual_seed(0)
+    sizes = {"d_model": 64, "d_ff": 256, "n_heads": 4, "vocab_size": 64, "max_length": 64}
+    model = build_model(tiny_of("decoder", norm_placement="pre", **sizes))
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+
+    def nll(one, batch):
+        return F.cross_entropy(one(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+    for _ in range(300):
+        loss = nll(model, rows[torch.randint(len(rows), (16,))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    small = outliers_made(copy.deepcopy(model))
+    prepare_model(small, int8=True)
+    with torch.inference_mode():
+        exact, near = nll(model, rows[:200]), nll(small, rows[:200])
+    assert exact < 2.5  # it has learned something: log 64 is 4.16
+    assert near < allowed * exact
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_is_the_product_however_many_rows(dtype, bias):
+    torch.manual_seed(0)
+    weight, b = torch.randn(50, 8, dtype=dtype), torch.randn(50, dtype=dtype) if bias else None
+    product = Product()
+    for rows in (0, 1, 2, 3, 5, 16, 17):
+        for x in (
+            torch.randn(rows, 8, dtype=dtype),
+            torch.randn(rows, 1, 8, dtype=dtype),
+            torch.randn(8, 2, rows, dtype=dtype).permute(2, 1, 0),
+        ):
+            with torch.no_grad():
+                difference = max_difference(product(x, weight, b), F.linear(x, weight, b))
+            assert difference < (1e-5 if dtype == torch.float32 else 1e-12)
+    assert ("packed" in vars(product.forms)) == (dtype == torch.float32)
+
+
+def test_a_product_notices_that_a_weight_has_changed():
+    weight, x, product = torch.randn(50, 8), torch.randn(5, 8), Product()
+    for change in (lambda: weight.mul_(2), lambda: weight[3:7].zero_(), lambda: weight.detach().fill_(1.0)):
+        with torch.no_grad():
+            product(x, weight, None)
+            change()
+            assert max_difference(product(x, weight, None), F.linear(x, weight)) < 1e-5
+
+
+def test_a_large_model_gets_no_copies_of_its_weights(monkeypatch):
+    model = perturbed(tiny_of("decoder"))
+    monkeypatch.setattr(inference, "LARGE", 1)
+    prepare_model(model)
+    with torch.no_grad():
+        model(random_ids(5, 4))
+    products = [part.product for part in model.modules() if isinstance(part, PackedLinear)]
+    products += [model.head.product, model.decoder.layers[0].self_attention.qkv.product.func]
+    assert not any("packed" in vars(product.forms) for product in products if product.forms)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+@pytest.mark.parametrize("what", ["weight", "bias"])
+def test_a_matrix_that_was_replaced_is_used(name, what):
+    plain, ready = perturbed(tiny_of("decoder")), perturbed(tiny_of("decoder"))
+    prepare_model(ready)
+    ids = random_ids(3, 4)
+    for model in (plain, ready):
+        part = getattr(model.decoder.layers[0].self_attention, name)
+        torch.manual_seed(1)
+        setattr(part, what, torch.nn.Parameter(torch.randn(getattr(part, what).shape)))
+    with torch.no_grad():
+        assert max_difference(ready(ids), plain(ids)) < 1e-5

@@ -1,0 +1,259 @@
+"""Texts that are too long: cut, skipped or refused (data.too_long), in training, at work, in files and over HTTP."""
+
+import dataclasses
+import json
+import warnings
+from itertools import pairwise
+
+import pytest
+from helpers import cutaway_here as cutaway
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from looking import untrained
+from serving import answered, ask, served_here, write_run
+
+from cutaway.cli.train import describe
+from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
+from cutaway.data.encoded import NO_TAG
+from cutaway.data.examples import Pair
+from cutaway.data.filtering import word_parts
+from cutaway.data.prepare import prepare
+from cutaway.data.tokenizer import Tokenizer
+from cutaway.diagnose.inspect import inspect_data
+from cutaway.errors import ConfigError, DataError
+from cutaway.inference.evaluation import evaluate_run
+from cutaway.inference.training.setup import begin, resume
+from cutaway.runs import SEAL, RunFolder
+
+ROOM = 32  # tokens that the tiny models read
+LONG = " ".join("abcdefgh"[i * 5 % 8] for i in range(70))
+
+
+def with_setting(too_long, **model):
+    made = untrained("encoder", **model)
+    made.config = dataclasses.replace(made.config, data=dataclasses.replace(made.config.data, too_long=too_long))
+    return made
+
+
+# ---- The setting -----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_default_is_and_what_is_refused():
+    encoder, language = ModelConfig(family="encoder", head="tags"), ModelConfig(family="decoder")
+    assert Config(model=encoder).long_texts == "cut"
+    assert Config(model=dataclasses.replace(encoder, head="classes")).long_texts == "cut"
+    assert Config().long_texts == "skip"
+    with pytest.raises(ConfigError, match="'cut' is not for translation"):
+        Config(data=DataConfig(too_long="cut"))
+    with pytest.raises(ConfigError, match="data.too_long = 'skip' would have no effect"):
+        Config(model=language, data=DataConfig(too_long="skip"))
+    with pytest.raises(ConfigError, match="max_tokens = 2 leaves no room between"):
+        Config(model=encoder, data=DataConfig(max_tokens=2))
+
+
+def test_a_run_without_the_setting_loads_and_has_the_default(tmp_path):
+    folder = write_run(tmp_path / "old", untrained("encoder", head="classes"))
+    config = json.loads((folder / "config.json").read_text())
+    del config["data"]["too_long"]
+    config.pop(SEAL, None)  # which runs of that time had not, either
+    (folder / "config.json").write_text(json.dumps(config))
+    assert RunFolder(folder).read_config().long_texts == "cut"
+
+
+# ---- Training --------------------------------------------------------------------------------------------------------
+
+TEXTS = ["a b c d e f g h", "a b", "h g f e d c b a a a", "c"]
+
+
+def corpus(folder, task, **settings):
+    if task == "classification":
+        (folder / "train.tsv").write_text("".join(f"{text}\t{text[0]}\n" for text in TEXTS * 5))
+    else:
+        (folder / "train.tsv").write_text(
+            "\n".join("".join(f"{w}\t{w.upper()}\n" for w in t.split()) for t in TEXTS * 5)
+        )
+    given = {"tokenizer": "word", "vocab_size": 30, "max_tokens": 6, "batch_tokens": 24, **settings}
+    return DataConfig(root=str(folder), train=("train.tsv",), valid_share=0.2, **given)
+
+
+def test_training_reads_the_beginning_of_a_text(tmp_path):
+    prepared = prepare(corpus(tmp_path, "classification"), "classification")
+    tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
+    expected = [[tokenizer.bos, *tokenizer.encode(text)[:4], tokenizer.eos] for text in TEXTS * 4]
+    assert [example.ids for example in prepared.train] == expected
+    assert prepared.cut == {"too long": 8, "too long for validation": 2}
+    assert prepared.left_out == {}
+    skipped = prepare(corpus(tmp_path, "classification", too_long="skip"), "classification")
+    assert [example.ids for example in skipped.train] == [expected[i] for i in range(16) if i % 4 in (1, 3)]
+    assert skipped.left_out == {"too long": 8, "too long for validation": 2}
+    with pytest.raises(DataError, match="8 examples are too long: longer than data.max_tokens = 6.*'refuse'"):
+        prepare(corpus(tmp_path, "classification", too_long="refuse"), "classification")
+
+
+def test_training_reads_all_words_of_a_sentence_in_parts(tmp_path):
+    prepared = prepare(corpus(tmp_path, "tagging"), "tagging")
+    tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
+    assert all(len(example.ids) == len(example.tags) <= 6 for example in prepared.train)
+    assert all(example.ids[0] == tokenizer.bos and example.ids[-1] == tokenizer.eos for example in prepared.train)
+    words = [tokenizer.tokens([id])[0] for example in prepared.train for id in example.ids[1:-1]]
+    tags = [prepared.labels[tag] for example in prepared.train for tag in example.tags if tag != NO_TAG]
+    assert words == " ".join(TEXTS * 4).split()
+    assert tags == [word.upper() for word in words]
+    assert prepared.cut == {"too long": 8, "too long for validation": 2}
+
+
+def test_it_is_counted_before_training_and_in_data_inspect(tmp_path, capsys):
+    data = corpus(tmp_path, "classification")
+    training = begin(recipe(data), RunFolder(tmp_path / "run"))
+    describe(training)
+    assert "16 examples (cut: 8 too long, 2 too long for validation)" in capsys.readouterr().err
+    report = inspect_data(data, "classification")
+    assert (report.splits["train"].cut, report.splits["train"].kept) == (8, 16)
+    assert report.splits["train"].lengths.longest == 12
+    assert any("are longer than data.max_tokens = 6 and are cut" in finding for finding in report.findings)
+
+
+def recipe(data, steps=2):
+    model = ModelConfig(family="encoder", head="classes", d_model=8, d_ff=8, n_heads=2, encoder_layers=1, max_length=8)
+    return Config(model, data, TrainConfig(steps=steps, warmup=2, valid_every=2, save_every=2))
+
+
+def test_a_training_that_was_begun_without_the_setting_goes_on_without_long_texts(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    begin(recipe(corpus(tmp_path, "classification", too_long="skip")), run).trainer.run()
+    config = json.loads(run.config.read_text())
+    del config["data"]["too_long"]
+    config.pop(SEAL, None)  # which runs of that time had not, either
+    run.config.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match='data.too_long was "skip", now "cut"'):
+        resume(recipe(corpus(tmp_path, "classification"), 4), run)
+    training = resume(recipe(corpus(tmp_path, "classification", too_long="skip"), 4), run)
+    assert training.trainer.run().step == 4
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(3, 14), st.integers(0, 12))
+def test_parts_hold_all_words_and_are_never_too_long(lengths, max_tokens, overlap):
+    first = [1 + sum(lengths[:i]) for i in range(len(lengths))]
+    end = 1 + sum(lengths)
+    parts = word_parts(first, end, max_tokens, overlap)
+    assert {word for part in parts for word in part.words} == set(range(len(lengths)))
+    for part in parts:
+        assert 0 < part.stop - part.start <= max_tokens - 2
+        assert part.start == first[part.words.start]
+        whole = first[part.words.stop] if part.words.stop < len(first) else end
+        assert part.stop == whole or (len(part.words) == 1 and part.stop - part.start == max_tokens - 2)
+    for before, after in pairwise(parts):
+        assert before.words.start < after.words.start <= before.words.stop < after.words.stop
+        assert first[before.words.stop] - after.start <= max(0, overlap)
+
+
+# ---- At work ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_beginning_of_a_long_text_is_classified():
+    classifier = with_setting("auto", head="classes")
+    beginning = " ".join(LONG.split()[: ROOM - 2])
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than the 32 tokens that this model reads"):
+        predicted = classifier.classify([LONG, "a b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert predicted == classifier.classify([beginning, "a b"])
+    assert classifier.read([LONG, beginning])[1] == [True, False]
+
+
+@pytest.mark.parametrize("too_long", ["skip", "refuse"])
+def test_a_single_long_text_is_refused_if_it_may_not_be_cut(too_long):
+    with pytest.raises(DataError, match="has 72 tokens, and this model takes 32"):
+        with_setting(too_long, head="classes").classify(["a", LONG])
+    with pytest.raises(DataError, match="has 72 tokens, and this model takes 32"):
+        with_setting(too_long, head="tags").tag([["a"], LONG.split()])
+
+
+def test_every_word_of_a_long_sentence_gets_a_tag():
+    tagger = with_setting("auto", head="tags")
+    words = LONG.split()  # a token each: parts of 30 words that share 8 with the next, and each side tags 4 of these
+    [tags] = tagger.tag([words])
+    first, second, third = (tagger.tag([words[start : start + 30]])[0] for start in (0, 22, 44))
+    assert tags == [*first[:26], *second[4:26], *third[4:]]
+    assert tagger.tag([["a"], words, [], words[:5]]) == [*tagger.tag([["a"]]), tags, [], *tagger.tag([words[:5]])]
+
+
+@pytest.fixture
+def home(tmp_path):
+    for setting in ("auto", "skip", "refuse"):
+        for head in ("classes", "tags"):
+            write_run(tmp_path / setting / head, with_setting(setting, head=head))
+    (tmp_path / "in.txt").write_text(f"a b\n{LONG}\nc\n{LONG} d\n")
+    (tmp_path / "test.tsv").write_text(f"a b\tlabel 0\n{LONG}\tlabel 1\nc\tlabel 1\n")
+    (tmp_path / "test.conll").write_text("".join(f"{word}\tlabel 0\n" for word in LONG.split()) + "\na\tlabel 1\n")
+    return tmp_path
+
+
+def test_no_line_of_a_file_comes_out_empty(home):
+    found = cutaway("classify", "auto/classes", "--file", "in.txt", "--json", cwd=home)
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [line.get("cut", False) for line in lines] == [False, True, False, True]
+    assert all("label" in line for line in lines)
+    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: of such a text, the beginning"
+    assert said in found.stderr
+    piped = cutaway("classify", "auto/classes", "--json", cwd=home, stdin=(home / "in.txt").read_text())
+    given = cutaway("classify", "auto/classes", *(home / "in.txt").read_text().splitlines(), "--json", cwd=home)
+    for other in (piped, given):  # batches of other shapes round otherwise
+        assert [(j["label"], "cut" in j) for j in map(json.loads, other.stdout.splitlines())] == [
+            (line["label"], "cut" in line) for line in lines
+        ]
+    assert said in piped.stderr
+    assert said in given.stderr
+    tagged = cutaway("tag", "auto/tags", "--file", "in.txt", "--json", cwd=home)
+    assert [json.loads(line).get("parts", 1) for line in tagged.stdout.splitlines()] == [1, 3, 1, 3]
+    assert "2 texts are longer than the 32 tokens" in tagged.stderr
+
+
+def test_lines_of_a_file_are_skipped_or_refused(home):
+    skipped = cutaway("classify", "skip/classes", "--file", "in.txt", cwd=home)
+    assert [bool(line) for line in skipped.stdout.split("\n")] == [True, False, True, False, False]
+    assert "2 lines could not be worked. The first, line 2: " in skipped.stderr
+    refused = cutaway("tag", "refuse/tags", "--file", "in.txt", cwd=home)
+    assert refused.returncode == 1
+    assert "in.txt, line 4: " in refused.stderr  # the longest first
+
+
+def test_evaluate_counts_them(home):
+    def evaluated(setting, head, file):
+        found = cutaway("evaluate", f"{setting}/{head}", "--data", file, "--no-baseline", "--json", cwd=home)
+        assert found.returncode == 0, found.stderr
+        return json.loads(found.stdout)
+
+    numbers = evaluated("auto", "classes", "test.tsv")
+    assert (numbers["examples"], numbers["cut"], sum(map(sum, numbers["confusion"]["counts"]))) == (3, 1, 3)
+    numbers = evaluated("skip", "classes", "test.tsv")
+    assert (numbers["examples"], numbers["left_out"], sum(map(sum, numbers["confusion"]["counts"]))) == (3, 1, 2)
+    numbers = evaluated("auto", "tags", "test.conll")
+    assert (numbers["cut"], sum(map(sum, numbers["confusion"]["counts"]))) == (1, 71)
+    text = cutaway("evaluate", "auto/tags", "--data", "test.conll", "--no-baseline", cwd=home).stdout
+    assert "2 examples: test.conll (1 too long for the model, read in parts)" in text
+    refused = cutaway("evaluate", "refuse/classes", "--data", "test.tsv", "--no-baseline", cwd=home)
+    assert refused.returncode == 1
+    assert "1 of 3 examples are longer than the 32 tokens that this model reads; the longest has 72" in refused.stderr
+
+
+def test_a_translator_is_scored_without_sources_that_are_too_long():
+    numbers = evaluate_run(untrained(), [Pair("a b c", "c b a"), Pair(LONG, "a")])
+    assert numbers["left_out"] == 1
+
+
+def test_over_http(home):
+    with served_here([home / "auto/classes", home / "auto/tags"]) as server:
+        short, long = answered(server.port, "/classify", {"text": ["a b", LONG]})["results"]
+        assert long["cut"] is True
+        assert "cut" not in short
+        beginning = " ".join(LONG.split()[: ROOM - 2])
+        [same] = answered(server.port, "/classify", {"text": beginning})["results"]
+        assert same["probability"] == pytest.approx(long["probability"], rel=1e-9)
+        short, long = answered(server.port, "/tag", {"text": ["a b", LONG]})["results"]
+        assert (long["parts"], len(long["tags"])) == (3, 70)
+        assert "parts" not in short
+    with served_here([home / "skip/classes", home / "refuse/tags"]) as server:
+        for path in ("/classify", "/tag"):
+            assert ask(server.port, path, {"text": LONG})[0].status == 422
