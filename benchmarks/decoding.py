@@ -89,7 +89,7 @@ def main() -> None:
         if "bulk" in options.tables:
             figures["bulk"] = both_cores(place, options)
     if options.json:
-        from cutaway.runs import write_json
+        from cutaway.runs.files import write_json
 
         write_json(options.json, figures)
 
@@ -143,7 +143,9 @@ def make_models(place: Path, data: Path | None, small: bool) -> None:
     from cutaway.interop.huggingface import export_folder
     from cutaway.models.build import build_model
     from cutaway.models.weights import weights_to_bytes
-    from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+    from cutaway.runs import RunFolder
+    from cutaway.runs.files import write_bytes, write_json, write_text
+    from cutaway.runs.weights import sealed
 
     shape = Shape(d_model=128, d_ff=512, layers=2, vocab_size=4_000) if small else Shape()
     prepared = read_pairs(data, "de-en", shape, 10_000)

@@ -22,7 +22,8 @@ import uvicorn
 from playwright.sync_api import Page, sync_playwright
 
 from cutaway.cli.explore import listen, opened
-from cutaway.runs import RunFolder, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_text
 from cutaway.serve.explorer_app import explorer_app
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -181,7 +181,8 @@ def make_paper_base(folder: Path) -> None:
     from cutaway import Config, RunFolder, Tokenizer, preset
     from cutaway.config import with_given
     from cutaway.inference.engines.numpy_engine import weights_to_bytes
-    from cutaway.runs import sealed, write_bytes, write_text
+    from cutaway.runs.files import write_bytes, write_text
+    from cutaway.runs.weights import sealed
     from cutaway.twin.build import build_model
     from cutaway.twin.parts import xavier
 

@@ -24,7 +24,7 @@ from throughput.turns import CONTESTANTS, PEAK, REFERENCE, Answer, Entry, Player
 
 from cutaway.data.prepare import PreparedData
 from cutaway.errors import ConfigError, CutawayError, did_you_mean
-from cutaway.runs import write_json
+from cutaway.runs.files import write_json
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from looking import untrained
 
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed
+from cutaway.runs import RunFolder
+from cutaway.runs.weights import sealed
 from cutaway.serve.api_app import api_app
 from cutaway.serve.limits import Limits
 from cutaway.serve.middleware import Access

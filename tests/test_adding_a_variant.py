@@ -50,7 +50,7 @@ def test_three_files_are_touched_and_no_more():
     assert {block.split("\n")[0] for block in blocks("diff")} == {
         "--- src/cutaway/nn/relative_positions.py",
         "--- src/cutaway/models/build.py",
-        "--- src/cutaway/config/__init__.py",
+        "--- src/cutaway/config/model.py",
     }
 
 

@@ -19,7 +19,7 @@ _HOMES = {
     "TrainConfig": "cutaway.config",
     "DecodeConfig": "cutaway.config",
     "FinetuneConfig": "cutaway.config",
-    "read_recipe": "cutaway.config",
+    "read_recipe": "cutaway.runs.recipe",
     "CutawayError": "cutaway.errors",
     "RunFolder": "cutaway.runs",
     "Tokenizer": "cutaway.data.tokenizer",

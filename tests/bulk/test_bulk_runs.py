@@ -13,7 +13,9 @@ from cutaway.bulk.jobs import Classifying, Embedding, Translating, job_for
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.inference.pipelines import Embedder
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
+from cutaway.runs.weights import sealed
 
 DRAW = random.Random(3)
 LINES = [" ".join(DRAW.choices("abcdefgh", k=DRAW.randint(1, 12))) for _ in range(60)]

@@ -7,9 +7,9 @@ import pytest
 from helpers import cutaway_here
 
 from cutaway.cli.evaluate import check_evaluation
-from cutaway.config import read_recipe
 from cutaway.data.prepare import prepare
 from cutaway.errors import DataError
+from cutaway.runs.recipe import read_recipe
 
 SMALL = "d_model = 8\nd_ff = 16\nn_heads = 2\nencoder_layers = 1\n"
 STEPS = "[train]\nsteps = 4\nwarmup = 1\nvalid_every = 2\nsave_every = 2\nlog_every = 1\n"

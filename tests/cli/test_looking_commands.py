@@ -10,7 +10,9 @@ from helpers import small_recipe
 
 from cutaway.inference.pipelines import Translator
 from cutaway.inference.training.setup import begin
-from cutaway.runs import RunFolder, sealed, write_bytes
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes
+from cutaway.runs.weights import sealed
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 from helpers import cutaway_here as cutaway
 
 from cutaway.cli.recipes import find_recipe
-from cutaway.config import read_recipe
 from cutaway.inference.training.setup import begin
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import read_recipe
 
 TINY = [
     "model.d_model=16",

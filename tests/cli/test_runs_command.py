@@ -28,8 +28,10 @@ from cutaway.explore.export import key
 from cutaway.explore.run_report import write_run_report
 from cutaway.inference.evaluation import class_figures
 from cutaway.inference.pipelines import Translator
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
 from cutaway.runs.summary import parameters_of, read_scores, summarize
+from cutaway.runs.weights import sealed
 
 
 def make_run(folder, losses=(3.0, 2.0, 1.5), steps=300, planned=300, weights=True, **settings):

@@ -15,7 +15,9 @@ from looking import untrained
 from cutaway.cli.bulk_progress import BulkProgress
 from cutaway.inference.pipelines import Translator
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
+from cutaway.runs.weights import sealed
 
 BEAM = ("--strategy", "beam", "--beam-size", 3)
 GREEDY = ("--strategy", "greedy")

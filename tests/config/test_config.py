@@ -4,19 +4,10 @@ from pathlib import Path
 import pytest
 
 from cutaway.cli.recipes import find_recipe
-from cutaway.config import (
-    Config,
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    TrainConfig,
-    apply_overrides,
-    base_of_tables,
-    choices,
-    read_recipe,
-    read_tables,
-)
+from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig, TrainConfig, apply_overrides, read_tables
+from cutaway.config.checks import choices
 from cutaway.errors import ConfigError
+from cutaway.runs.recipe import base_of_tables, read_recipe
 from cutaway.system.resources import shipped_names
 
 

@@ -28,7 +28,8 @@ from cutaway.data.tasks import load_split
 from cutaway.errors import ConfigError, RunError
 from cutaway.inference.training.setup import begin
 from cutaway.models.build import FEED_FORWARDS, NORMS, POSITIONS
-from cutaway.runs import RunFolder, read_sealed
+from cutaway.runs import RunFolder
+from cutaway.runs.weights import read_sealed
 
 SMALL = """
 title = "Small"

@@ -17,7 +17,9 @@ from cutaway.errors import ConfigError, DataError, MissingExtra
 from cutaway.explore.trace import trace
 from cutaway.inference.pipelines import Classifier
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
+from cutaway.runs.weights import sealed
 
 SIDE = 28
 BYTES = np.random.default_rng(0).integers(0, 256, (5, SIDE, SIDE), np.uint8)

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.config import TASKS as TASK_NAMES
-from cutaway.config import DataConfig, choices
+from cutaway.config import DataConfig
+from cutaway.config.checks import choices
+from cutaway.config.model import TASKS as TASK_NAMES
 from cutaway.data.batching import COLLATE, HIDDEN, BatchStream, collate_masked, collate_pieces, collate_tagged
 from cutaway.data.builtin import BUILTIN, load_builtin
 from cutaway.data.examples import Labelled, Tagged

@@ -19,7 +19,8 @@ from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import load_pipeline
 from cutaway.interop.generation import NOT_KEPT
 from cutaway.interop.huggingface import export_folder, import_folder
-from cutaway.runs import RunFolder, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_text
 from cutaway.search.request import Search, Start
 
 pytestmark = pytest.mark.slow

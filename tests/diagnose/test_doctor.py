@@ -14,7 +14,8 @@ from cutaway.diagnose import curve_checks as curves
 from cutaway.diagnose.curve_checks import repetition
 from cutaway.diagnose.doctor import CHECKS, diagnose, observe
 from cutaway.diagnose.observations import Observed, Overlap
-from cutaway.runs import RunFolder, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_json, write_text
 from cutaway.runs.summary import History
 from cutaway.train.observers import StepReport, Sums
 

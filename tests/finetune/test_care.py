@@ -9,7 +9,7 @@ import safetensors.numpy
 import torch
 from helpers import cutaway_here, max_difference, small_recipe
 
-from cutaway.config import FinetuneConfig, config_from_tables, find_base, on_base
+from cutaway.config import FinetuneConfig, config_from_tables
 from cutaway.config.presets import preset
 from cutaway.data.prepare import prepare
 from cutaway.data.tasks import in_known_order
@@ -18,9 +18,12 @@ from cutaway.finetune.adapt import adapt
 from cutaway.inference.pipelines import Translator
 from cutaway.inference.training.setup import begin
 from cutaway.models.build import build_model
-from cutaway.runs import RunFolder, replacing_folder, sealed, write_bytes
+from cutaway.runs import RunFolder
 from cutaway.runs.base import Base, opened
+from cutaway.runs.files import replacing_folder, write_bytes
 from cutaway.runs.merge import merge_run
+from cutaway.runs.recipe import find_base, on_base
+from cutaway.runs.weights import sealed
 
 RECIPE = """
 [finetune]

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from cutaway.cli.recipes import find_recipe
-from cutaway.config import read_recipe
 from cutaway.data.builtin import load_builtin
 from cutaway.inference.evaluation import measured
 from cutaway.inference.pipelines import TextGenerator
 from cutaway.inference.training.setup import begin
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import read_recipe
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,16 @@ import safetensors.torch
 import torch
 from helpers import max_difference, small_recipe
 
-from cutaway.config import Config, DataConfig, FinetuneConfig, TrainConfig, config_from_tables, on_base
+from cutaway.config import Config, DataConfig, FinetuneConfig, TrainConfig, config_from_tables
 from cutaway.errors import ConfigError, Interrupted, RunError
 from cutaway.inference.pipelines import Classifier, TextGenerator, Translator
 from cutaway.inference.training.setup import begin, resume
 from cutaway.models.weights import trained
-from cutaway.runs import RunFolder, identity_of, metadata_of, read_sealed
+from cutaway.runs import RunFolder
 from cutaway.runs.merge import merge_run
+from cutaway.runs.recipe import on_base
 from cutaway.runs.summary import summarize
+from cutaway.runs.weights import identity_of, metadata_of, read_sealed
 from cutaway.train.observers import Observer
 
 TEXTS = ["a b c d", "c a", "b", ""]

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import json, sys
-from cutaway.config import config_from_tables, on_base
+from cutaway.config import config_from_tables
+from cutaway.runs.recipe import on_base
 from cutaway.runs import RunFolder
 from cutaway.inference.training.setup import begin, resume
 

@@ -19,7 +19,8 @@ from cutaway.inference.pipelines import Classifier, Embedder, TextGenerator, Tra
 from cutaway.interop.huggingface import export_folder, import_folder
 from cutaway.interop.tensors import read_folder, write_folder
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, read_sealed, sealed
+from cutaway.runs import RunFolder
+from cutaway.runs.weights import read_sealed, sealed
 
 GPT2 = preset("tiny-gpt2")
 MARIAN = dataclasses.replace(preset("tiny"), output_bias=True, feed_forward="silu", attention_kernel="fused")

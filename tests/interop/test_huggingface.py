@@ -31,7 +31,8 @@ from cutaway.interop.tensors import read_folder
 from cutaway.models.build import build_model, count_parameters
 from cutaway.models.weights import load_weights, weights_to_bytes
 from cutaway.nn.relative_positions import t5_bucket
-from cutaway.runs import RunFolder, read_sealed, sealed
+from cutaway.runs import RunFolder
+from cutaway.runs.weights import read_sealed, sealed
 from cutaway.search.request import Search
 
 # transformers takes seconds to import, so only the functions that need it do, and the quick tier never pays for it.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import C, perturbed
 
-from cutaway.config import ModelConfig, read_recipe
+from cutaway.config import ModelConfig
 from cutaway.config.presets import preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.interop import names
@@ -17,6 +17,7 @@ from cutaway.interop.architecture import FREE, Settings
 from cutaway.interop.huggingface import ARCHITECTURES, choose_architecture
 from cutaway.interop.tensors import Tensors, cut, read_bytes, read_folder, write_folder
 from cutaway.models.build import build_model
+from cutaway.runs.recipe import read_recipe
 from cutaway.system.resources import shipped
 
 # a preset, what is different, and the architecture that it is to them

@@ -12,7 +12,9 @@ from cutaway.inference.pipelines import load_pipeline
 from cutaway.interop import onnx
 from cutaway.interop.huggingface import export_folder
 from cutaway.interop.obstacles import export_note, export_obstacles
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
+from cutaway.runs.weights import sealed
 
 CHOICES = all_pairs(AXES)[0]
 LIKELY = [dict(zip(("family", "position", "feed_forward", "norm_placement"), row, strict=True)) for row in [

@@ -7,7 +7,8 @@ import safetensors.torch
 import torch
 from helpers import TABLES, perturbed, random_ids, tiny_config, tiny_model, tiny_of
 
-from cutaway.config import ModelConfig, choices
+from cutaway.config import ModelConfig
+from cutaway.config.checks import choices
 from cutaway.config.presets import PRESETS, preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.models import build

@@ -10,8 +10,9 @@ from torch.nn import LayerNorm
 
 from cutaway.errors import DataError
 from cutaway.nn.embedding import InputEmbedding, TokenEmbedding
+from cutaway.nn.learned_positions import LearnedPosition
 from cutaway.nn.patches import PatchEmbedding
-from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.positions import Position, SinusoidalPosition
 
 IDS = torch.tensor([[3, 1, 4], [1, 5, 9]])
 

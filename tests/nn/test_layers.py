@@ -12,7 +12,8 @@ from cutaway.nn.feedforward import FeedForward
 from cutaway.nn.layers import tokens_of
 from cutaway.nn.masks import Causal, Mask, causal_mask
 from cutaway.nn.parallel_layer import ParallelLayer
-from cutaway.nn.residual import PostNorm, PreNorm, SandwichNorm
+from cutaway.nn.residual import PostNorm, PreNorm
+from cutaway.nn.sandwich_norm import SandwichNorm
 
 
 def copy_attention(ours, theirs):

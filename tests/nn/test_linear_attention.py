@@ -9,7 +9,7 @@ from helpers import max_difference, tiny_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.config import AT_THE_INPUT
+from cutaway.config.model import AT_THE_INPUT
 from cutaway.errors import ConfigError
 from cutaway.models.build import POSITIONS
 from cutaway.nn.cache import KVCache

@@ -178,7 +178,7 @@ def test_a_mask_shows_itself():
 @given(ranges())
 def test_a_span_is_a_range(positions):
     span = as_span(positions)
-    assert (span.first, span.last, span.size) == (positions[0], positions[-1], len(positions))
+    assert (span.start, span.stop, span.size) == (positions.start, positions.stop, len(positions))
     assert span.tensor(CPU).tolist() == list(positions)
 
 

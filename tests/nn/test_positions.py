@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
+from cutaway.nn.learned_positions import LearnedPosition
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.positions import Position, SinusoidalPosition
 from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition, alibi_slopes, t5_bucket
 from cutaway.nn.rotary import RotaryPosition, linear_stretch, llama3_stretch
 

@@ -20,12 +20,15 @@ from helpers import cutaway_here, tiny_of
 from tokenizers import decoders, models, normalizers
 
 import cutaway
-from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig, divisors
+from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig
+from cutaway.config.checks import divisors
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, CutawayError, CutawayWarning, DataError, RunError
 from cutaway.models.build import build_model
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, check_sizes, clear_leftovers, replacing_folder, sealed, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import clear_leftovers, replacing_folder, write_json, write_text
+from cutaway.runs.weights import check_sizes, sealed
 
 OLD = Path(__file__).parents[1] / "fixtures/v0.1"
 RUNS = ("translator", "base", "adapter", "resume")
@@ -354,8 +357,8 @@ def test_a_disk_that_cannot_be_written_to(tmp_path, monkeypatch, code, command):
     def refuse(*args, **kwargs):
         raise OSError(code, os.strerror(code), str(kwargs.get("dir", "somewhere")))
 
-    monkeypatch.setattr("cutaway.runs.tempfile.mkstemp", refuse)
-    monkeypatch.setattr("cutaway.runs.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("cutaway.runs.files.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("cutaway.runs.files.tempfile.mkdtemp", refuse)
     told = cutaway_here(
         *{
             "export": ("export", home / "translator", tmp_path / "out", "--to", "hf"),

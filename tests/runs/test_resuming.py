@@ -9,10 +9,11 @@ import shutil
 import pytest
 from helpers import cutaway_here
 
-from cutaway.config import Config, FinetuneConfig, read_recipe
+from cutaway.config import Config, FinetuneConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import read_recipe
 from cutaway.runs.resuming import MAY_CHANGE, WHY, flat, refuse_differences
 
 RECIPE = """

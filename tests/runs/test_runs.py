@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import RunError
-from cutaway.runs import RunFolder, read_sealed, replacing, replacing_folder, sealed, write_bytes, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import replacing, replacing_folder, write_bytes, write_text
+from cutaway.runs.weights import read_sealed, sealed
 
 TENSORS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(3, dtype=np.int64)}
 

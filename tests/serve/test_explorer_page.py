@@ -12,7 +12,7 @@ from browsing import a_browser
 
 from cutaway.cli.explore import listen, opened
 from cutaway.cli.recipes import find_recipe
-from cutaway.config import DecodeConfig, read_recipe
+from cutaway.config import DecodeConfig
 from cutaway.explore.explorer import Explorer
 from cutaway.explore.export import export_page
 from cutaway.explore.question import ask
@@ -21,6 +21,7 @@ from cutaway.inference.pipelines import load_pipeline
 from cutaway.inference.training.setup import begin
 from cutaway.nn.recording import editing, without_head
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import read_recipe
 from cutaway.serve.explorer_app import explorer_app
 
 pytestmark = pytest.mark.slow

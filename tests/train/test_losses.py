@@ -12,7 +12,8 @@ from helpers import random_ids, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.config import TrainConfig, choices
+from cutaway.config import TrainConfig
+from cutaway.config.checks import choices
 from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutaway.nn import learned_positions, relative_positions, rotary
 from cutaway.nn import positions as torch_positions
-from cutaway.nn import relative_positions, rotary
 from cutaway.twin import ops, positions
 
-TORCH_SCHEMES = {**vars(torch_positions), **vars(relative_positions), **vars(rotary)}
+TORCH_SCHEMES = {**vars(torch_positions), **vars(learned_positions), **vars(relative_positions), **vars(rotary)}
 some = np.random.default_rng(0).standard_normal
 
 
@@ -455,8 +455,10 @@ def test_slopes():
 def test_angles(width, base):
     found = positions.angles(300, width, base)
     assert found.shape == (300, width // 2)
-    np.testing.assert_allclose(found, torch_positions.angles(300, width, base), rtol=1e-13)
-    np.testing.assert_allclose(positions.angles(300, width), torch_positions.angles(300, width), rtol=1e-13)
+    np.testing.assert_allclose(found, torch_positions.angles(300, torch_positions.frequencies(width, base)), rtol=1e-13)
+    np.testing.assert_allclose(
+        positions.angles(300, width), torch_positions.angles(300, torch_positions.frequencies(width)), rtol=1e-13
+    )
 
 
 def test_no_position_changes_nothing():

@@ -33,7 +33,8 @@ from cutaway.inference.pipelines import (
     Writer,
     load_tokenizer,
 )
-from cutaway.runs import RunFolder, identity_of
+from cutaway.runs import RunFolder
+from cutaway.runs.weights import identity_of
 from cutaway.search.request import Wish
 from cutaway.system.machine import cores, free_memory
 

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 
 from cutaway.bulk.windows import Batch, Refused
 from cutaway.errors import DataError, WorkFailed
-from cutaway.runs import locked_file, replacing
+from cutaway.runs.files import locked_file, replacing
 
 Description = Mapping[str, Any]  # what must be the same for a job to be the same
 

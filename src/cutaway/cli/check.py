@@ -19,7 +19,7 @@ from cutaway.course.grader import Grade, Mark, grade_file
 from cutaway.course.progress import note_exercises, note_progress, read_exercises
 from cutaway.course.sandbox_child import imported_exercises, library_of
 from cutaway.errors import DataError
-from cutaway.runs import write_text
+from cutaway.runs.files import write_text
 from cutaway.system.resources import shipped
 
 SIGNS = {"right": "[green]✓[/]", "wrong": "[red]✗[/]", "to do": "·", "not tried": "?"}

@@ -12,7 +12,7 @@ from rich.table import Table
 from cutaway.cli.console import out, print_json
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.cli.recipes import base_tokenizer, find_recipe
-from cutaway.config import read_recipe
+from cutaway.runs.recipe import read_recipe
 
 if TYPE_CHECKING:
     from cutaway.diagnose.inspect import DataReport, LengthReport, Sample, SplitReport

@@ -18,10 +18,12 @@ from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.recipes import find_recipe
 from cutaway.cli.summary import look_back
 from cutaway.cli.train import make_training, run_training
-from cutaway.config import Config, read_recipe
+from cutaway.config import Config
 from cutaway.errors import ConfigError, CutawayError, DataError, MissingExtra
 from cutaway.inference.training.launch import processes_for, team_of
-from cutaway.runs import RunFolder, write_json
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_json
+from cutaway.runs.recipe import read_recipe
 
 if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld import AlignedPair

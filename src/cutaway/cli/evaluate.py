@@ -13,7 +13,8 @@ from cutaway.cli.console import err, out, print_json, say
 from cutaway.cli.texts import Device, Strategy
 from cutaway.config import Config, DecodeConfig, check_files, with_given
 from cutaway.errors import ConfigError, CutawayError, DataError
-from cutaway.runs import RunFolder, write_json
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_json
 from cutaway.runs.summary import read_scores
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def list_lessons(lessons: list[Path]) -> None:
 
 
 def write_notebook(path: Path) -> None:
-    from cutaway.runs import write_text
+    from cutaway.runs.files import write_text
 
     target, notebook = Path(path.with_suffix(".ipynb").name), to_notebook(read_cells(path))
     if target.exists() and target.read_text(encoding="utf-8") != notebook:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutaway.config import Config, find_base
+from cutaway.config import Config
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import find_base
 from cutaway.system.resources import find_toml
 
 

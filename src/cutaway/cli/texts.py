@@ -151,7 +151,7 @@ def write(results: Iterable[bytes], out: Path | None, layout: Layout | None = No
             sys.stdout.buffer.flush()
         return
     from cutaway.bulk.work import check_output
-    from cutaway.runs import replacing
+    from cutaway.runs.files import replacing
 
     check_output(out)
     head_size = layout.head_size if layout else 0

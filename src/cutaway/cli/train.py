@@ -16,11 +16,12 @@ from cutaway.cli.evaluate import evaluate as evaluate_run
 from cutaway.cli.prefetch import preparing
 from cutaway.cli.recipes import base_tokenizer, find_recipe
 from cutaway.cli.summary import look_back
-from cutaway.config import Config, base_folders, base_of_tables, is_run, read_recipe, read_tables
+from cutaway.config import Config, read_tables
 from cutaway.errors import ConfigError, Diverged, Interrupted, MissingExtra, RunError, did_you_mean
 from cutaway.inference.training.launch import processes_for, team_of
 from cutaway.interop.obstacles import export_note
 from cutaway.runs import RunFolder
+from cutaway.runs.recipe import base_folders, base_of_tables, is_run, read_recipe
 from cutaway.runs.resuming import check_resumable
 from cutaway.system.resources import shipped_names
 from cutaway.train.environment import in_a_team, is_first_here, is_leader, is_restarted

@@ -23,7 +23,8 @@ from cutaway.nn.cache import KVCache
 from cutaway.nn.layers import Stack
 from cutaway.nn.linear_attention import LinearAttention
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.residual import PostNorm, PreNorm, Residual, SandwichNorm, SubLayer
+from cutaway.nn.residual import PostNorm, PreNorm, Residual, SubLayer
+from cutaway.nn.sandwich_norm import SandwichNorm
 
 Surgery = Callable[[nn.Module], None]
 

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutaway.config import Config, apply_overrides, base_of_tables, config_from_tables, with_given
+from cutaway.config import Config, apply_overrides, config_from_tables, with_given
 from cutaway.course.verdict import MEASURES
 from cutaway.errors import ConfigError, did_you_mean
+from cutaway.runs.recipe import base_of_tables
 from cutaway.system.resources import find_toml, shipped_names
 
 FEWEST_SEEDS = 3  # fewer give no interval worth the name

@@ -27,7 +27,7 @@ from cutaway.course.workers import run_jobs
 from cutaway.data.tasks import has_split
 from cutaway.errors import ConfigError, Interrupted, RunError
 from cutaway.models.build import build_model
-from cutaway.runs import write_json
+from cutaway.runs.files import write_json
 
 WORKER = "cutaway.course.trial"
 FORMAT = 1  # of result.json; raise it when results of before can no longer be used

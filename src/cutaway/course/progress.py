@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from cutaway.runs import write_json, write_text
+from cutaway.runs.files import write_json, write_text
 
 HOME = "CUTAWAY_HOME"  # the environment variable that moves it elsewhere
 

@@ -41,7 +41,9 @@ from cutaway.metrics.scores import exact_match
 from cutaway.models.build import build_model
 from cutaway.models.weights import weights_to_bytes
 from cutaway.nn.embedding import TokenEmbedding
-from cutaway.runs import RunFolder, sealed, write_bytes, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_json, write_text
+from cutaway.runs.weights import sealed
 from cutaway.system.processes import lines_from_parent
 from cutaway.train.observers import Observer, StepReport, Watched
 

@@ -26,7 +26,7 @@ from cutaway.explore.parts import part
 from cutaway.explore.switches import switches
 from cutaway.explore.values import dumps
 from cutaway.inference.pipelines import Writer
-from cutaway.runs import write_text
+from cutaway.runs.files import write_text
 
 PAGE = Path(__file__).parent / "page"
 RECORDED = 3  # texts, if none are named

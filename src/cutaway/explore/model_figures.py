@@ -25,7 +25,8 @@ from cutaway.explore.figures import (
 )
 from cutaway.explore.heads import ROLES, HeadStatistics, shown
 from cutaway.explore.masks import WHO, MaskView
-from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.learned_positions import LearnedPosition
+from cutaway.nn.positions import Position, SinusoidalPosition
 from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition
 from cutaway.nn.rotary import RotaryPosition
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from cutaway.runs import write_text
+from cutaway.runs.files import write_text
 
 STYLE = Path(__file__).with_suffix(".css")
 

@@ -22,8 +22,9 @@ from cutaway.finetune.patterns import matching
 from cutaway.finetune.prefix import add_prefix
 from cutaway.finetune.prompt import add_prompt
 from cutaway.models.weights import copy_tensors, trained
-from cutaway.runs import RunFolder, metadata_of
+from cutaway.runs import RunFolder
 from cutaway.runs.base import Base, about_adapter, base_of, has_new_head
+from cutaway.runs.weights import metadata_of
 
 # method -> what puts it into a model and says which parts have it
 METHODS: dict[str, Callable[[nn.Module, FinetuneConfig], list[str]]] = {

@@ -42,17 +42,11 @@ from cutaway.interop.tensors import (
 )
 from cutaway.interop.tokenizer_files import lower_case, read_tokenizer, write_tokenizer
 from cutaway.interop.vit import VIT
-from cutaway.runs import (
-    RUN_FILES,
-    RunFolder,
-    check_target,
-    is_run,
-    replacing_folder,
-    sealed,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from cutaway.runs import RunFolder
+from cutaway.runs.files import replacing_folder, write_bytes, write_json, write_text
+from cutaway.runs.folder import RUN_FILES, check_target
+from cutaway.runs.recipe import is_run
+from cutaway.runs.weights import sealed
 
 # model_type, as their config.json has it -> what we know of it
 ARCHITECTURES: dict[str, Architecture] = {a.model_type: a for a in (GPT2, LLAMA, BERT, T5, MARIAN, PEGASUS, VIT)}

@@ -48,7 +48,8 @@ from cutaway.models.vision import VisionTransformer
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
 from cutaway.nn.recording import probes
-from cutaway.runs import check_target, replacing_folder, write_json, write_text
+from cutaway.runs.files import replacing_folder, write_json, write_text
+from cutaway.runs.folder import check_target
 
 OPSET = 18  # of 2022: what runs it need not be of this year
 LARGE = 1_500_000_000  # bytes: a file of more than 2 GB is no ONNX, so then the weights get a file of their own

@@ -23,7 +23,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from cutaway.errors import DataError
-from cutaway.runs import write_json
+from cutaway.runs.files import write_json
 
 Array = NDArray[Any]
 

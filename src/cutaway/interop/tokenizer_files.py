@@ -24,7 +24,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
 from cutaway.errors import DataError
 from cutaway.interop.sentencepiece import UNKNOWN, SentencePieceModel, read_model
-from cutaway.runs import write_json, write_text
+from cutaway.runs.files import write_json, write_text
 
 FILES = ("tokenizer.json", "vocab.json and merges.txt", "vocab.txt", "source.spm and vocab.json", "spiece.model")
 NEVER = -1e9  # the score of a piece that is to be chosen only where nothing else fits

@@ -20,10 +20,11 @@ from cutaway.models.encoder import EncoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
 from cutaway.models.init import gpt2, xavier
 from cutaway.models.vision import VisionTransformer
+from cutaway.nn.activations import gelu_tanh, relu_squared
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.embedding import InputEmbedding, LanguageHead, TokenEmbedding
 from cutaway.nn.experts import Experts
-from cutaway.nn.feedforward import FeedForward, gelu_tanh, relu_squared
+from cutaway.nn.feedforward import FeedForward
 from cutaway.nn.gated_feedforward import GatedFeedForward
 from cutaway.nn.heads import (
     AttentionPool,
@@ -38,14 +39,16 @@ from cutaway.nn.heads import (
 )
 from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
 from cutaway.nn.layers import Layer, Stack
+from cutaway.nn.learned_positions import LearnedPosition
 from cutaway.nn.linear_attention import LinearAttention
 from cutaway.nn.masks import Rule
 from cutaway.nn.parallel_layer import ParallelLayer
 from cutaway.nn.patches import PatchEmbedding
-from cutaway.nn.positions import LearnedPosition, Position, SinusoidalPosition
+from cutaway.nn.positions import Position, SinusoidalPosition
 from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition
-from cutaway.nn.residual import PostNorm, PreNorm, Residual, SandwichNorm
+from cutaway.nn.residual import PostNorm, PreNorm, Residual
 from cutaway.nn.rotary import RotaryPosition, Stretch, linear_stretch, llama3_stretch
+from cutaway.nn.sandwich_norm import SandwichNorm
 from cutaway.nn.sparse_masks import Strided, Window
 
 Model = EncoderDecoder | EncoderOnly | DecoderOnly | VisionTransformer

@@ -39,11 +39,7 @@ class EncoderDecoder(nn.Module):
         self.rules = rules
 
     def forward(
-        self,
-        source: Tensor,
-        target_in: Tensor,
-        source_mask: Tensor | None = None,
-        target_mask: Tensor | None = None,
+        self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None
     ) -> Tensor:
         """source [B,S], target_in [B,T] -> logits [B,T,V]: at each position, for the token that comes next."""
         memory = self.encode(source, source_mask)

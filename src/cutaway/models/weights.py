@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cutaway.runs import check_fit
+from cutaway.runs.weights import check_fit
 
 
 def weights_to_bytes(model: nn.Module) -> bytes:

@@ -89,7 +89,7 @@ def reachable_keys(mask: Mask, device: torch.device) -> Tensor | None:
     key = mask.keys.tensor(device)
     reached = None
     for rule in mask.binding:
-        allowed = rule.reaches(mask.queries.first, mask.queries.last, key)
+        allowed = rule.reaches(mask.queries.start, mask.queries.stop - 1, key)
         reached = allowed if reached is None else reached & allowed
     return None if reached is None else reached.nonzero()[:, 0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cutaway.nn.probe import Probe
@@ -29,13 +28,3 @@ class FeedForward(nn.Module):
         """x [B,T,D] -> [B,T,D]. `is_token` [B,T] is for experts that count tokens; here each is alone anyway."""
         hidden_BTF = self.hidden(self.activation(self.expand(x)))
         return self.contract(hidden_BTF)
-
-
-def relu_squared(x: Tensor) -> Tensor:
-    """max(0, x)²    (Primer, So et al. 2021)"""
-    return F.relu(x).square()
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by the approximation 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))), as GPT-2 has it."""
-    return F.gelu(x, approximate="tanh")

@@ -23,18 +23,13 @@ from cutaway.nn.chunked_attention import attend_in_chunks
 from cutaway.nn.dropout import drop
 from cutaway.nn.masks import Causal, Mask, surely
 
-# q [B,H,Q,E], k and v [B,G,K,E], a mask -> [B,H,Q,E], where each of the G key-value heads serves H/G heads. Options:
-#   mask              broadcastable to [B,H,Q,K], True = may attend
-#   bias              broadcastable to [B,H,Q,K], added to the scores (relative positions)
+# q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E], where each of the G key-value heads serves H/G heads. Options:
+#   mask, bias        broadcastable to [B,H,Q,K]: True = may attend; added to the scores (relative positions)
 #   relative_values   a function of the weights [B,H,Q,K] -> [B,H,Q,E], added to the output (Shaw et al.)
 #   cap               above 0, scores are held between -cap and cap
 AttentionKernel = Callable[..., Tensor]
 
 DENSE = 1024 * 1024  # a mask with no more entries than this is spelled out: for short texts that is faster
-
-
-def unchanged(value: Tensor) -> Tensor:
-    return value
 
 
 def attend_exact(
@@ -46,8 +41,8 @@ def attend_exact(
     relative_values: Callable[[Tensor], Tensor] | None = None,
     cap: float = 0.0,
     dropout: float = 0.0,
-    scores: Callable[[Tensor], Tensor] = unchanged,
-    weights: Callable[[Tensor], Tensor] = unchanged,
+    scores: Callable[[Tensor], Tensor] = lambda value: value,
+    weights: Callable[[Tensor], Tensor] = lambda value: value,
 ) -> Tensor:
     """The equation, line by line. `scores` and `weights` are probes: they see these values, and may change them."""
     k, v = repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1))

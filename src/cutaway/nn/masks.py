@@ -27,22 +27,13 @@ from cutaway.errors import ConfigError
 
 @dataclass(frozen=True)
 class Span:
-    """Positions that follow each other: start, start + 1, ..., stop - 1.
+    """Positions that follow each other: start, ..., stop - 1.
 
-    A `range` would do, but for one thing: it makes a number of every size that it is given, while a model that is
-    exported has sizes that are not known yet (torch.SymInt).
+    A `range`, but for the sizes of a model that is exported: they are not known yet, and no numbers (torch.SymInt).
     """
 
     start: int
     stop: int
-
-    @property
-    def first(self) -> int:
-        return self.start
-
-    @property
-    def last(self) -> int:
-        return self.stop - 1
 
     @property
     def size(self) -> int:
@@ -63,11 +54,11 @@ def as_span(positions: Span | range) -> Span:
 
 def surely(condition: bool | torch.SymBool) -> bool:
     """Whether it holds: for sizes that are not known yet, whether it holds for all of them."""
-    if isinstance(condition, torch.SymBool):
-        from torch.fx.experimental.symbolic_shapes import statically_known_true
+    if isinstance(condition, bool):
+        return condition
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-        return statically_known_true(condition)
-    return condition
+    return statically_known_true(condition)
 
 
 class Rule(Protocol):
@@ -75,15 +66,12 @@ class Rule(Protocol):
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
         """Positions [Q,1] and [1,K] -> [Q,K] of bool."""
-        ...
 
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         """Which keys [K] some query from `first` to `last` may attend to: all others need not be looked at."""
-        ...
 
     def forbids_nothing(self, queries: Span, keys: Span) -> bool:
         """Whether the rule makes no difference here, as causality makes none to the last query alone."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,15 +85,14 @@ class Causal:
         return key <= last
 
     def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        return surely(keys.last <= queries.first)
+        return surely(keys.stop - 1 <= queries.start)
 
 
 @dataclass(frozen=True)
 class Mask:
     """Queries and keys by their positions, the rules that must all allow a pair, and which keys are tokens.
 
-    is_token [B, K] is False at padding, which nobody may attend to; None: there is no padding. Positions may also be
-    given as ranges.
+    is_token [B,K] is False at padding, which nobody may attend to; None: no padding. Positions may also be ranges.
     """
 
     queries: Span

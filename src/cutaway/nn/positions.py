@@ -2,7 +2,7 @@
 
 A scheme may act at three places, and overrides the one that it needs:
 
-    embed              on the embedded tokens, once           sinusoidal, learned               this file
+    embed              on the embedded tokens, once           sinusoidal, learned               learned_positions.py
     rotate             on queries and keys, in every layer    rope                              rotary.py
     kernel_arguments   on the scores, in every layer          alibi, relative_bias, relative    relative_positions.py
 
@@ -66,37 +66,22 @@ class SinusoidalPosition(Position):
         return x + F.embedding(positions, self.table)
 
 
-class LearnedPosition(Position):
-    """A vector for each position, found by training: x + P[pos]. What lies beyond the last one, it cannot know."""
-
-    def __init__(self, d_model: int, max_length: int):
-        super().__init__(max_length)
-        self.table = nn.Parameter(torch.zeros(max_length, d_model))
-
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + F.embedding(positions, self.table)
-
-
 def sinusoids(length: int, d_model: int) -> Tensor:
     """The table of the paper's sinusoids: sines in even columns, cosines in odd ones. -> [length, D]"""
-    angle_TP = angles(length, d_model)
+    angle_TP = angles(length, frequencies(d_model))
     table = torch.stack([angle_TP.sin(), angle_TP.cos()], dim=-1).flatten(1)
     return table.to(torch.get_default_dtype())
 
 
-def angles(length: int, width: int, base: float = 10_000.0) -> Tensor:
-    """pos · base^(-2i/width), for each pair i of columns. -> [length, width / 2] in double precision"""
-    return at_each_position(length, speeds(width, base))
-
-
-def speeds(width: int, base: float) -> Tensor:
+def frequencies(width: int, base: float = 10_000.0) -> Tensor:
     """base^(-2i/width): the angle by which pair i turns from one position to the next. -> [width / 2]"""
     even = torch.arange(0, width, 2, dtype=torch.float64)
     return torch.exp(-math.log(base) * even / width)
 
 
-def at_each_position(length: int, speed_P: Tensor) -> Tensor:
-    return torch.arange(length, dtype=torch.float64)[:, None] * speed_P
+def angles(length: int, frequency_P: Tensor) -> Tensor:
+    """pos · frequency, in double precision. -> [length, P]"""
+    return torch.arange(length, dtype=torch.float64)[:, None] * frequency_P
 
 
 def as_tensor(positions: Span | Tensor, device: torch.device) -> Tensor:

@@ -5,18 +5,13 @@
     x ──┬──▶ f ──▶ dropout ──▶ + ──▶ norm     x ──┬──▶ norm ──▶ f ──▶ dropout ──▶ +
         └──────────────────────┘                  └───────────────────────────────┘
 
-    sandwich (both, inside the branch)
-
-    x ──┬──▶ norm ──▶ f ──▶ norm ──▶ dropout ──▶ +
-        └────────────────────────────────────────┘
-
 The norm itself is torch's, over the D numbers of each token, so that neither padding nor the rest of the batch counts:
 
     LayerNorm   (x - mean(x)) / sqrt(var(x) + ε) · weight + bias          (Ba et al. 2016, the paper)
     RMSNorm     x / sqrt(mean(x²) + ε) · weight                           (Zhang & Sennrich 2019; T5, Llama)
 
-With post-norm each sub-layer's output is normed, so a stack ends normed. With the others the residual path is
-never normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
+With post-norm each sub-layer's output is normed, so a stack ends normed. With pre-norm (and sandwich_norm.py) the
+residual path is not normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
 """
 
 from __future__ import annotations
@@ -58,14 +53,3 @@ class PreNorm(Residual):
 
     def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
         return self.stream(x + self.dropout(self.update(sublayer(self.norm(x)))))
-
-
-class SandwichNorm(Residual):
-    """x + dropout(norm₂(f(norm(x)))): no sub-layer can shout, however deep it stands (CogView, Ding et al. 2021)"""
-
-    def __init__(self, make_norm: MakeNorm, dropout: float):
-        super().__init__(make_norm, dropout)
-        self.norm_after = make_norm()
-
-    def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
-        return self.stream(x + self.dropout(self.update(self.norm_after(sublayer(self.norm(x))))))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutaway.nn.masks import Span
-from cutaway.nn.positions import Position, as_tensor, at_each_position, speeds
+from cutaway.nn.positions import Position, angles, as_tensor, frequencies
 
 Stretch = Callable[[Tensor], Tensor]  # how fast each pair turns -> how fast it is to turn
 
@@ -29,8 +29,8 @@ class RotaryPosition(Position):
 
     def __init__(self, d_head: int, max_length: int, base: float = 10_000.0, stretch: Stretch | None = None):
         super().__init__(max_length)
-        speed_P = speeds(d_head, base)
-        angle_TP = at_each_position(max_length, speed_P if stretch is None else stretch(speed_P))
+        frequency_P = frequencies(d_head, base)
+        angle_TP = angles(max_length, frequency_P if stretch is None else stretch(frequency_P))
         self.register_buffer("cos", angle_TP.cos().to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("sin", angle_TP.sin().to(torch.get_default_dtype()), persistent=False)
 

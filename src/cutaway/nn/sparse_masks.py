@@ -34,7 +34,7 @@ class Window:
         return (key > first - self.width) & (key < last + self.width)
 
     def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        behind, ahead = queries.last - keys.first, keys.last - queries.first
+        behind, ahead = queries.stop - 1 - keys.start, keys.stop - 1 - queries.start
         return surely(behind < self.width) and surely(ahead < self.width)
 
 
@@ -56,7 +56,7 @@ class Strided:
         return Window(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
 
     def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        nearest, farthest = queries.first - keys.last, queries.last - keys.first
+        nearest, farthest = queries.start - keys.stop + 1, queries.stop - 1 - keys.start
         if surely(nearest == farthest):
             return surely(abs(nearest) < self.width) or surely(nearest % self.width == 0)
         return self.width == 1 or (surely(-nearest <= self.width) and surely(farthest <= self.width))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutaway.config import Config, FinetuneConfig, base_folders, find_base, is_run, read_base, refuse_other_model
+from cutaway.config import Config, FinetuneConfig
 from cutaway.errors import RunError
-from cutaway.runs import RunFolder, Shapes, identity_of, metadata_of, shapes_of
+from cutaway.runs import RunFolder
+from cutaway.runs.recipe import base_folders, find_base, is_run, read_base, refuse_other_model
+from cutaway.runs.weights import Shapes, identity_of, metadata_of, shapes_of
 
 SHOWN = 12  # letters of a checksum that people compare
 

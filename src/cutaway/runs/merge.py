@@ -14,16 +14,12 @@ from numpy.typing import NDArray
 
 from cutaway.config import Config, FinetuneConfig
 from cutaway.errors import RunError
-from cutaway.runs import (
-    RUN_FILES,
-    RunFolder,
-    check_target,
-    is_run,
-    metadata_of,
-    replacing_folder,
-    sealed,
-)
+from cutaway.runs import RunFolder
 from cutaway.runs.base import base_of
+from cutaway.runs.files import replacing_folder
+from cutaway.runs.folder import RUN_FILES, check_target
+from cutaway.runs.recipe import is_run
+from cutaway.runs.weights import metadata_of, sealed
 
 Arrays = Mapping[str, NDArray[Any]]
 DOWN, UP = ".down", ".up"  # how the names of a LowRank's own matrices end

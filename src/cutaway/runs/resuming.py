@@ -15,7 +15,8 @@ from cutaway.config import Config
 from cutaway.data.prepared import PreparedData
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, RunError
-from cutaway.runs import RunFolder, read_json
+from cutaway.runs import RunFolder
+from cutaway.runs.files import read_json
 
 # What may differ between a run and its resumption without changing what has been computed so far.
 BUDGETS = {"train.steps", "train.epochs", "train.tokens", "train.minutes", "train.patience"}

@@ -16,7 +16,9 @@ from typing import Any
 
 from cutaway.config import Config, TrainConfig
 from cutaway.errors import CutawayError, RunError
-from cutaway.runs import RunFolder, metadata_of, read_json, shapes_of
+from cutaway.runs import RunFolder
+from cutaway.runs.files import read_json
+from cutaway.runs.weights import metadata_of, shapes_of
 
 Row = Mapping[str, Any]  # a line of metrics.jsonl
 Curve = list[tuple[int, float]]  # (step, value)

@@ -17,17 +17,10 @@ from torch import Tensor, nn
 
 from cutaway.errors import CutawayWarning, RunError
 from cutaway.models.weights import copy_tensors, kept_like, trained
-from cutaway.runs import (
-    RunFolder,
-    metadata_of,
-    read_sealed,
-    read_sealed_json,
-    replacing_folder,
-    sealed,
-    write_bytes,
-    write_sealed_json,
-)
+from cutaway.runs import RunFolder
+from cutaway.runs.files import read_sealed_json, replacing_folder, write_bytes, write_sealed_json
 from cutaway.runs.resuming import ANOTHER_FOLDER, require_checkpoint
+from cutaway.runs.weights import metadata_of, read_sealed, sealed
 from cutaway.train.ema import Ema
 
 MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cutaway.runs import check_fit
+from cutaway.runs.weights import check_fit
 from cutaway.twin.ops import Array, Backward, dropout, unchanged
 
 Called = tuple[Array, Backward]

@@ -22,7 +22,9 @@ from cutaway.inference.engines.ct2_converter import compared, export_ct2, write_
 from cutaway.inference.engines.ct2_model import SAYS, model_file, refuse, variables
 from cutaway.inference.pipelines import TextGenerator, Translator
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_text
+from cutaway.runs.weights import sealed
 from cutaway.twin import build as twin
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g"]

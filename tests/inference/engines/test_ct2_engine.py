@@ -17,7 +17,9 @@ from cutaway.inference.engines.ct2_model import SAYS, refuse
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import TextGenerator, Translator
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_text
+from cutaway.runs.weights import sealed
 from cutaway.search.request import Search
 from cutaway.twin import build as twin
 

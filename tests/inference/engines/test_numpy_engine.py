@@ -23,7 +23,9 @@ from cutaway.inference.pipelines import Classifier, TextGenerator, Translator
 from cutaway.inference.training import numpy_trainer
 from cutaway.inference.training.setup import begin
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_text
+from cutaway.runs.weights import sealed
 from cutaway.train.observers import Measured
 from cutaway.twin import ops, parts
 from cutaway.twin.build import build_model

@@ -15,7 +15,9 @@ from cutaway.explore.explorer import Asked, Explorer
 from cutaway.explore.trace import trace
 from cutaway.inference.pipelines import Embedder
 from cutaway.models.weights import weights_to_bytes
-from cutaway.runs import RunFolder, sealed, write_bytes, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes, write_text
+from cutaway.runs.weights import sealed
 
 FAMILIES = {
     "vectors": ("encoder", {"head": "vectors", "pooling": "mean"}),

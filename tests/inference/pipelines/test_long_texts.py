@@ -13,7 +13,7 @@ from looking import untrained
 from serving import answered, ask, served_here, write_run
 
 from cutaway.cli.train import describe
-from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
+from cutaway.config import SEAL, Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.data.encoded import NO_TAG
 from cutaway.data.examples import Pair
 from cutaway.data.filtering import word_parts
@@ -23,7 +23,7 @@ from cutaway.diagnose.inspect import inspect_data
 from cutaway.errors import ConfigError, DataError
 from cutaway.inference.evaluation import evaluate_run
 from cutaway.inference.training.setup import begin, resume
-from cutaway.runs import SEAL, RunFolder
+from cutaway.runs import RunFolder
 
 ROOM = 32  # tokens that the tiny models read
 LONG = " ".join("abcdefgh"[i * 5 % 8] for i in range(70))

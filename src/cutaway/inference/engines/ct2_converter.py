@@ -23,7 +23,9 @@ from cutaway.data.tokenizer import ROLES, Tokenizer
 from cutaway.errors import ConfigError, RunError, did_you_mean
 from cutaway.inference.engines.ct2_model import KINDS, model_file, refuse, settings, variables
 from cutaway.inference.engines.numpy_engine import load_model
-from cutaway.runs import RunFolder, check_target, replacing_folder, write_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import replacing_folder, write_json, write_text
+from cutaway.runs.folder import check_target
 from cutaway.runs.merge import require_lora
 from cutaway.twin.model import EncoderDecoder, Model
 from cutaway.twin.ops import log_softmax

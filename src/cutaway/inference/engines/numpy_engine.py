@@ -12,9 +12,10 @@ import safetensors.numpy
 
 from cutaway.config import Config
 from cutaway.errors import ConfigError, RunError
-from cutaway.runs import RunFolder, check_sizes, metadata_of
+from cutaway.runs import RunFolder
 from cutaway.runs.base import base_of, shapes_of_model
 from cutaway.runs.merge import merged, require_lora
+from cutaway.runs.weights import check_sizes, metadata_of
 from cutaway.search.request import Hypothesis, Rows, Search, Start
 from cutaway.twin.batch import padded
 from cutaway.twin.beam import Beam

@@ -28,8 +28,9 @@ from cutaway.models.build import build_model
 from cutaway.models.device import choose_device
 from cutaway.models.weights import load_weights
 from cutaway.nn.heads import FirstPool, MaxPool, MeanPool
-from cutaway.runs import RunFolder, check_sizes
+from cutaway.runs import RunFolder
 from cutaway.runs.base import shapes_of_model
+from cutaway.runs.weights import check_sizes
 from cutaway.search.request import Hypothesis, Rows, Search, Start
 
 PAD = 0  # any id will do: nobody may attend to padding

@@ -10,7 +10,8 @@ from cutaway.config import Config, with_given
 from cutaway.data.prepare import PreparedData
 from cutaway.data.tokenizer import ROLE_SETTINGS, Tokenizer
 from cutaway.errors import ConfigError
-from cutaway.runs import RunFolder, write_json, write_sealed_json, write_text
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_json, write_sealed_json, write_text
 from cutaway.train.environment import torchrun_job
 
 

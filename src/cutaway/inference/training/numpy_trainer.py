@@ -13,7 +13,9 @@ from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError
 from cutaway.inference.engines.numpy_engine import weights_to_bytes
 from cutaway.inference.training.new_run import Training, start_folder, with_sizes
-from cutaway.runs import RunFolder, sealed, write_bytes
+from cutaway.runs import RunFolder
+from cutaway.runs.files import write_bytes
+from cutaway.runs.weights import sealed
 from cutaway.train.loop import Loop
 from cutaway.train.observers import Measured, Observer, StepReport
 from cutaway.twin.batch import BATCHES, Batch, batches
