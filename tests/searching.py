@@ -9,7 +9,7 @@ import torch
 from helpers import TableModel
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.alignment import Sight
+from cutaway.decode.alignment import Coverage
 from cutaway.inference.engines.numpy_engine import written
 from cutaway.inference.engines.torch_engine import found
 from cutaway.search.request import Search, Start
@@ -65,7 +65,7 @@ def by_torch(search, vocab, seed, prompts=None, sentences=None, lengths=()):
     model = read(Fake(vocab, seed, sentences or range(len(search.limits)), lengths), start)
     coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
     own = [lengths[s] for s in model.sentence] if lengths else []
-    return found(model, start, search, sight=Sight(own, search.aligned, coverage) if lengths else None)
+    return found(model, start, search, coverage=Coverage(own, search.aligned, coverage) if lengths else None)
 
 
 def by_numpy(search, vocab, seed, prompts=None, sentences=None, lengths=()):

@@ -25,7 +25,7 @@ from cutaway.serve.middleware import Access
 from cutaway.serve.served_model import runs_to_serve
 from cutaway.serve.server import GracefulServer
 from cutaway.serve.sockets import listen
-from cutaway.serve.state import House
+from cutaway.serve.state import AppState
 
 HOME = frozenset({"127.0.0.1", "localhost"})
 
@@ -56,24 +56,24 @@ def tiny_runs(folder):
 
 @contextmanager
 def served_here(runs, access=None, dtype="float64", **limits):
-    """A server in a thread; `house` is all that is behind it."""
-    house = House(limits=Limits(**limits))
-    house.move_in(runs_to_serve(runs, device="cpu", dtype=dtype))
-    app = api_app(house, access or Access(hosts=HOME))
+    """A server in a thread; `app_state` is all that is behind it."""
+    app_state = AppState(limits=Limits(**limits))
+    app_state.start(runs_to_serve(runs, device="cpu", dtype=dtype))
+    app = api_app(app_state, access or Access(hosts=HOME))
     listening = listen("127.0.0.1", 0)
-    server = GracefulServer(app, house, lambda: None, lambda text: None)
+    server = GracefulServer(app, app_state, lambda: None, lambda text: None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     port = listening.getsockname()[1]
     try:
-        until(lambda: (server.started and not house.problem) or house.trouble)
-        if house.trouble:
-            raise house.trouble
-        yield SimpleNamespace(port=port, house=house, server=server)
+        until(lambda: (server.started and not app_state.problem) or app_state.trouble)
+        if app_state.trouble:
+            raise app_state.trouble
+        yield SimpleNamespace(port=port, app_state=app_state, server=server)
     finally:
         server.should_exit = True
         thread.join(timeout=20)
-        house.move_out(5)
+        app_state.stop(5)
         listening.close()
 
 

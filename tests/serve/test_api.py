@@ -465,7 +465,7 @@ def in_threads(calls):
 
 
 def test_what_waits_is_worked_on_together(served):
-    worker = served.house.workers[0]
+    worker = served.app_state.workers[0]
     one = {"text": "a b", "strategy": "greedy", "max_length": 2}
     with Held(worker) as held:
         first, _ = in_threads([lambda: answered(served.port, "/translate", one)])
@@ -485,12 +485,12 @@ def test_what_waits_is_worked_on_together(served):
 
 @pytest.mark.slow
 def test_too_much_is_sent_away_until_there_is_room(runs):
-    with served_here(runs[:1], waiting=4, texts=4) as served, Held(served.house.workers[0]) as held:
+    with served_here(runs[:1], waiting=4, texts=4) as served, Held(served.app_state.workers[0]) as held:
         body = {"text": ["a"], "strategy": "greedy", "max_length": 2}
         first, _ = in_threads([lambda: answered(served.port, "/translate", body)])
         until(lambda: held.batches)
         later, found = in_threads([lambda: answered(served.port, "/translate", {**body, "text": ["a"] * 3})])
-        until(lambda: len(served.house.workers[0].waiting) == 3)
+        until(lambda: len(served.app_state.workers[0].waiting) == 3)
         response, content = ask(served.port, "/translate", {**body, "text": ["a"] * 2})
         assert (response.status, response.headers["retry-after"]) == (429, "1")
         assert "no room for 2 more" in content.decode()
@@ -505,13 +505,13 @@ def test_too_much_is_sent_away_until_there_is_room(runs):
 
 @pytest.mark.slow
 def test_time_is_limited(runs):
-    with served_here(runs[:1], seconds=0.3) as served, Held(served.house.workers[0]) as held:
+    with served_here(runs[:1], seconds=0.3) as served, Held(served.app_state.workers[0]) as held:
         response, content = ask(served.port, "/translate", {"text": "a"})
         assert (response.status, "within 0.3 seconds" in content.decode()) == (503, True)
         assert response.headers["retry-after"]
         response, _ = ask(served.port, "/translate", {"text": "a", "stream": True})
         assert response.status == 503
-        assert len(served.house.workers[0].waiting) == 0  # what had not begun is forgotten
+        assert len(served.app_state.workers[0].waiting) == 0  # what had not begun is forgotten
         held.go.set()
         until(lambda: len(held.batches) == 1)
 
@@ -527,7 +527,7 @@ def left_behind(port, body):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_clients_that_leave_are_given_up(served, stream):
-    worker = served.house.workers[1]
+    worker = served.app_state.workers[1]
     body = {"text": "a", "strategy": "greedy", "max_length": 5, "stream": stream}
     with Held(worker) as held:
         first = left_behind(served.port, body)
@@ -537,14 +537,14 @@ def test_clients_that_leave_are_given_up(served, stream):
         second.close()
         until(lambda: len(worker.waiting) == 0)  # removed at once, though the worker is busy
         first.close()
-        until(lambda: served.house.metrics.in_flight == 0)
+        until(lambda: served.app_state.metrics.in_flight == 0)
     assert answered(served.port, "/generate", {"text": "a", "max_length": 2})["results"]
     assert held.batches[0] == [0]
 
 
 def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypatch):
     """A client leaves in the midst of a stream: the search hears of it and ends."""
-    worker, own = served.house.workers[1], served.house.workers[1].served.pipeline.written
+    worker, own = served.app_state.workers[1], served.app_state.workers[1].served.pipeline.written
     ended = queue.SimpleQueue()
 
     def slowly(wishes, *rest, **more):
@@ -567,7 +567,7 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypa
 
 
 def test_one_bad_text_does_not_fail_its_company(served):
-    worker = served.house.workers[0]
+    worker = served.app_state.workers[0]
     own = worker.served.work
 
     def fails(jobs):
@@ -596,7 +596,7 @@ def test_one_bad_text_does_not_fail_its_company(served):
 
 def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
     """One that has told something already is written anew, alone, and tells the rest."""
-    worker = served.house.workers[1]
+    worker = served.app_state.workers[1]
     own = worker.served.work
     body = {"strategy": "greedy", "max_length": 9}
     expected = answered(served.port, "/generate", {**body, "text": "a b"})["results"][0]["text"]
@@ -630,7 +630,7 @@ def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
 
 def test_what_was_told_is_not_contradicted(served, caplog):
     """Should a text come out otherwise when it is written anew, its reader hears of it."""
-    worker = served.house.workers[1]
+    worker = served.app_state.workers[1]
     own = worker.served.work
 
     def has_told(jobs):
@@ -650,7 +650,7 @@ def test_what_was_told_is_not_contradicted(served, caplog):
 @pytest.mark.slow
 def test_a_worker_that_ends_is_noticed(runs):
     with served_here(runs[:1]) as served:
-        worker = served.house.workers[0]
+        worker = served.app_state.workers[0]
         worker.stop()
         worker.thread.join(10)
         response, _ = ask(served.port, "/ready")
@@ -662,7 +662,7 @@ def test_a_worker_that_ends_is_noticed(runs):
 
 def test_work_is_refused_while_starting_and_ending(served):
     for field, why in (("loading", "the models are being loaded"), ("ending", "the server is ending")):
-        setattr(served.house.state, field, why)
+        setattr(served.app_state.state, field, why)
         try:
             for path in ("/translate", "/v1/completions"):
                 response, content = ask(served.port, path, {"model": "writer"})
@@ -670,4 +670,4 @@ def test_work_is_refused_while_starting_and_ending(served):
             assert ask(served.port, "/ready")[0].status == 503
             assert ask(served.port, "/health")[0].status == 200
         finally:
-            setattr(served.house.state, field, "")
+            setattr(served.app_state.state, field, "")

@@ -15,7 +15,7 @@ from cutaway.serve.middleware import State
 from cutaway.serve.openai_api import pieces_of
 from cutaway.serve.openai_schemas import CompletionRequest
 from cutaway.serve.schemas import TranslateRequest
-from cutaway.serve.state import House
+from cutaway.serve.state import AppState
 
 MANY = 90_000
 WRONG = {
@@ -87,7 +87,7 @@ def test_the_greatest_length_holds_though_no_length_is_asked_for(bounded):
 def test_a_beam_search_ends_when_its_time_is_over(runs, monkeypatch, stream):
     """It is asked at every step whether to go on; each takes a fifth of a second here."""
     with served_here(runs[1:2], seconds=3) as served:
-        pipeline = served.house.workers[0].served.pipeline
+        pipeline = served.app_state.workers[0].served.pipeline
         asked, own = [], pipeline.written
 
         def slowly(wishes, *rest, **named):
@@ -135,9 +135,9 @@ def test_long_texts_are_counted_in_another_thread(bounded, monkeypatch):
 
 
 def test_a_server_that_is_ending_is_not_opened_by_its_models():
-    house = House(workers=[SimpleNamespace(served=True)], state=State(ending="the server is ending"))
-    house.loaded(None)
-    assert (house.state.closed, house.state.loading) == ("the server is ending", "")
+    app_state = AppState(workers=[SimpleNamespace(served=True)], state=State(ending="the server is ending"))
+    app_state.loaded(None)
+    assert (app_state.state.closed, app_state.state.loading) == ("the server is ending", "")
 
 
 @pytest.mark.parametrize("scheme", ["byte", "bpe"])

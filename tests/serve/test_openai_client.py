@@ -255,10 +255,10 @@ def test_mistakes_are_those_that_the_client_knows(client, served):
     wrong = openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="wrong", max_retries=0)
     with pytest.raises(openai.AuthenticationError, match="a token that is not this server's"):
         wrong.completions.create(model="writer", prompt="a")
-    served.house.state.ending = "the server is ending"
+    served.app_state.state.ending = "the server is ending"
     try:
         with pytest.raises(openai.InternalServerError, match="the server is ending") as caught:
             client.completions.create(model="writer", prompt="a")
         assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (503, "5")
     finally:
-        served.house.state.ending = ""
+        served.app_state.state.ending = ""

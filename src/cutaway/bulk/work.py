@@ -12,7 +12,7 @@ from typing import IO, NamedTuple, Protocol
 from cutaway.bulk.journal import Description, Kept, Layout, Part
 from cutaway.bulk.unknown import Unknown
 from cutaway.bulk.windows import Batch, Reader, Refused, Window, batches
-from cutaway.bulk.workers import Crew, Hands, Here, Loads, Result
+from cutaway.bulk.workers import Crew, Here, Loads, Result, WorkerPool
 from cutaway.data.lines import read_lines
 from cutaway.errors import ConfigError, DataError, WorkFailed
 
@@ -206,7 +206,7 @@ def sink_for(
     return Part(Path(out), description, fresh, layout)
 
 
-def hands_for(job: Job, workers: int) -> AbstractContextManager[Hands]:
+def hands_for(job: Job, workers: int) -> AbstractContextManager[WorkerPool]:
     return Crew(job, workers) if workers else Here(job)
 
 
@@ -245,7 +245,7 @@ class Shop:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: WorkerPool,
         sink: Sink,
         sizes: Callable[[Sequence[str]], list[int]],
         budget: int,

@@ -36,7 +36,7 @@ class Loads(Protocol):
     def load(self) -> Work: ...
 
 
-class Hands(Protocol):
+class WorkerPool(Protocol):
     """Whoever works: takes batches while there is room, and gives back results, of whichever batch is ready."""
 
     @property
@@ -163,7 +163,7 @@ class Crew:
         try:
             worker.pipe.send(batch)
         except OSError:
-            self.mourn(worker)
+            self.raise_worker_died(worker)
         worker.batches.append(batch)
 
     def take(self) -> tuple[Batch, list[Result]]:
@@ -172,13 +172,13 @@ class Crew:
         try:
             said = worker.pipe.recv()
         except (EOFError, OSError):
-            self.mourn(worker)
+            self.raise_worker_died(worker)
         if isinstance(said, Exception):
             raise said
         self.workers.append(self.workers.pop(self.workers.index(worker)))  # the others are heard first, next time
         return worker.batches.popleft(), said
 
-    def mourn(self, worker: Worker) -> NoReturn:
+    def raise_worker_died(self, worker: Worker) -> NoReturn:
         worker.process.join(PATIENCE)
         code = worker.process.exitcode
         killed = " It was killed, perhaps for want of memory." if code == -9 else ""

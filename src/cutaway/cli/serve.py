@@ -69,12 +69,14 @@ def serve(
     use_threads(threads, {run.engine for run in found})
     access = library.Access(token, names_of(host), library.origins_of(allow_origin or ()))
     listening = listen(host, port)
-    house = library.House(limits=limits)
+    app_state = library.AppState(limits=limits)
     start_logging(log)
     port = listening.getsockname()[1]
-    house.move_in(found)
-    app = library.api_app(house, access)
-    library.serve(app, house, listening, lambda: tell_address(host, port, bool(token)), lambda: tell_models(house), say)
+    app_state.start(found)
+    app = library.api_app(app_state, access)
+    library.serve(
+        app, app_state, listening, lambda: tell_address(host, port, bool(token)), lambda: tell_models(app_state), say
+    )
 
 
 def imported() -> Any:
@@ -87,7 +89,7 @@ def imported() -> Any:
         from cutaway.serve.middleware import Access, origins_of
         from cutaway.serve.served_model import runs_to_serve
         from cutaway.serve.server import serve
-        from cutaway.serve.state import House
+        from cutaway.serve.state import AppState
     except ModuleNotFoundError as error:
         if error.name in ("uvicorn", "fastapi", "pydantic", "starlette"):
             raise MissingExtra(str(error.name), "serve", what="the server") from None
@@ -96,7 +98,7 @@ def imported() -> Any:
         api_app=api_app,
         Access=Access,
         origins_of=origins_of,
-        House=House,
+        AppState=AppState,
         Limits=Limits,
         connections_allowed=connections_allowed,
         runs_to_serve=runs_to_serve,
@@ -134,7 +136,7 @@ def tell_address(host: str, port: int, has_token: bool) -> None:
         say(f"Note: with --host {host} others in your network can use it too. Give it a --token.", "yellow")
 
 
-def tell_models(house: Any) -> None:
-    for worker in house.workers:
+def tell_models(app_state: Any) -> None:
+    for worker in app_state.workers:
         say(f"  {worker.run.name}: {', '.join(worker.served.abilities)} ({worker.served.engine})")
     say("Ready. Ctrl-C ends it.")

@@ -16,12 +16,12 @@ from cutaway.decode.stepper import Stepper
 LEAST = 1e-9  # a sum below counts as this much, so that no score is infinite
 
 
-class Sight(NamedTuple):
+class Coverage(NamedTuple):
     """What a search is to make of where the model looks."""
 
     lengths: Sequence[int]  # of each source, </s> counted
     aligned: bool = True  # whether hypotheses tell
-    coverage: float = 0.0  # β of the coverage penalty
+    beta: float = 0.0  # of the coverage penalty
 
     def alignment(self, looks: Sequence[Tensor], text: int) -> list[list[float]] | None:
         """Each look [S] at the tokens of the source, without what it was padded with."""
@@ -33,12 +33,12 @@ class Sight(NamedTuple):
         coverage [S] is Σ_j a_ij over all tokens j, those of a prefix and </s> included.
         """
         covered_S = coverage_S[: self.lengths[text]].clamp(LEAST, 1)
-        return self.coverage * float(covered_S.log().sum())
+        return self.beta * float(covered_S.log().sum())
 
 
-def looked_at(stepper: Stepper, sight: Sight | None) -> Tensor | None:
+def looked_at(stepper: Stepper, coverage: Coverage | None) -> Tensor | None:
     """Where each row looked in the last step [N, S], if somebody wants to know."""
-    if sight is None:
+    if coverage is None:
         return None
     looked_NS: Tensor = stepper.looked  # type: ignore[attr-defined]
     return looked_NS

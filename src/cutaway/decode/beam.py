@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutaway.decode.alignment import Sight, looked_at
+from cutaway.decode.alignment import Coverage, looked_at
 from cutaway.decode.stepper import Stepper
 from cutaway.decode.top import top
 from cutaway.errors import DataError
@@ -62,7 +62,7 @@ def beam_search(
     n_best: int = 1,
     watch: Callable[[Extended], None] | None = None,
     forced: Rows = (),
-    sight: Sight | None = None,
+    coverage: Coverage | None = None,
     wanted: Wanted | None = None,
 ) -> list[list[Hypothesis]]:
     """For each row of the stepper the `n_best` texts found, best first.
@@ -73,12 +73,12 @@ def beam_search(
     """
     forced = forced or [()] * len(max_lengths)
     beams = [Beam(i, limit, beam_size, alpha, n_best, len(forced[i])) for i, limit in enumerate(max_lengths)]
-    live, trail = list(beams), Trail(sight)
+    live, trail = list(beams), Trail(coverage)
     log_p_BK, tokens_N = torch.zeros(len(live), 1, device=first.device), first
     longest_forced = max(map(len, forced), default=0)
     while live:
         log_p_NV = log_probabilities(stepper.step(tokens_N))
-        trail.look(looked_at(stepper, sight))
+        trail.look(looked_at(stepper, coverage))
         ended_BK, before_BK = log_p_BK + log_p_NV[:, eos].view(log_p_BK.shape), log_p_BK
         log_p_NV[:, eos] = DEAD
         log_p_BK, rows_N, tokens_N = best_extensions(log_p_BK, log_p_NV, beam_size)
@@ -169,19 +169,19 @@ class Trail:
     """How the live prefixes came about. A step says of each row which row before it extends, by which token, and how
     likely that is; so a prefix is not copied when it is extended, but read from its end back to its beginning."""
 
-    def __init__(self, sight: Sight | None):
-        self.sight, self.length = sight, 0
+    def __init__(self, coverage: Coverage | None):
+        self.coverage, self.length = coverage, 0
         self.steps: list[tuple[Tensor, Tensor, Tensor]] = []
         self.read: list[tuple[list[int], list[int], list[float]]] = []  # the same as lists, once they are wanted
         self.looks: list[Tensor] = []  # where the rows looked, before they were extended
         self.covered_NS: Tensor | None = None
 
     def look(self, looked_NS: Tensor | None) -> None:
-        if looked_NS is None or self.sight is None:
+        if looked_NS is None or self.coverage is None:
             return
-        if self.sight.aligned:
+        if self.coverage.aligned:
             self.looks.append(looked_NS)
-        if self.sight.coverage:
+        if self.coverage.beta:
             self.covered_NS = looked_NS if self.covered_NS is None else self.covered_NS + looked_NS
 
     def add(self, rows_N: Tensor, tokens_N: Tensor, log_p_BK: Tensor) -> None:
@@ -191,9 +191,9 @@ class Trail:
             self.covered_NS = self.covered_NS[rows_N]
 
     def penalty(self, row: int, text: int) -> float:
-        if self.covered_NS is None or self.sight is None:
+        if self.covered_NS is None or self.coverage is None:
             return 0.0
-        return self.sight.penalty(self.covered_NS[row], text)
+        return self.coverage.penalty(self.covered_NS[row], text)
 
     def back_from(self, found: Found) -> tuple[list[int], list[float], list[Tensor]]:
         """From a text found back to its beginning: its tokens (</s> left out), their totals, and looks."""
@@ -256,7 +256,7 @@ class Beam:
 
     def hypothesis(self, found: Found, trail: Trail) -> Hypothesis:
         tokens, totals, looks = trail.back_from(found)
-        n, sight = self.n_forced, trail.sight
+        n, coverage = self.n_forced, trail.coverage
         gains = [after - before for before, after in zip([0.0, *totals[n:-1]], totals[n:], strict=True)]
-        alignment = None if sight is None else sight.alignment(looks[n:], self.text)
+        alignment = None if coverage is None else coverage.alignment(looks[n:], self.text)
         return Hypothesis(tokens[n:], found.log_p, found.score, found.token is None, gains, alignment)

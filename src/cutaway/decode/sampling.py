@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.decode.alignment import Sight, looked_at
+from cutaway.decode.alignment import Coverage, looked_at
 from cutaway.decode.filters import Filter
 from cutaway.decode.stepper import Stepper
 from cutaway.decode.top import likeliest
@@ -34,16 +34,16 @@ def greedy(
     eos: int,
     forced: Rows = (),
     heard: Heard | None = None,
-    sight: Sight | None = None,
+    coverage: Coverage | None = None,
     wanted: Wanted | None = None,
 ) -> list[Hypothesis]:
     """At each step the likeliest token. `first` [B] is what a row begins with, and `max_lengths` count </s>.
 
     Each text is `forced` to begin with some tokens, is told to those who want to hear it, knows where the model looked,
-    if `sight` asks for it, and ends when it is no longer `wanted`.
+    if `coverage` asks for it, and ends when it is no longer `wanted`.
     """
     return write(
-        stepper, first, max_lengths, eos, lambda logits_NV, texts: likeliest(logits_NV), forced, heard, sight, wanted
+        stepper, first, max_lengths, eos, lambda logits_NV, texts: likeliest(logits_NV), forced, heard, coverage, wanted
     )
 
 
@@ -56,7 +56,7 @@ def sample(
     draws: Sequence[np.random.Generator],
     forced: Rows = (),
     heard: Heard | None = None,
-    sight: Sight | None = None,
+    coverage: Coverage | None = None,
     wanted: Wanted | None = None,
 ) -> list[Hypothesis]:
     """At each step a token drawn from softmax(filters(logits)), for each text from its own source of chance.
@@ -80,7 +80,7 @@ def sample(
         point_N1 = torch.minimum(u_N1 * total_N1, torch.nextafter(total_N1, torch.zeros_like(total_N1)))
         return torch.searchsorted(reached_NV, point_N1, right=True)[:, 0]
 
-    return write(stepper, first, max_lengths, eos, draw, forced, heard, sight, wanted)
+    return write(stepper, first, max_lengths, eos, draw, forced, heard, coverage, wanted)
 
 
 def write(
@@ -91,7 +91,7 @@ def write(
     choose: Choose,
     forced: Rows = (),
     heard: Heard | None = None,
-    sight: Sight | None = None,
+    coverage: Coverage | None = None,
     wanted: Wanted | None = None,
 ) -> list[Hypothesis]:
     """The loop that greedy search and sampling share. A row that ends leaves the batch, so the others go faster."""
@@ -105,7 +105,7 @@ def write(
             tokens_N, gains = partly_forced(logits_NV, live, choose, forced, step)
         else:
             tokens_N, gains = chosen(logits_NV, live, choose)
-        looked_NS = looked_at(stepper, sight)
+        looked_NS = looked_at(stepper, coverage)
         for row, (i, token, gain) in enumerate(zip(live, tokens_N.tolist(), gains, strict=True)):
             if gain is None:
                 continue  # forced, not written
@@ -120,7 +120,7 @@ def write(
             rows = torch.tensor(still, dtype=torch.long, device=first.device)
             stepper.keep(rows)
             tokens_N, live = tokens_N[rows], [live[row] for row in still]
-    return [text.hypothesis(sight, i) for i, text in enumerate(texts)]
+    return [text.hypothesis(coverage, i) for i, text in enumerate(texts)]
 
 
 def chosen(logits_NV: Tensor, texts: Sequence[int], choose: Choose) -> tuple[Tensor, Sequence[float]]:
@@ -164,7 +164,7 @@ class Writing:
             self.tokens.append(token)
         self.is_over = self.finished or len(self.tokens) >= self.max_length
 
-    def hypothesis(self, sight: Sight | None, i: int) -> Hypothesis:
+    def hypothesis(self, coverage: Coverage | None, i: int) -> Hypothesis:
         total = sum(self.gains)
-        alignment = None if sight is None else sight.alignment(self.looks, i)
+        alignment = None if coverage is None else coverage.alignment(self.looks, i)
         return Hypothesis(self.tokens, total, total, self.finished, self.gains, alignment)

@@ -1,1 +1,1 @@
-"""HTTP over what the rest of the house can do. Nothing imports it but the command line."""
+"""HTTP over what the rest of the package can do. Nothing imports it but the command line."""

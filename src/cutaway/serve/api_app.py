@@ -39,26 +39,26 @@ from cutaway.serve.requests import (
 )
 from cutaway.serve.responses import Events, EventStream, answers
 from cutaway.serve.served_model import ABILITIES, RunToServe, Served
-from cutaway.serve.state import TROUBLE, House
+from cutaway.serve.state import TROUBLE, AppState
 from cutaway.serve.writing import Version, Written
 
 ABOUT = """Trained runs over HTTP. Texts of requests that wait at the same time are worked on together.
 What is wrong with a request is told in JSON: what was given, what was expected, and what to do."""
 
 
-def api_app(house: House, access: Access) -> ASGIApp:
+def api_app(app_state: AppState, access: Access) -> ASGIApp:
     """The whole application, its guard around it."""
     app = FastAPI(title="Cutaway", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, lifespan=None)
     problems = {status: {"model": s.Problem, "description": meaning} for status, meaning in TROUBLE.items()}
-    app.include_router(work_router(house), responses=problems)  # type: ignore[arg-type]
-    app.include_router(openai_router(house))
-    app.include_router(watching_router(house))
+    app.include_router(work_router(app_state), responses=problems)  # type: ignore[arg-type]
+    app.include_router(openai_router(app_state))
+    app.include_router(watching_router(app_state))
     add_pages(app)
     add_handlers(app)
-    paths = named(app.openapi(), [worker.run for worker in house.workers])["paths"]
-    house.state.paths = frozenset(paths)
-    house.state.work = frozenset(path for path, methods in paths.items() if "post" in methods)
-    guarded: ASGIApp = Guard(app, access, house.limits, house.metrics, house.state)
+    paths = named(app.openapi(), [worker.run for worker in app_state.workers])["paths"]
+    app_state.state.paths = frozenset(paths)
+    app_state.state.work = frozenset(path for path, methods in paths.items() if "post" in methods)
+    guarded: ASGIApp = Guard(app, access, app_state.limits, app_state.metrics, app_state.state)
     if access.origins:
         guarded = CORSMiddleware(
             guarded, allow_origins=access.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -88,10 +88,10 @@ def with_model(example: dict[str, Any], able: Sequence[str]) -> dict[str, Any]:
     return example if example.get("model", able[0]) in able else {**example, "model": able[0]}
 
 
-def work_router(house: House) -> APIRouter:
+def work_router(app_state: AppState) -> APIRouter:
     """What models do."""
     router = APIRouter(tags=["models at work"])
-    limits = house.limits
+    limits = app_state.limits
 
     @router.post("/translate", summary="Translate texts", response_model=s.Written, responses=s.OR_A_STREAM)
     async def translate(request: Request, body: s.TranslateRequest) -> Any:
@@ -102,7 +102,7 @@ def work_router(house: House) -> APIRouter:
         return await write(request, body, "generate")
 
     async def write(request: Request, body: s.TranslateRequest | s.GenerateRequest, ability: str) -> Any:
-        worker, served = chosen(house.workers, body.model, ability)
+        worker, served = chosen(app_state.workers, body.model, ability)
         texts = texts_of(body.text, limits)
         decode = decode_of(served, body.given(), body.n_best, limits, choices=body.choices)
         jobs, _ = await aside(
@@ -120,7 +120,7 @@ def work_router(house: House) -> APIRouter:
     async def read(
         request: Request, body: s.ClassifyRequest | s.TagRequest | s.EmbedRequest, ability: str
     ) -> tuple[str, list[Any]]:
-        worker, served = chosen(house.workers, body.model, ability)
+        worker, served = chosen(app_state.workers, body.model, ability)
         texts = texts_of(body.text, limits)
         settings, cut = None, False
         if isinstance(body, s.EmbedRequest):
@@ -149,7 +149,7 @@ def work_router(house: House) -> APIRouter:
         "/trace", summary="Look inside: attention, and what else was considered", response_model=dict[str, Any]
     )
     async def trace(request: Request, body: s.TraceRequest) -> Response:
-        worker, served = chosen(house.workers, body.model, "trace")
+        worker, served = chosen(app_state.workers, body.model, "trace")
         jobs = await aside(len(body.text), lambda: to_look(served, body.text, body.target, limits))
         [found] = await answers(request, worker, 1, jobs)
         return Response(found.encode("utf-8", "replace"), media_type="application/json")
@@ -201,13 +201,13 @@ def tagged(words: list[str], tags: list[str], parts: int) -> dict[str, Any]:
     return {"words": words, "tags": tags, **({"parts": parts} if parts > 1 else {})}
 
 
-def watching_router(house: House) -> APIRouter:
+def watching_router(app_state: AppState) -> APIRouter:
     """What people and programs ask that watch over a server."""
     router = APIRouter(tags=["the server itself"])
     refusals = {status: {"model": s.Problem, "description": TROUBLE[status]} for status in (401, 403, 421)}
 
     def models() -> Response:
-        return json_response({"object": "list", "data": [card(house, worker) for worker in house.workers]})
+        return json_response({"object": "list", "data": [card(app_state, worker) for worker in app_state.workers]})
 
     for path in ("/models", "/v1/models"):
         router.get(path, summary="Which runs are served, and what they can do", response_model=s.ModelList,
@@ -218,10 +218,10 @@ def watching_router(house: House) -> APIRouter:
     @router.get("/v1/models/{name}", summary="One of them", response_model=s.ModelCard,
                 responses=unknown)  # type: ignore[arg-type]  # fmt: skip
     async def model(name: str) -> Response:
-        by_name = {worker.run.name: worker for worker in house.workers}
+        by_name = {worker.run.name: worker for worker in app_state.workers}
         if name not in by_name:
             raise no_model(name, by_name)
-        return json_response(card(house, by_name[name]))
+        return json_response(card(app_state, by_name[name]))
 
     @router.get("/health", summary="Whether the server is alive", response_model=s.Health)
     async def health() -> Response:
@@ -230,24 +230,24 @@ def watching_router(house: House) -> APIRouter:
     @router.get("/ready", summary="Whether it takes work", response_model=s.Health,
                 responses={503: {"model": s.Problem, "description": "Not yet, or no more."}})  # fmt: skip
     async def ready() -> Response:
-        if house.problem:
-            return refused("/ready", Refusal(503, f"{house.problem}.", retry_after=5))
-        return json_response({"status": "ready", "models": {w.run.name: w.run.task for w in house.workers}})
+        if app_state.problem:
+            return refused("/ready", Refusal(503, f"{app_state.problem}.", retry_after=5))
+        return json_response({"status": "ready", "models": {w.run.name: w.run.task for w in app_state.workers}})
 
     @router.get("/metrics", summary="Counts and times, as Prometheus reads them", response_class=PlainTextResponse,
                 responses=refusals)  # type: ignore[arg-type]  # fmt: skip
     async def metrics() -> Response:
-        return Response(house.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(app_state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 
 
-def card(house: House, worker: Worker) -> dict[str, Any]:
+def card(app_state: AppState, worker: Worker) -> dict[str, Any]:
     config = worker.run.config
     return {
         "id": worker.run.name,
         "object": "model",
-        "created": house.started,
+        "created": app_state.started,
         "owned_by": "cutaway",
         "task": worker.run.task,
         "can": list(worker.served.abilities) if worker.served else [],

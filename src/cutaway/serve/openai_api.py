@@ -23,7 +23,7 @@ from cutaway.serve.requests import alike, aside, chosen, decode_of, number, prom
 from cutaway.serve.responses import Events, EventStream, answers
 from cutaway.serve.schemas import OR_A_STREAM
 from cutaway.serve.served_model import Served
-from cutaway.serve.state import TROUBLE, House
+from cutaway.serve.state import TROUBLE, AppState
 from cutaway.serve.writing import Version, Written
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -53,35 +53,35 @@ OURS = (
 )
 
 
-def openai_router(house: House) -> APIRouter:
+def openai_router(app_state: AppState) -> APIRouter:
     problems = {n: {"model": s.OpenAIProblem, "description": m} for n, m in TROUBLE.items()}
     router = APIRouter(prefix="/v1", tags=["OpenAI's dialect"], responses=problems)  # type: ignore[arg-type]
 
     @router.post("/completions", summary="Write, asked in OpenAI's way", response_model=s.Completion,
                  responses=OR_A_STREAM)  # fmt: skip
     async def completions(request: Request, body: s.CompletionRequest) -> Any:
-        return await completed(house, request, body)
+        return await completed(app_state, request, body)
 
     @router.post("/embeddings", summary="Make vectors, asked in OpenAI's way", response_model=s.Embeddings)
     async def embeddings(request: Request, body: s.EmbeddingRequest) -> Response:
-        return await embedded(house, request, body)
+        return await embedded(app_state, request, body)
 
     return router
 
 
-async def completed(house: House, request: Request, body: s.CompletionRequest) -> Any:
-    worker, served = chosen(house.workers, body.model, "generate", "translate")
+async def completed(app_state: AppState, request: Request, body: s.CompletionRequest) -> Any:
+    worker, served = chosen(app_state.workers, body.model, "generate", "translate")
     refuse_unknown(body, served)
-    texts = texts_of(await prompts_of(served, body.prompt, "prompt", house.limits), house.limits)
+    texts = texts_of(await prompts_of(served, body.prompt, "prompt", app_state.limits), app_state.limits)
     n = body.n or 1
     times = max(n, body.best_of or 1)
-    if len(texts) * times > house.limits.texts:
-        raise Refusal(422, f"{len(texts)} prompts {times} times are more than {house.limits.texts} texts.", "n")
-    decode = decode_of(served, settings_of(body, served), 1, house.limits, "max_tokens")
+    if len(texts) * times > app_state.limits.texts:
+        raise Refusal(422, f"{len(texts)} prompts {times} times are more than {app_state.limits.texts} texts.", "n")
+    decode = decode_of(served, settings_of(body, served), 1, app_state.limits, "max_tokens")
     check_choices(body, decode.strategy)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     jobs, tokens = await aside(
-        sum(map(len, texts)), lambda: to_write(served, texts, decode, house.limits, stop=stop, times=times)
+        sum(map(len, texts)), lambda: to_write(served, texts, decode, app_state.limits, stop=stop, times=times)
     )
     telling = Telling(body, served, texts, sum(tokens))
     if body.stream:
@@ -259,16 +259,18 @@ def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], before: Sequence[int]) -
     return [*found[:-1], found[-1] + stream.end()] if found else []
 
 
-async def embedded(house: House, request: Request, body: s.EmbeddingRequest) -> Response:
-    worker, served = chosen(house.workers, body.model, "embed")
+async def embedded(app_state: AppState, request: Request, body: s.EmbeddingRequest) -> Response:
+    worker, served = chosen(app_state.workers, body.model, "embed")
     width = served.config.model.d_model
     if body.dimensions not in (None, width):
         raise Refusal(
             400, f"dimensions = {body.dimensions}, but the vectors of {served.name!r} have {width}.", "dimensions"
         )
-    texts = prompted(served, texts_of(await prompts_of(served, body.input, "input", house.limits), house.limits))
+    texts = prompted(
+        served, texts_of(await prompts_of(served, body.input, "input", app_state.limits), app_state.limits)
+    )
     settings = "auto", True, False
-    jobs, tokens = await aside(sum(map(len, texts)), lambda: alike(served, "embed", texts, settings, house.limits))
+    jobs, tokens = await aside(sum(map(len, texts)), lambda: alike(served, "embed", texts, settings, app_state.limits))
     found = await answers(request, worker, len(texts), jobs)
     show = in_base64 if body.encoding_format == "base64" else numbers
     return json_response(

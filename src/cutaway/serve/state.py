@@ -29,7 +29,7 @@ TROUBLE = {
 
 
 @dataclass
-class House:
+class AppState:
     workers: list[Worker] = field(default_factory=list)
     limits: Limits = field(default_factory=Limits)
     metrics: Metrics = field(default_factory=Metrics)
@@ -37,7 +37,7 @@ class House:
     trouble: BaseException | None = None  # why a model could not be loaded
     started: int = field(default_factory=lambda: int(time.time()))
 
-    def move_in(self, runs: list[RunToServe]) -> None:
+    def start(self, runs: list[RunToServe]) -> None:
         """A worker for each run. They load their models side by side, and work is taken when all have."""
         self.workers = [Worker(run, self.limits, self.metrics, self.loaded) for run in runs]
         for worker in self.workers:
@@ -55,7 +55,7 @@ class House:
         dead = [worker.run.name for worker in self.workers if not worker.is_ready]
         return self.state.closed or (f"not running: {', '.join(dead)}" if dead else "")
 
-    def move_out(self, seconds: float) -> bool:
+    def stop(self, seconds: float) -> bool:
         """Whether all workers have ended within that time: one may be deep inside a model, or still be loading it."""
         ends = time.monotonic() + seconds
         for worker in self.workers:

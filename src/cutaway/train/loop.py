@@ -76,12 +76,12 @@ class Loop:
                 stopped = self.must_stop(interrupted.is_set())
         if stopped and not self.is_over:
             self.save()
-            raise Interrupted(self.farewell())
+            raise Interrupted(self.interrupted_message())
         self.finish()
         self.tell("on_end")
         return self.state
 
-    def farewell(self) -> str:
+    def interrupted_message(self) -> str:
         best = self.state.best_step or self.state.step
         saved = "everything is saved" if self.can_resume else f"the weights of step {best} are in {self.run_folder}"
         whole = f" of {self.config.steps}" if self.config.budget == "steps" else f", {self.done:.0%} of the training"

@@ -87,7 +87,7 @@ class MultiHeadAttention(Part):
         self.q, self.k, self.v = Probe(), Probe(), Probe()
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
 
-    def look_around(self, x: Array, mask: Array | None, cache: AttentionCache | None = None, start: int = 0) -> Called:
+    def self_attend(self, x: Array, mask: Array | None, cache: AttentionCache | None = None, start: int = 0) -> Called:
         """Self-attention: x [B,T,D], which stands at position `start` -> [B,T,D].    backward(dy) -> dx"""
         position = self.position or Position()
         new = np.arange(start, start + x.shape[1])
@@ -112,7 +112,9 @@ class MultiHeadAttention(Part):
 
         return y, backward
 
-    def look_at(self, x: Array, memory: Variable, mask: Array | None, cache: AttentionCache | None = None) -> Called:
+    def cross_attend(
+        self, x: Array, memory: Variable, mask: Array | None, cache: AttentionCache | None = None
+    ) -> Called:
         """Cross-attention: x [B,T,D], memory [B,S,D] -> [B,T,D].    backward(dy) -> dx; the memory is sent its own"""
         q, back_q = self.split(self.query, self.query_norm, x)
         q, note_q = self.q(q)

@@ -85,7 +85,7 @@ class SandwichNorm(PreNorm):
         return super().__call__(x, normed_after)
 
 
-class Sight(NamedTuple):
+class StackInputs(NamedTuple):
     """What the layers of a stack may see: of x itself, of the memory, and of what they have read before."""
 
     mask: Array | None = None  # broadcastable to [B,1,Q,K], True = may attend; None: everything
@@ -111,11 +111,11 @@ class Layer(Part):
         self.cross_attention, self.cross_attention_residual = cross_attention, cross_attention_residual
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
 
-    def __call__(self, x: Array, sight: Sight, index: int) -> Called:
-        x, back_self = self.self_attention_residual(x, looking_around(self.self_attention, sight, index))
+    def __call__(self, x: Array, inputs: StackInputs, index: int) -> Called:
+        x, back_self = self.self_attention_residual(x, self_attend(self.self_attention, inputs, index))
         back_cross: Backward = unchanged
         if self.cross_attention and self.cross_attention_residual:
-            x, back_cross = self.cross_attention_residual(x, looking_at(self.cross_attention, sight, index))
+            x, back_cross = self.cross_attention_residual(x, cross_attend(self.cross_attention, inputs, index))
         x, back_think = self.feed_forward_residual(x, self.feed_forward)
         return x, lambda dx: back_self(back_cross(back_think(dx)))
 
@@ -133,10 +133,10 @@ class ParallelLayer(Part):
         self.self_attention, self.cross_attention = self_attention, cross_attention
         self.feed_forward, self.residual = feed_forward, residual
 
-    def __call__(self, x: Array, sight: Sight, index: int) -> Called:
-        steps: list[Op] = [looking_around(self.self_attention, sight, index), self.feed_forward]
+    def __call__(self, x: Array, inputs: StackInputs, index: int) -> Called:
+        steps: list[Op] = [self_attend(self.self_attention, inputs, index), self.feed_forward]
         if self.cross_attention:
-            steps.append(looking_at(self.cross_attention, sight, index))
+            steps.append(cross_attend(self.cross_attention, inputs, index))
 
         def all_at_once(x: Array) -> Called:
             done = [step(x) for step in steps]
@@ -145,19 +145,19 @@ class ParallelLayer(Part):
         return self.residual(x, all_at_once)
 
 
-def looking_around(attention: MultiHeadAttention, sight: Sight, index: int) -> Op:
+def self_attend(attention: MultiHeadAttention, inputs: StackInputs, index: int) -> Op:
     """Self-attention as a function of x alone."""
-    if sight.cache is None:
-        return lambda x: attention.look_around(x, sight.mask)
-    own, start = sight.cache.own[index], sight.cache.length
-    return lambda x: attention.look_around(x, sight.mask, own, start)
+    if inputs.cache is None:
+        return lambda x: attention.self_attend(x, inputs.mask)
+    own, start = inputs.cache.own[index], inputs.cache.length
+    return lambda x: attention.self_attend(x, inputs.mask, own, start)
 
 
-def looking_at(attention: MultiHeadAttention, sight: Sight, index: int) -> Op:
+def cross_attend(attention: MultiHeadAttention, inputs: StackInputs, index: int) -> Op:
     """Cross-attention as a function of x alone."""
-    assert sight.memory is not None  # whoever has cross-attention has a memory
-    memory, crossed = sight.memory, sight.cache.crossed[index] if sight.cache else None
-    return lambda x: attention.look_at(x, memory, sight.memory_mask, crossed)
+    assert inputs.memory is not None  # whoever has cross-attention has a memory
+    memory, crossed = inputs.memory, inputs.cache.crossed[index] if inputs.cache else None
+    return lambda x: attention.cross_attend(x, memory, inputs.memory_mask, crossed)
 
 
 class Stack(Part):
@@ -166,16 +166,16 @@ class Stack(Part):
     def __init__(self, layers: list[Layer | ParallelLayer], norm: Norm | None):
         self.layers, self.norm = layers, norm
 
-    def __call__(self, x: Array, sight: Sight) -> Called:
+    def __call__(self, x: Array, inputs: StackInputs) -> Called:
         backs = []
         for index, layer in enumerate(self.layers):
-            x, back = layer(x, sight, index)
-            if not sight.one_way:
+            x, back = layer(x, inputs, index)
+            if not inputs.one_way:
                 backs.append(back)  # and with it all that the layer has computed
         x, back_norm = self.norm(x) if self.norm else (x, unchanged)
 
         def backward(dx: Array) -> Array:
-            if sight.one_way:
+            if inputs.one_way:
                 raise RuntimeError("nothing was kept for the way back: this forward was for writing text.")
             dx = back_norm(dx)
             for back in reversed(backs):

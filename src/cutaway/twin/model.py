@@ -8,7 +8,7 @@ import numpy as np
 
 from cutaway.twin.attention import Cache
 from cutaway.twin.basics import InputEmbedding, LanguageHead
-from cutaway.twin.layers import Sight, Stack
+from cutaway.twin.layers import Stack, StackInputs
 from cutaway.twin.ops import Array
 from cutaway.twin.parts import Called, Part, Variable
 
@@ -86,7 +86,7 @@ class EncoderDecoder(Part):
         x, back_embed = self.source_embedding(source)
         length = source.shape[1]
         mask = who_may_attend(0, length, length, self.rules, source_mask)
-        memory, back_encoder = self.encoder(x, Sight(mask, one_way=one_way))
+        memory, back_encoder = self.encoder(x, StackInputs(mask, one_way=one_way))
         return memory, lambda d_memory: back_embed(back_encoder(d_memory))
 
     def decode(
@@ -103,7 +103,7 @@ class EncoderDecoder(Part):
         mask = who_may_attend(start, end, end, (past_only, *self.rules), target_mask)
         x, back_embed = self.target_embedding(target_in, start)
         x, back_decoder = self.decoder(
-            x, Sight(mask, memory, padding_mask(source_mask), cache, one_way=cache is not None)
+            x, StackInputs(mask, memory, padding_mask(source_mask), cache, one_way=cache is not None)
         )
         if cache:
             cache.length = end
@@ -132,7 +132,7 @@ class DecoderOnly(Part):
         end = start + ids.shape[1]
         x, back_embed = self.embedding(ids, start)
         mask = who_may_attend(start, end, end, (past_only, *self.rules), mask)
-        x, back_decoder = self.decoder(x, Sight(mask, cache=cache, one_way=cache is not None))
+        x, back_decoder = self.decoder(x, StackInputs(mask, cache=cache, one_way=cache is not None))
         if cache:
             cache.length = end
         return x, lambda dx: back_embed(back_decoder(dx))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutaway.config import Config
 from cutaway.data.batching import length_mask, pad
-from cutaway.decode.alignment import Sight
+from cutaway.decode.alignment import Coverage
 from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import filters_of
 from cutaway.decode.rules import History, Ruled, rules_of
@@ -71,9 +71,9 @@ class TorchEngine:
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
         kind = FastTranslationStepper if self.device.type == "cpu" else TranslationStepper
         stepper = kind(self.model, *self.padded(sources), looking=search.is_looking)
-        coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
-        sight = Sight([len(source) for source in sources], search.aligned, coverage) if search.is_looking else None
-        return found(stepper, start, search, self.device, sight)
+        beta = search.decode.coverage_penalty if search.has_coverage else 0.0
+        coverage = Coverage([len(source) for source in sources], search.aligned, beta) if search.is_looking else None
+        return found(stepper, start, search, self.device, coverage)
 
     @torch.inference_mode()
     def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
@@ -118,7 +118,7 @@ class TorchEngine:
 
 
 def found(
-    stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, sight: Sight | None = None
+    stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, coverage: Coverage | None = None
 ) -> list[list[Hypothesis]]:
     """What the strategy that was asked for finds."""
     decode, limits, eos, forced = search.decode, search.limits, search.eos, start.forced if any(start.forced) else ()
@@ -128,13 +128,13 @@ def found(
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty
         return beam_search(
-            stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, sight, search.wanted
+            stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, coverage, search.wanted
         )
     if decode.strategy == "sample":
         filters, draws = filters_of(decode), search.draws()
-        texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, sight, search.wanted)
+        texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, coverage, search.wanted)
     else:
-        texts = greedy(stepper, first, limits, eos, forced, search.heard, sight, search.wanted)
+        texts = greedy(stepper, first, limits, eos, forced, search.heard, coverage, search.wanted)
     return [[text] for text in texts]
 
 
