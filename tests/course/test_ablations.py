@@ -100,7 +100,7 @@ def test_no_scaling_is_attention_with_scores_times_sqrt_e(kernel, choices):
     places = Span(0, 6)
     q, k, v = (whole.split(part(x)) for part in (whole.query, whole.key, whole.value))
     q, k = (whole.position.rotate(norm(y), places) for norm, y in ((whole.query_norm, q), (whole.key_norm, k)))
-    heads = attend_exact(q, k, v, scores=lambda scores: scores * math.sqrt(whole.d_head))
+    heads = attend_exact(q, k, v, probe_scores=lambda scores: scores * math.sqrt(whole.d_head))
     expected = whole.output(whole.merge(heads))
     assert max_difference(changed(x), expected) < 1e-5
     assert max_difference(changed(x), whole(x)) > 1e-4

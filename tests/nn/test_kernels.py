@@ -142,7 +142,9 @@ def test_grouped_heads_are_repeated_heads(kernel, G):
 def test_relative_values_are_made_of_the_weights():
     q, k, v = random_qkv(4)
     seen = {}
-    out = attend_exact(q, k, v, relative_values=lambda w: 3 * w @ v, weights=lambda w: seen.setdefault("weights", w))
+    out = attend_exact(
+        q, k, v, relative_values=lambda w: 3 * w @ v, probe_weights=lambda w: seen.setdefault("weights", w)
+    )
     assert max_difference(out, 4 * seen["weights"] @ v) < 1e-10
 
 

@@ -108,8 +108,8 @@ def log_probabilities(logits_NV: Tensor) -> Tensor:
 def best_extensions(log_p_BK: Tensor, log_p_NV: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k best of a beam's K·V extensions: their log-probabilities [B,k], old rows [B·k] and new tokens [B·k].
 
-    They are among the k best of each row, so no total is computed for the others. A place that cannot be filled (it has
-    the log-probability -inf) repeats the best one, lest somebody be asked about a text that cannot be.
+    K is 1 at the first step and k later; N = B·K rows of the stepper. The k best are among the k best of each row, so
+    no total is computed for the others. A place that cannot be filled (log-probability -inf) repeats the best one.
     """
     B, K = log_p_BK.shape
     gain_NC, token_NC = top(log_p_NV, min(beam_size, log_p_NV.size(1)))

@@ -69,7 +69,7 @@ class MultiHeadAttention(nn.Module):
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
         position = self.position if memory is None else NO_POSITION
         start = cache.length if cache is not None and memory is None else 0
-        new = Span(start, start + x.size(1))  # the positions of x
+        new = Span(start, start + x.size(1))  # places of x. Padding moves a row, but no distance within it: this counts
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(position.rotate(q, new))
         if memory is not None and cache is not None and cache.length:
@@ -88,7 +88,7 @@ class MultiHeadAttention(nn.Module):
         arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **by_position}
         if self.scores.is_watched or self.weights.is_watched:
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
-            return attend_exact(q, k, v, mask, scores=self.scores, weights=self.weights, **arguments)
+            return attend_exact(q, k, v, mask, probe_scores=self.scores, probe_weights=self.weights, **arguments)
         if isinstance(mask, Mask):
             return attend_masked(self.kernel, q, k, v, mask, **arguments)
         return self.kernel(q, k, v, mask, **arguments)

@@ -41,24 +41,24 @@ def attend_exact(
     relative_values: Callable[[Tensor], Tensor] | None = None,
     cap: float = 0.0,
     dropout: float = 0.0,
-    scores: Callable[[Tensor], Tensor] = lambda value: value,
-    weights: Callable[[Tensor], Tensor] = lambda value: value,
+    probe_scores: Callable[[Tensor], Tensor] = lambda value: value,
+    probe_weights: Callable[[Tensor], Tensor] = lambda value: value,
 ) -> Tensor:
-    """The equation, line by line. `scores` and `weights` are probes: they see these values, and may change them."""
+    """The equation, line by line. The probes see scores and weights, and may change them."""
     k, v = repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1))
     scores_BHQK = q @ k.mT / math.sqrt(q.size(-1))
     if cap:
         scores_BHQK = soft_cap(scores_BHQK, cap)
     if bias is not None:
         scores_BHQK = scores_BHQK + bias
-    scores_BHQK = scores(scores_BHQK)
+    scores_BHQK = probe_scores(scores_BHQK)
     if mask is not None:
         # The lowest finite number rather than -inf: a row of -inf has no softmax, forward or backward.
         scores_BHQK = scores_BHQK.masked_fill(~mask, lowest(scores_BHQK))
     weights_BHQK = scores_BHQK.softmax(dim=-1)
     if mask is not None:
         weights_BHQK = weights_BHQK.masked_fill(~mask, 0.0)
-    weights_BHQK = weights(weights_BHQK)
+    weights_BHQK = probe_weights(weights_BHQK)
     if dropout:
         weights_BHQK = drop(weights_BHQK, dropout)
     heads_BHQE = weights_BHQK @ v
@@ -92,15 +92,15 @@ def attend_fused(
 
 
 def attend_masked(attend: AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask, **options: Any) -> Tensor:
-    """Attention under a Mask, in the cheapest way that gives the same numbers."""
+    """Attention under a Mask: without a matrix if it can be, by a matrix if that is small, else in chunks."""
     rules, biased = mask.binding, options.get("bias") is not None
     if not rules and mask.is_token is None:  # all may be seen, as in a cached step
         return attend(q, k, v, None, **options)
     fused = attend is attend_fused and not options.get("dropout")
     if fused and not biased and rules == (Causal(),) and mask.is_token is None and mask.queries == mask.keys:
         return attend_fused(q, k, v, causal=True, **options)
-    native = fused and not rules  # with padding at the most the fused kernel is linear by itself
-    if native or biased or not surely(mask.queries.size * mask.keys.size > DENSE):
+    padding_only = fused and not rules  # a row for all queries: the fused kernel needs no more memory for it
+    if padding_only or biased or not surely(mask.queries.size * mask.keys.size > DENSE):
         return attend(q, k, v, mask.dense(q.device), **options)
     return attend_in_chunks(lambda q, k, v, dense: attend(q, k, v, dense, **options), q, k, v, mask)
 

@@ -1,4 +1,4 @@
-"""The residual connection around every sub-layer. Where the norm stands is decided here and nowhere else.
+"""The residual connection around every sub-layer, and the places where the norm may stand in it.
 
     post (the paper)                          pre (most models since 2019)
 
@@ -12,6 +12,7 @@ The norm itself is torch's, over the D numbers of each token, so that neither pa
 
 With post-norm each sub-layer's output is normed, so a stack ends normed. With pre-norm (and sandwich_norm.py) the
 residual path is not normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
+`model.norm_placement` chooses (the table NORM_PLACEMENTS in models/build.py).
 """
 
 from __future__ import annotations

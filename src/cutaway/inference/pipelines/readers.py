@@ -94,11 +94,6 @@ class Tagger(Pipeline):
         """A text cut into words in the way of the data that the tagger was trained on."""
         return words_of(self.config.data)(text)
 
-    @property
-    def reads_code(self) -> bool:
-        """Whether its texts go over several lines."""
-        return self.config.data.corpus.startswith("python")
-
     def tag(self, sentences: Sequence[Sequence[str]], batch_size: int = 64) -> list[list[str]]:
         """For each sentence, cut into words, a tag for each word.
 
