@@ -44,8 +44,8 @@ def main() -> None:
     rows = [row for row in rows if not options.only or any(word in row for word in options.only)]
     measured: dict[str, list[tuple[float, float]]] = {row: [] for row in rows}
     with tempfile.TemporaryDirectory() as place:
+        Version(options.old, Path(place), threads=2).ask("make")  # training changes how a process allocates
         old, new = (Version(source, Path(place), threads=1) for source in (options.old, options.new))
-        old.ask("make")
         trainers = [Version(source, Path(place), threads=2) for source in (options.old, options.new)]
         repeats: dict[str, int] = {}
         for turn in range(-1, options.rounds):

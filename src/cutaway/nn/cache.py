@@ -28,6 +28,7 @@ class AttentionCache:
     def __init__(self) -> None:
         self.length = 0
         self.held: tuple[Tensor, Tensor] | None = None
+        self.spare: tuple[Tensor, Tensor] | None = None  # the buffers before the last `reorder`
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k and v behind what is held; all keys and values so far come back."""
@@ -46,8 +47,11 @@ class AttentionCache:
         return self.held[0].narrow(2, 0, self.length), self.held[1].narrow(2, 0, self.length)
 
     def reorder(self, rows: Tensor) -> None:
-        if self.held is not None:
-            self.held = self.held[0].index_select(0, rows), self.held[1].index_select(0, rows)
+        """Row i becomes what row rows[i] was. Two sets of buffers take turns: fresh memory costs as much as copying."""
+        if self.held is None:
+            return
+        (k, v), (into_k, into_v) = self.held, self.spare or (None, None)
+        self.held, self.spare = (select_rows(k, rows, into_k), select_rows(v, rows, into_v)), self.held
 
 
 class LayerCache:
@@ -88,6 +92,12 @@ class KVCache:
             layer.cross_attention.reorder(rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
+
+
+def select_rows(x: Tensor, rows: Tensor, into: Tensor | None) -> Tensor:
+    """x[rows], put into a buffer if it has the right shape."""
+    fits = into is not None and into.shape == (len(rows), *x.shape[1:]) and not torch.is_grad_enabled()
+    return torch.index_select(x, 0, rows, out=into if fits else None)
 
 
 def with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:
