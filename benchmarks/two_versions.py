@@ -73,6 +73,8 @@ class Version:
     def __init__(self, source: Path, place: Path, threads: int):
         environment = {**os.environ, "PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": str(threads)}
         environment["GOMP_SPINCOUNT"] = "3000"  # what the commands set, so that waiting threads fall asleep
+        # memory that was used before is used again: else it is chance whose large buffers are fresh pages
+        environment |= dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**32))
         code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import two_versions as t; t.work()"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-c", code, str(place)], env=environment, text=True, **pipes)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class AttentionCache:
-    """Two tensors of one attention module: keys and values [B,G,K,E], in buffers that grow by doubling.
+    """Two tensors of one attention module: keys and values [B,G,K,E], in buffers that grow by a quarter.
 
     Linear attention keeps its two sums here instead.
     """
@@ -104,7 +104,7 @@ def with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> 
     """`buffer` if `needed` places fit into it, else a larger copy of its first `length` places."""
     if buffer is not None and buffer.size(2) >= needed:
         return buffer
-    capacity = max(16, needed, 2 * length)
+    capacity = max(16, needed, length + length // 4)  # beam search copies them whole, so not by doubling
     larger = like.new_empty(like.size(0), like.size(1), capacity, like.size(3))
     if buffer is not None:
         larger[:, :, :length] = buffer[:, :, :length]

@@ -43,8 +43,10 @@ class FusedSelfAttention(MultiHeadAttention):
         start = 0 if cache is None else cache.length
         new = Span(start, start + x.size(1))
         q, k, v = self.split(self.qkv(x)).split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=1)
-        q = self.q(self.position.rotate(self.query_norm(q), new))
-        k, v = self.k(self.position.rotate(self.key_norm(k), new)), self.v(v)
+        if type(self.query_norm) is not nn.Identity:
+            q, k = self.query_norm(q), self.key_norm(k)
+        q = self.q(self.position.rotate(q, new))
+        k, v = self.k(self.position.rotate(k, new)), self.v(v)
         if cache is not None:
             k, v = cache.append(k, v)
         heads = self.attend(q, k, v, mask, **self.position.kernel_arguments(q, new, Span(0, k.size(2))))

@@ -27,7 +27,9 @@ from cutaway.inference.fast.int8 import Int8Product, has_outliers
 from cutaway.inference.fast.packed_linear import PackedLinear, Product
 from cutaway.models.samples import sample_inputs
 from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.dropout import Dropout
 from cutaway.nn.embedding import LanguageHead
+from cutaway.nn.probe import is_hooked
 
 Built = TypeVar("Built", bound=nn.Module)
 LARGE = 2_000_000_000  # bytes of weights: from here on, no copy is kept beside them for the sake of speed
@@ -56,11 +58,19 @@ class Int8Head:
         return self.product(x)
 
 
+class IdleDropout(Dropout):
+    """A part that does nothing should not cost a module's call."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x) if self.training or is_hooked(self) else x
+
+
 # what is put in the place of what
 REPLACED: dict[type, type] = {
     FusedSelfAttention: MultiHeadAttention,
     SharedMemoryAttention: MultiHeadAttention,
     FastHead: LanguageHead,
+    IdleDropout: Dropout,
     PackedLinear: nn.Linear,
 }
 
@@ -85,6 +95,8 @@ def replace_parts(part: nn.Module, int8: bool, may_pack: bool, outliers: set[nn.
             new = FusedSelfAttention(child, FusedProduct(child, int8, may_pack, child.query in outliers))
         elif type(child) is LanguageHead:
             new = FastHead(child, Int8Head(child, child in outliers) if int8 else Product(may_pack))
+        elif type(child) is Dropout:
+            new = IdleDropout(child.p).train(child.training)
         if new is not child:
             setattr(part, name, new)
         replace_parts(new, int8, may_pack, outliers)
