@@ -557,8 +557,8 @@ save(figure, "06_cache")
 #
 #     numbers = 2 · layers · G · E · tokens
 #
-# We count what the cache really holds. (Its buffers grow by a quarter at a time, so that not every token needs a copy of
-# all; only the filled part is counted here.)
+# We count what the cache really holds. (Its buffers grow by a quarter at a time, so that not every token needs a copy
+# of all; only the filled part is counted here.)
 
 # %%
 held = [layer.self_attention.held for layer in cache.layers]
