@@ -187,6 +187,26 @@ def test_padded_on_the_left_equals_one_by_one(choice):
     assert_padded_on_the_left_is_alone(tiny_of(**choice))
 
 
+@pytest.mark.parametrize("choice", [c for c in writing if not c.get("experts")], ids=name_of)
+def test_every_tensor_is_made_on_the_device_of_the_model(choice):
+    """The meta device computes nothing, and refuses tensors of another one: so a GPU's mistakes show without a GPU.
+
+    Without experts: which of them a token goes to is a value, and there are none.
+    """
+    model = perturbed(tiny_of(**choice)).to("meta")
+    ids, rows = torch.zeros(2, 5, dtype=torch.long, device="meta"), torch.zeros(3, dtype=torch.long, device="meta")
+    mask, memory = torch.ones(2, 5, dtype=torch.bool, device="meta"), ()
+    model(*(ids, ids, mask, mask) if choice["family"] == "encoder_decoder" else (ids, mask)).sum().backward()
+    with torch.no_grad():
+        if choice["family"] == "encoder_decoder":
+            memory = (model.encode(ids, mask), mask)
+        cache = model.new_cache()
+        model.decode(ids, *memory, cache=cache)
+        cache.reorder(rows)
+        x = model.decode(ids[rows, :1], *(y[rows] for y in memory), cache=cache)
+    assert x.device.type == "meta"
+
+
 @pytest.mark.parametrize("family", TABLES["family"])
 @pytest.mark.parametrize("position", [p for p in TABLES["position"] if p != "none"])
 def test_order_matters(family, position):
