@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import threading
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from cutaway.models.build import build_model
 from cutaway.models.weights import trained
 from cutaway.nn import kernels
 from cutaway.nn.attention import MultiHeadAttention
+from cutaway.nn.cache import KVCache
 from cutaway.nn.masks import Causal, Mask
 from cutaway.nn.recording import editing, recording
 from cutaway.train.objectives import OBJECTIVES
@@ -465,3 +467,47 @@ def test_an_idle_adapter_keeps_the_fused_kernel(method, monkeypatch):
     calls.clear()
     model(random_ids(1, 6))
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "rope", "alibi", "relative_bias"])
+def test_padding_on_the_left(position):
+    """A prefix does not mind; a prompt would be torn from its text, so that is refused."""
+    model = adapted(tiny_of("decoder", position=position), "prefix")
+    ids = random_ids(2, 6)
+    with torch.no_grad():
+        together = model.decode(ids, cache=model.new_cache(torch.tensor([0, 3])))
+        assert max_difference(together[1:, 3:], model.decode(ids[1:, 3:])) < 1e-12
+    prompted = adapted(tiny_of("decoder", position=position), "prompt")
+    with pytest.raises(DataError, match="Give texts of one length"):
+        prompted.new_cache(torch.tensor([0, 3]))
+    with pytest.raises(DataError, match="model.new_cache"):
+        prompted.decode(ids, cache=KVCache(2))
+
+
+def test_threads_do_not_mind_each_others_prompts():
+    """One records a whole forward while another is in the middle of a cached step."""
+    model, ids = adapted(tiny_of("decoder"), "prompt"), random_ids(2, 4)
+    with torch.no_grad():
+        cache = model.new_cache()
+        model.decode(ids, cache=cache)
+        held, go = threading.Event(), threading.Event()
+
+        def wait(value):
+            if threading.current_thread() is other:
+                held.set()
+                go.wait(10)
+
+        def step():
+            with torch.no_grad():
+                model.decode(ids[:, :1], cache=cache)
+
+        other = threading.Thread(target=step)
+        with editing(model, {"decoder.layers.0.self_attention_residual.update": wait}):
+            other.start()
+            assert held.wait(10)
+            with recording(model, "*.stream") as seen:
+                model.decode(ids)
+            go.set()
+            other.join()
+    assert {tuple(value.shape[:2]) for value in seen.values()} == {(2, 4)}
+    assert cache.length == 5

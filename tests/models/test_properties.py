@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from cutaway.errors import ConfigError
 from cutaway.inference.fast.prepare import prepare_model
 from cutaway.models.build import build_model
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import editing, recording
 from cutaway.train.objectives import OBJECTIVES, loss_of
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -153,6 +153,11 @@ def assert_padded_on_the_left_is_alone(config, lengths=(7, 4, 1), new=2):
         parts.append(model.decode(part, *memory, cache=cache))
     together = torch.cat(parts, dim=1)
     assert cache.lengths.tolist() == [length + new for length in lengths]
+    while cache.lengths[-1] < config.max_length:  # the shortest goes on alone, as far as the model has positions
+        if len(cache.padding) > 1:
+            cache.reorder(torch.tensor([len(lengths) - 1]))
+            memory_of_last = tuple(x[-1:] for x in memory)
+        model.decode(ids[-1:, :1], *memory_of_last, cache=cache)
     for i, skipped in enumerate(padding.tolist()):
         alone = model.decode(ids[i : i + 1, skipped:], *(x[i : i + 1] for x in memory))
         assert max_difference(together[i : i + 1, skipped:], alone) < CLOSE
@@ -180,6 +185,21 @@ def test_batch_equals_one_by_one_and_padding_changes_nothing(choice, lengths, se
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_cached_equals_uncached(choice, pieces, seed):
     assert_cached_is_uncached(tiny_of(**choice), pieces, seed)
+
+
+@every_writer
+def test_a_forward_that_fails_leaves_the_cache_as_it_was(choice):
+    model, ids = perturbed(tiny_of(**choice)), random_ids(2, 4)
+    memory = (model.encode(random_ids(2, 5, seed=1)),) if choice["family"] == "encoder_decoder" else ()
+    cache, whole = model.new_cache(), model.decode(ids, *memory)
+    first = model.decode(ids[:, :2], *memory, cache=cache)
+    if choice.get("attention") != "linear":  # whose sums have no place beyond the end
+        with (
+            editing(model, {"decoder.layers.1.*stream": torch.zeros(1)}),
+            pytest.raises(ConfigError, match="cannot patch"),
+        ):
+            model.decode(ids[:, 2:], *memory, cache=cache)
+    assert max_difference(torch.cat([first, model.decode(ids[:, 2:], *memory, cache=cache)], dim=1), whole) < CLOSE
 
 
 @every_writer

@@ -60,6 +60,7 @@ def test_cached_steps_equal_one_forward():
     for start, end in [(0, 3), (3, 4), (4, 20), (20, 21), (21, 40)]:
         mask = Mask(range(start, end), range(end), (Causal(),))
         part = attention(x[:, start:end], mask=mask, cache=cache.layers[0].self_attention)
+        cache.advance(end - start)
         assert max_difference(part, whole[:, start:end]) < 1e-12
 
 
@@ -102,13 +103,14 @@ def test_cache_reorder_repeats_and_drops_rows():
     cache = KVCache(1)
     k = torch.arange(3.0).view(3, 1, 1, 1)
     cache.layers[0].self_attention.append(k, 10 * k)
-    cache.layers[0].cross_attention.append(k, k)
+    cache.layers[0].cross_attention.held = k, k
+    cache.advance(1)
     cache.padding = torch.tensor([0, 5, 6])
     cache.reorder(torch.tensor([2, 0, 0, 2]))
     keys, values = cache.layers[0].self_attention.append(torch.full((4, 1, 1, 1), 7.0), torch.full((4, 1, 1, 1), 9.0))
     assert keys[:, 0, :, 0].tolist() == [[2, 7], [0, 7], [0, 7], [2, 7]]
     assert values[:, 0, :, 0].tolist() == [[20, 9], [0, 9], [0, 9], [20, 9]]
-    assert cache.layers[0].cross_attention.keys_and_values()[0].flatten().tolist() == [2, 0, 0, 2]
+    assert cache.layers[0].cross_attention.held[0].flatten().tolist() == [2, 0, 0, 2]
     assert cache.padding.tolist() == [6, 0, 0, 6]
 
 

@@ -78,6 +78,7 @@ def test_one_token_at_a_time_is_the_same(n_kv_heads):
         part = attention(
             x[:, t : t + 1], mask=Mask(range(t, t + 1), range(t + 1), (Causal(),)), cache=cache.layers[0].self_attention
         )
+        cache.advance(1)
         assert max_difference(part, whole[:, t : t + 1]) < 1e-10
     assert [tuple(held.shape) for held in cache.layers[0].self_attention.held] == [(2, 4, 2, 2), (2, 4, 2)]
 
@@ -94,6 +95,7 @@ def test_in_pieces_of_any_size_with_padding(sizes, seed):
         end = start + size
         mask = Mask(range(start, end), range(end), (Causal(),), is_token[:, :end])
         part = attention(x[:, start:end], mask=mask, cache=cache.layers[0].self_attention)
+        cache.advance(size)
         assert max_difference(part, whole[:, start:end]) < 1e-10
         start = end
 

@@ -61,7 +61,7 @@ def children_of(module: nn.Module) -> list[str]:
     for name, child in module.named_children():
         if isinstance(child, nn.ModuleList):
             found += [f"{name}.{i}" for i in range(len(child))]
-        elif kind_of(child) not in ("Identity", "Dropout"):
+        elif kind_of(child) not in ("Identity", "Dropout", "Position"):
             found.append(name)
     return found
 

@@ -13,7 +13,6 @@ The cache holds the text alone, and the prefix is put before it at each step, so
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from cutaway.config import FinetuneConfig
 from cutaway.errors import ConfigError
 from cutaway.finetune.patterns import matching, parts_of, put
 from cutaway.finetune.text_probe import TextProbe
+from cutaway.models.parts import take_over
 from cutaway.models.samples import sample_inputs
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.linear_attention import LinearAttention
@@ -41,10 +41,9 @@ class PrefixedAttention(MultiHeadAttention):
     """
 
     def __init__(self, attention: MultiHeadAttention, keys: Tensor, values: Tensor):
-        nn.Module.__init__(self)
-        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+        take_over(self, attention)
         self.prefix_keys, self.prefix_values = nn.Parameter(keys), nn.Parameter(values)
-        self.scores, self.weights = TextProbe({3: self.length}), TextProbe({3: self.length})
+        self.scores, self.weights = TextProbe(columns=self.length), TextProbe(columns=self.length)
 
     @property
     def length(self) -> int:

@@ -19,7 +19,7 @@ from cutaway.config import FinetuneConfig
 from cutaway.errors import DataError
 from cutaway.finetune.patterns import matching, parts_of, put
 from cutaway.finetune.prefix import with_true
-from cutaway.finetune.text_probe import TextProbe
+from cutaway.finetune.text_probe import PROMPT_ROWS, TextProbe
 from cutaway.models.samples import sample_ids
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
@@ -45,9 +45,7 @@ class PromptedStack(Stack):
         nn.Module.__init__(self)
         self.layers, self.norm = stack.layers, stack.norm
         self.prompt = nn.Parameter(prompt)
-        # what the probes do not show: rows of x, rows of attention, and of its scores columns besides
-        self.hidden: tuple[dict[int, int], ...] = ({1: 0}, {2: 0}, {2: 0, 3: self.length})
-        hide_prompt(self, *self.hidden)
+        hide_prompt(self, self.length)
 
     @property
     def length(self) -> int:
@@ -61,18 +59,26 @@ class PromptedStack(Stack):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        in_cache = cache.layers[0].self_attention.length if cache else 0
+        if cache and not isinstance(cache, PromptedCache):
+            raise DataError("this model has a learned prompt, and was given a plain KVCache. Use model.new_cache().")
+        in_cache = cache.places if cache else 0
         added = 0 if in_cache else self.length  # later steps find the prompt in the cache
         if added:
             x = torch.cat([self.prompt.expand(x.size(0), -1, -1).to(x.dtype), x], dim=1)
         self.check(in_cache + x.size(1))
-        for axis, hidden in ((1, self.hidden[0]), (2, self.hidden[1]), (2, self.hidden[2])):
-            hidden[axis] = added
-        x = super().forward(x, self.moved(mask, added), memory, self.moved(memory_mask, added, of_text=False), cache)
-        return x[:, added:]
+        masks = self.moved(mask, added), memory, self.moved(memory_mask, added, of_text=False)
+        before = PROMPT_ROWS.set(added)
+        try:
+            return super().forward(x, *masks, cache)[:, added:]
+        finally:
+            PROMPT_ROWS.reset(before)
 
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
-        return PromptedCache(self.length, len(self.layers), padding)
+        if padding is not None:
+            raise DataError(
+                "padding on the left would stand between a learned prompt and its text. Give texts of one length."
+            )
+        return PromptedCache(self.length, len(self.layers))
 
     def moved(self, mask: Mask | None, added: int, of_text: bool = True) -> Mask | None:
         """The mask with the text behind the prompt; `added` rows of that are among the queries. A memory stays."""
@@ -95,33 +101,31 @@ class PromptedStack(Stack):
 
 
 class PromptedCache(KVCache):
-    """A cache whose first places are the prompt's: its lengths are those of the text."""
+    """A cache whose first places are the prompt's. Its length is that of the text."""
 
-    def __init__(self, prompt_length: int, n_layers: int, padding: Tensor | None = None):
-        super().__init__(n_layers, padding)
+    def __init__(self, prompt_length: int, n_layers: int):
+        super().__init__(n_layers)
         self.prompt_length = prompt_length
 
     @property
-    def length(self) -> int:
-        return max(super().length - self.prompt_length, 0)
+    def places(self) -> int:
+        return self.length + self.prompt_length if self.length else 0
 
 
-def hide_prompt(stack: Stack, rows: dict[int, int], queries: dict[int, int], scores: dict[int, int]) -> None:
+def hide_prompt(stack: Stack, length: int) -> None:
     """Replace the probes that see positions by some that show the text alone."""
     for name, part in list(stack.named_modules()):
-        hidden: dict[str, dict[int, int]] = {}
         if isinstance(part, MultiHeadAttention):
             of_memory = name.endswith("cross_attention")
-            hidden = dict.fromkeys(("q", "heads") if of_memory else ("q", "k", "v", "heads"), queries)
-            hidden |= dict.fromkeys(("scores", "weights"), queries if of_memory else scores)
+            for probe in ("q", "heads") if of_memory else ("q", "k", "v", "heads"):
+                setattr(part, probe, TextProbe(rows=2))
+            part.scores, part.weights = (TextProbe(rows=2, columns=0 if of_memory else length) for _ in range(2))
         elif isinstance(part, Residual):
-            hidden = {"update": rows, "stream": rows}
+            part.update, part.stream = TextProbe(rows=1), TextProbe(rows=1)
         elif isinstance(part, Experts):
-            hidden = {"router": rows}
+            part.router = TextProbe(rows=1)
         elif isinstance(part, FeedForward | GatedFeedForward) and ".experts." not in name:
-            hidden = {"hidden": rows}
-        for probe, places in hidden.items():
-            setattr(part, probe, TextProbe(places))
+            part.hidden = TextProbe(rows=1)
 
 
 def add_prompt(model: nn.Module, finetune: FinetuneConfig) -> list[str]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 from torch import Tensor
 
 from cutaway.nn.probe import Probe
 
+PROMPT_ROWS = ContextVar("PROMPT_ROWS", default=0)  # of a prompt in the forward that this thread is in
+
 
 class TextProbe(Probe):
-    """`hidden` says of an axis how many places at its beginning are not shown, because they are no part of the text."""
+    """What is no part of the text is not shown: along the axis `rows` the prompt, and the first `columns` of axis 3."""
 
-    def __init__(self, hidden: dict[int, int]):
+    def __init__(self, rows: int | None = None, columns: int = 0):
         super().__init__()
-        self.hidden = hidden
+        self.rows, self.columns = rows, columns
+
+    @property
+    def hidden(self) -> dict[int, int]:
+        """Axis -> how many places at its beginning are not shown."""
+        rows = {} if self.rows is None else {self.rows: PROMPT_ROWS.get()}
+        return {**rows, 3: self.columns} if self.columns else rows
 
     def forward(self, value: Tensor) -> Tensor:
         text = self.text(value)

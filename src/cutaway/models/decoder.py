@@ -54,13 +54,16 @@ class DecoderOnly(nn.Module):
         end = start + ids.size(1)
         if cache and mask is None:
             mask = cache.is_token(end)
-        return self.decoder(
+        x_BTD = self.decoder(
             self.embedding(ids, cache.lengths if cache else 0),
             Mask(Span(start, end), Span(0, end), (Causal(), *self.rules), mask),
             memory,
             None if memory is None else Mask(Span(start, end), Span(0, memory.size(1)), is_token=memory_mask),
             cache,
         )
+        if cache:
+            cache.advance(ids.size(1))
+        return x_BTD
 
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
         """For texts of different lengths, `padding` [B] says how many places on the left of each hold no token."""

@@ -60,20 +60,22 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """target_in [B,T], memory [B,S,D] -> x [B,T,D].
 
-        With a cache, target_in is only what is new, while target_mask covers all that the cache then holds
-        (None: the cache knows its padding).
+        With a cache, target_in is only what is new; target_mask, if given, covers all that the cache then holds.
         """
         start = cache.length if cache else 0
         end = start + target_in.size(1)
         if cache and target_mask is None:
             target_mask = cache.is_token(end)
-        return self.decoder(
+        x_BTD = self.decoder(
             self.target_embedding(target_in, cache.lengths if cache else 0),
             Mask(Span(start, end), Span(0, end), (Causal(), *self.rules), target_mask),
             memory,
             Mask(Span(start, end), Span(0, memory.size(1)), is_token=source_mask),
             cache,
         )
+        if cache:
+            cache.advance(target_in.size(1))
+        return x_BTD
 
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
         """For texts of different lengths, `padding` [B] says how many places on the left of each hold no token."""

@@ -69,22 +69,23 @@ class MultiHeadAttention(nn.Module):
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
         position = self.position if memory is None else NO_POSITION
         start = cache.length if cache is not None and memory is None else 0
-        new = Span(start, start + x.size(1))  # places of x. Padding moves a row, but no distance within it: this counts
+        places = Span(start, start + x.size(1))  # of x, among all keys
+        positions = places if cache is None else cache.positions(places)
         q = self.query_norm(self.split(self.query(x)))
-        q = self.q(position.rotate(q, new))
-        if memory is not None and cache is not None and cache.length:
-            k, v = cache.keys_and_values()  # the memory does not change: they are computed at the first step alone
+        q = self.q(position.rotate(q, positions))
+        if memory is not None and cache is not None and cache.held is not None:
+            k, v = cache.held  # of the memory, computed at the first step: it does not change
         else:
             y = x if memory is None else memory
             k, v = self.key_norm(self.split(self.key(y))), self.split(self.value(y))
-            k, v = self.k(position.rotate(k, new)), self.v(v)
+            k, v = self.k(position.rotate(k, positions)), self.v(v)
             if cache is not None:
-                k, v = cache.append(k, v)
-        heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, new, Span(0, k.size(2))))
+                k, v = cache.append(k, v) if memory is None else cache.keep(k, v)
+        heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, places, Span(0, k.size(2))))
         return self.output(self.merge(self.heads(heads)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **by_position: Any) -> Tensor:
-        """The kernel chosen; attend_exact while scores or weights are watched. q [B,H,Q,E], k, v [B,G,K,E] -> like q"""
+        """Call the kernel; attend_exact while scores or weights are watched. q [B,H,Q,E], k, v [B,G,K,E] -> like q"""
         arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **by_position}
         if self.scores.is_watched or self.weights.is_watched:
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask

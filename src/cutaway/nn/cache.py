@@ -1,10 +1,11 @@
 """The key-value cache: what attention need not compute again while text is produced token by token.
 
-The cache belongs to the caller of a model. In each forward every attention appends its new keys and values:
+The cache belongs to the caller of a model. During a forward every attention appends its new keys and values; when the
+forward ends, the model advances the cache once. So a forward that fails leaves the cache as it was.
 
-        before               after append
-    k:  ■ ■ ■ · · · · ·      ■ ■ ■ ■ · · · ·
-        length = 3           length = 4
+        before           after append        after advance(1)
+    k:  ■ ■ ■ · · ·      ■ ■ ■ □ · · ·       ■ ■ ■ ■ · · ·
+        length = 3       length = 3          length = 4
 
 Texts of different lengths share a batch when the shorter ones have padding on their left. Each row then has a length
 of its own, which is the position of its next token:
@@ -18,6 +19,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cutaway.nn.masks import Span
+
 
 class AttentionCache:
     """Two tensors of one attention module: keys and values [B,G,K,E], in buffers that grow by a quarter.
@@ -25,26 +28,38 @@ class AttentionCache:
     Linear attention keeps its two sums here instead.
     """
 
-    def __init__(self) -> None:
-        self.length = 0
+    def __init__(self, owner: KVCache):
+        self.owner = owner
         self.held: tuple[Tensor, Tensor] | None = None
         self.spare: tuple[Tensor, Tensor] | None = None  # the buffers before the last `reorder`
+
+    @property
+    def length(self) -> int:
+        return self.owner.places
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k and v behind what is held; all keys and values so far come back."""
         start, new = self.length, k.size(2)
-        self.length = start + new
+        end = start + new
         keys, values = self.held or (None, None)
-        keys, values = with_room(keys, k, start, self.length), with_room(values, v, start, self.length)
-        # keys[:, :, start : start + new] = k, but sooner: this is done for every token in every layer
+        keys, values = with_room(keys, k, start, end), with_room(values, v, start, end)
+        # keys[:, :, start:end] = k, but sooner: this is done for every token in every layer
         keys.narrow(2, start, new).copy_(k)
         values.narrow(2, start, new).copy_(v)
         self.held = keys, values
-        return self.keys_and_values()
+        return keys.narrow(2, 0, end), values.narrow(2, 0, end)
 
-    def keys_and_values(self) -> tuple[Tensor, Tensor]:
-        assert self.held is not None
-        return self.held[0].narrow(2, 0, self.length), self.held[1].narrow(2, 0, self.length)
+    def keep(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Hold keys and values of a memory, which does not grow."""
+        self.held = k, v
+        return k, v
+
+    def positions(self, places: Span) -> Span | Tensor:
+        """The positions of tokens at these places: the same; or, with padding, [B,1,T] for each row its own."""
+        padding = self.owner.padding
+        if padding is None:
+            return places
+        return (places.tensor(padding.device) - padding[:, None, None]).clamp(min=0)
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was. Two sets of buffers take turns: fresh memory costs as much as copying."""
@@ -57,22 +72,23 @@ class AttentionCache:
 class LayerCache:
     """What one decoder layer keeps: its self-attention grows, its cross-attention stays."""
 
-    def __init__(self) -> None:
-        self.self_attention = AttentionCache()
-        self.cross_attention = AttentionCache()
+    def __init__(self, owner: KVCache):
+        self.self_attention = AttentionCache(owner)
+        self.cross_attention = AttentionCache(owner)
 
 
 class KVCache:
     """The caches of all layers of a decoder. `padding` [B]: places on the left of each row that hold no token."""
 
     def __init__(self, n_layers: int, padding: Tensor | None = None):
-        self.layers = [LayerCache() for _ in range(n_layers)]
+        self.length = 0  # places that are filled in every row, by tokens or padding
         self.padding = padding
+        self.layers = [LayerCache(self) for _ in range(n_layers)]
 
     @property
-    def length(self) -> int:
-        """How many places are filled in every row, by tokens or padding."""
-        return self.layers[0].self_attention.length
+    def places(self) -> int:
+        """How many keys each attention holds."""
+        return self.length
 
     @property
     def lengths(self) -> int | Tensor:
@@ -84,6 +100,10 @@ class KVCache:
         if self.padding is None:
             return None
         return torch.arange(length, device=self.padding.device) >= self.padding[:, None]
+
+    def advance(self, n: int) -> None:
+        """Count n more places as filled. The model calls this once, at the end of a forward."""
+        self.length += n
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: repeat, drop or permute hypotheses."""

@@ -55,10 +55,7 @@ class InputEmbedding(nn.Module):
         self.embedded = Probe()
 
     def forward(self, ids: Tensor, start: int | Tensor = 0, segments: Tensor | None = None) -> Tensor:
-        """ids [B,T], which stand at the positions start, start + 1, ...; segments [B,T] -> [B,T,D]
-
-        `start` is one number for all rows, or one each [B]; below 0 there is padding, whatever its position.
-        """
+        """ids [B,T] at the positions start, start + 1, ... (start [B]: for each row; below 0, padding) -> [B,T,D]"""
         length = ids.size(1) + (int(start.max()) if isinstance(start, Tensor) else start)
         if length > self.position.max_length:
             raise DataError(

@@ -21,7 +21,7 @@ from cutaway.nn.residual import Residual
 
 
 class Layer(nn.Module):
-    """Look around, look at the memory (if there is cross-attention), then think."""
+    """Self-attention, cross-attention if there is a memory, feed-forward; each inside a residual connection."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Layer(nn.Module):
         memory_mask: Mask | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """x [B,T,D], memory [B,S,D] -> [B,T,D]. The masks say what of x, and what of the memory, may be seen."""
+        """x [B,T,D], memory [B,S,D] -> [B,T,D]. `mask` is for self-attention, `memory_mask` for cross-attention."""
         own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
         x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask, cache=own))
         if self.cross_attention is not None and self.cross_attention_residual is not None:

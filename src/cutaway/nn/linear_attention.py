@@ -70,7 +70,7 @@ class LinearAttention(MultiHeadAttention):
             sums = Sums(*cache.held) if cache is not None and cache.held is not None else empty_sums(k, v)
             heads, sums = attend_causal(q, k, v, sums) if causal else attend_all(q, k, v, sums)
             if cache is not None:
-                cache.held, cache.length = sums, cache.length + y.size(1)
+                cache.held = sums
         return self.output(self.merge(self.heads(heads)))
 
     def attend_quadratic(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> Tensor:

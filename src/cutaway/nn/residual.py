@@ -11,7 +11,7 @@ The norm itself is torch's, over the D numbers of each token, so that neither pa
     RMSNorm     x / sqrt(mean(x²) + ε) · weight                           (Zhang & Sennrich 2019; T5, Llama)
 
 With post-norm each sub-layer's output is normed, so a stack ends normed. With pre-norm (and sandwich_norm.py) the
-residual path is not normed, which lets gradients through unhindered, and the stack needs one more norm at its end.
+residual path is not normed, which lets gradients through, and the stack needs one more norm at its end. The setting
 `model.norm_placement` chooses (the table NORM_PLACEMENTS in models/build.py).
 """
 

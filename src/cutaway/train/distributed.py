@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from cutaway.config import TrainConfig
 from cutaway.errors import ConfigError, RunError, TrainingFailed
 from cutaway.models.device import choose_device
-from cutaway.models.layers import has_experts, layers_of
+from cutaway.models.parts import has_experts, layers_of
 from cutaway.system.processes import stop_with_launcher
 from cutaway.train.environment import LAUNCHER, cores, in_a_team
 from cutaway.train.shared_memory import Table

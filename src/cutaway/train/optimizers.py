@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cutaway.config import TrainConfig
-from cutaway.models.layers import layers_of
+from cutaway.models.parts import layers_of
 from cutaway.models.weights import trained
 from cutaway.train.muon import Divided, Muon, undivided
 

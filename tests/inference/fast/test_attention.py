@@ -11,7 +11,7 @@ from cutaway.inference.fast.attention import FusedSelfAttention, SharedMemoryAtt
 from cutaway.inference.fast.prepare import as_built, built_as, prepare_model
 from cutaway.models.build import POSITIONS
 from cutaway.nn.attention import MultiHeadAttention
-from cutaway.nn.cache import AttentionCache
+from cutaway.nn.cache import KVCache
 from cutaway.nn.kernels import attend_exact, attend_fused
 from cutaway.nn.masks import Mask
 from cutaway.nn.recording import recording
@@ -29,7 +29,7 @@ def test_rows_that_share_a_memory_are_as_rows_with_a_memory_each(kernel, watched
     is_token = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     with recording(attention, "weights") if watched else nullcontext():
         for new in (x[:, :1], x):
-            cache, rows = AttentionCache(), torch.tensor([0, 0, 0, 1, 1, 1])
+            cache, rows = KVCache(1).layers[0].cross_attention, torch.tensor([0, 0, 0, 1, 1, 1])
             mask = Mask(range(new.size(1)), range(5), is_token=is_token)
             alone = plain(new, memory[rows], replace(mask, is_token=is_token[rows]))
             attention(new[::3], memory, mask, cache)  # the first step of a beam has a row a memory

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from helpers import max_difference, perturbed, random_ids, tiny_of
 
 from cutaway.config import FinetuneConfig
+from cutaway.errors import DataError
 from cutaway.finetune.adapt import adapt
+from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.fast import int8
 from cutaway.inference.fast import prepare as inference
 from cutaway.inference.fast.packed_linear import PackedLinear, Product
@@ -268,3 +270,48 @@ def test_a_matrix_that_was_replaced_is_used(name, what):
         setattr(part, what, torch.nn.Parameter(torch.randn(getattr(part, what).shape)))
     with torch.no_grad():
         assert max_difference(ready(ids), plain(ids)) < 1e-5
+
+
+def test_a_hook_from_before_can_be_removed_afterwards():
+    model, calls = perturbed(tiny_of("decoder")), []
+    parts = model.head, model.decoder.layers[0].self_attention
+    hooks = [part.register_forward_hook(lambda *_: calls.append(1)) for part in parts]
+    prepare_model(model)
+    with torch.no_grad():
+        model(random_ids(1, 3))
+        assert len(calls) == 2
+        for hook in hooks:
+            hook.remove()
+        model(random_ids(1, 3))
+    assert len(calls) == 2
+
+
+def test_as_built_what_was_frozen_stays_frozen():
+    model = perturbed(tiny_of("decoder"))
+    model.decoder.requires_grad_(False)
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    prepare_model(model)
+    assert {name for name, p in as_built(model).named_parameters() if not p.requires_grad} == frozen
+
+
+def test_what_the_sample_does_not_reach_may_have_outliers():
+    model = perturbed(tiny_of("decoder", experts=40))
+    reached = set()
+    for name, part in model.named_modules():
+        part.register_forward_hook(lambda *_, name=name: reached.add(name))
+    found = parts_with_outliers(model)
+    idle = {p for n, p in model.named_modules() if isinstance(p, torch.nn.Linear) and n not in reached}
+    assert idle  # of 40 experts, a short text does not ask all
+    assert idle <= found
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_broken_model_is_no_classifier(int8):
+    """Values that are not finite are refused, and not passed on as probabilities."""
+    config = tiny_of("encoder", head="classes", n_classes=3)
+    model = perturbed(config)
+    with torch.no_grad():
+        model.embedding.tokens.weight.fill_(float("nan"))
+    prepare_model(model, int8)
+    with pytest.raises(DataError, match="not finite"):
+        TorchEngine(model).probabilities([[4, 5, 6]])

@@ -19,10 +19,10 @@ from cutaway.decode.beam import beam_search
 from cutaway.decode.filters import filters_of
 from cutaway.decode.rules import History, Ruled, rules_of
 from cutaway.decode.sampling import greedy, sample
-from cutaway.decode.stepper import Stepper, TextStepper, TranslationStepper
-from cutaway.errors import ConfigError
+from cutaway.decode.stepper import Stepper, TextStepper
+from cutaway.errors import ConfigError, DataError
 from cutaway.finetune.adapt import load_adapted
-from cutaway.inference.fast.prepare import prepare_model
+from cutaway.inference.fast.prepare import prepare_model, share_memories
 from cutaway.inference.fast.stepper import FastTranslationStepper
 from cutaway.models.build import build_model
 from cutaway.models.device import choose_device
@@ -59,6 +59,8 @@ class TorchEngine:
         model.to(place)
         if place.type == "cpu":
             prepare_model(model, int8)
+        else:
+            share_memories(model)
         return cls(model)
 
     @property
@@ -69,8 +71,7 @@ class TorchEngine:
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=True)
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
-        kind = FastTranslationStepper if self.device.type == "cpu" else TranslationStepper
-        stepper = kind(self.model, *self.padded(sources), looking=search.is_looking)
+        stepper = FastTranslationStepper(self.model, *self.padded(sources), looking=search.is_looking)
         beta = search.decode.coverage_penalty if search.has_coverage else 0.0
         coverage = Coverage([len(source) for source in sources], search.aligned, beta) if search.is_looking else None
         return found(stepper, start, search, self.device, coverage)
@@ -85,20 +86,20 @@ class TorchEngine:
     @torch.inference_mode()
     def probabilities(self, rows: Rows) -> list[list[float]]:
         """Of a classifier: for each text how likely each class is."""
-        p_BC: list[list[float]] = self.model(*self.padded(rows)).softmax(dim=-1).tolist()
+        p_BC: list[list[float]] = finite(self.model(*self.padded(rows)).softmax(dim=-1)).tolist()
         return p_BC
 
     @torch.inference_mode()
     def image_probabilities(self, images: Sequence[Any]) -> list[list[float]]:
         batch = torch.stack([torch.as_tensor(image) for image in images])
         precision = next(self.model.parameters()).dtype
-        p_BC: list[list[float]] = self.model(batch.to(self.device, precision)).softmax(dim=-1).tolist()
+        p_BC: list[list[float]] = finite(self.model(batch.to(self.device, precision)).softmax(dim=-1)).tolist()
         return p_BC
 
     @torch.inference_mode()
     def tags(self, rows: Rows) -> list[list[int]]:
         """Of a tagger: for each token its likeliest tag."""
-        best_BT: list[list[int]] = self.model(*self.padded(rows)).argmax(dim=-1).tolist()
+        best_BT: list[list[int]] = finite(self.model(*self.padded(rows))).argmax(dim=-1).tolist()
         return best_BT
 
     @torch.inference_mode()
@@ -107,7 +108,7 @@ class TorchEngine:
         ids, mask = self.padded(rows)
         x_BTD = self.model.encode(ids, mask) if hasattr(self.model, "encode") else self.model.decode(ids, mask)
         pool = self.model.head.pool if pooling == "head" else EMBED_POOLS[pooling]
-        x_BD = pool(x_BTD, mask)
+        x_BD = finite(pool(x_BTD, mask))
         found: list[list[float]] = (F.normalize(x_BD, dim=-1) if normalize else x_BD).tolist()
         return found
 
@@ -115,6 +116,15 @@ class TorchEngine:
         """Rows of ids as one rectangle, and where its tokens are; None: everywhere, which is quicker to be told."""
         ids, lengths = pad(rows, PAD).to(self.device), [len(row) for row in rows]
         return ids, None if min(lengths) == max(lengths) else length_mask(lengths).to(self.device)
+
+
+def finite(x: Tensor) -> Tensor:
+    if not x.isfinite().all():
+        raise DataError(
+            "the model gives values that are not finite. Its training has diverged, or its weights are damaged: "
+            "take those of an earlier checkpoint."
+        )
+    return x
 
 
 def found(

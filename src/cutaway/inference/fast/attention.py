@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from cutaway.inference.fast.int8 import Int8Product
 from cutaway.inference.fast.packed_linear import PackedLinear, Product, columns_together
+from cutaway.models.parts import take_over
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import AttentionCache
 from cutaway.nn.masks import Mask, Span
@@ -27,8 +27,7 @@ class FusedSelfAttention(MultiHeadAttention):
     """Self-attention with one product for queries, keys and values."""
 
     def __init__(self, attention: MultiHeadAttention, qkv: FusedProduct):
-        nn.Module.__init__(self)
-        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+        take_over(self, attention)
         self.qkv = qkv
 
     def forward(
@@ -41,15 +40,16 @@ class FusedSelfAttention(MultiHeadAttention):
         if memory is not None or not self.qkv.fits(self):
             return super().forward(x, memory, mask, cache)
         start = 0 if cache is None else cache.length
-        new = Span(start, start + x.size(1))
+        places = Span(start, start + x.size(1))
+        positions = places if cache is None else cache.positions(places)
         q, k, v = self.split(self.qkv(x)).split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=1)
         if type(self.query_norm) is not nn.Identity:
             q, k = self.query_norm(q), self.key_norm(k)
-        q = self.q(self.position.rotate(q, new))
-        k, v = self.k(self.position.rotate(k, new)), self.v(v)
+        q = self.q(self.position.rotate(q, positions))
+        k, v = self.k(self.position.rotate(k, positions)), self.v(v)
         if cache is not None:
             k, v = cache.append(k, v)
-        heads = self.attend(q, k, v, mask, **self.position.kernel_arguments(q, new, Span(0, k.size(2))))
+        heads = self.attend(q, k, v, mask, **self.position.kernel_arguments(q, places, Span(0, k.size(2))))
         return self.output(self.merge(self.heads(heads)))
 
 
@@ -104,8 +104,7 @@ class SharedMemoryAttention(MultiHeadAttention):
     """Cross-attention of N = B·K rows to B memories, K rows each: [N,H,Q,E] -> [B,H,K·Q,E], and back."""
 
     def __init__(self, attention: MultiHeadAttention):
-        nn.Module.__init__(self)
-        vars(self).update({name: copy(value) for name, value in vars(attention).items()})
+        take_over(self, attention)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **by_position: Any) -> Tensor:
         N, B = q.size(0), k.size(0)

@@ -25,6 +25,7 @@ from cutaway.errors import DataError
 from cutaway.inference.fast.attention import FusedProduct, FusedSelfAttention, SharedMemoryAttention
 from cutaway.inference.fast.int8 import Int8Product, has_outliers
 from cutaway.inference.fast.packed_linear import PackedLinear, Product
+from cutaway.models.parts import take_over
 from cutaway.models.samples import sample_inputs
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.dropout import Dropout
@@ -40,8 +41,7 @@ class FastHead(LanguageHead):
     """A head often shares its matrix with the embedding, which looks up rows. This one multiplies with a copy."""
 
     def __init__(self, head: LanguageHead, product: Callable[..., Tensor]):
-        nn.Module.__init__(self)
-        vars(self).update({name: copy.copy(value) for name, value in vars(head).items()})
+        take_over(self, head)
         self.product = product
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,8 +75,17 @@ REPLACED: dict[type, type] = {
 }
 
 
+def share_memories(model: nn.Module) -> None:
+    """On every device: the rows of a beam share one memory."""
+    for part in list(model.modules()):
+        child = getattr(part, "cross_attention", None)
+        if type(child) is MultiHeadAttention:
+            part.cross_attention = SharedMemoryAttention(child)
+
+
 def prepare_model(model: nn.Module, int8: bool = False) -> None:
     """Once, after the weights were loaded. LoRA's thin matrices stay beside theirs, unless they were merged."""
+    share_memories(model)
     may_pack = sum(parameter.nbytes for parameter in model.parameters()) <= LARGE
     replace_parts(model, int8, may_pack, parts_with_outliers(model) if int8 else set())
     for part in model.modules():  # to where Python looks first: nn.Module finds children and parameters more slowly
@@ -89,8 +98,6 @@ def replace_parts(part: nn.Module, int8: bool, may_pack: bool, outliers: set[nn.
         new = child
         if is_plain(child):
             new = Int8Product(child.weight, child.bias, child in outliers) if int8 else PackedLinear(child, may_pack)
-        elif type(child) is MultiHeadAttention and name == "cross_attention":
-            new = SharedMemoryAttention(child)
         elif type(child) is MultiHeadAttention and all(map(is_plain, (child.query, child.key, child.value))):
             new = FusedSelfAttention(child, FusedProduct(child, int8, may_pack, child.query in outliers))
         elif type(child) is LanguageHead:
@@ -108,11 +115,11 @@ def parts_with_outliers(model: nn.Module) -> set[nn.Module]:
     Outliers belong to a model more than to a text, and to look for them in each call costs as much as a small product.
     """
     parts: set[nn.Module] = {part for part in model.modules() if is_plain(part) or isinstance(part, LanguageHead)}
+    free: set[nn.Module] = set()
     found: set[nn.Module] = set()
 
     def look(part: nn.Module, given: tuple[Tensor, ...]) -> None:
-        if has_outliers(given[0]):
-            found.add(part)
+        (found if has_outliers(given[0]) else free).add(part)
 
     hooks, was_training = [part.register_forward_pre_hook(look) for part in parts], model.training
     model.eval()
@@ -126,7 +133,7 @@ def parts_with_outliers(model: nn.Module) -> set[nn.Module]:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return found
+    return found | (parts - free)  # what the text did not reach, such as an expert, may read outliers too
 
 
 def as_built(model: Built) -> Built:
@@ -136,7 +143,8 @@ def as_built(model: Built) -> Built:
         for name in (*part._modules, *part._parameters, "qkv", "product"):
             vars(part).pop(name, None)
         if isinstance(part, PackedLinear):
-            part.weight = nn.Parameter(part.weight.detach().clone(memory_format=torch.contiguous_format))
+            weight = part.weight.detach().clone(memory_format=torch.contiguous_format)
+            part.weight = nn.Parameter(weight, part.weight.requires_grad)
         part.__class__ = built_as(part)
     return copied
 

@@ -1,4 +1,4 @@
-"""Translating on a CPU with less to read: texts of similar length are encoded together, and a beam shares a memory."""
+"""Translating with less to read: a beam shares a memory; on a CPU, texts of similar length are encoded together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FastTranslationStepper(TranslationStepper):
                  ■ ■ ■ ■ ■ ·
                  ■ ■ · · · ·
         """
-        if source_mask is None or len(source) <= GROUP:
+        if source_mask is None or len(source) <= GROUP or source.device.type != "cpu":
             return self.model.encode(source, source_mask)
         lengths_B = source_mask.sum(dim=1)
         if lengths_B.sum() > MOSTLY_TEXT * source.numel():

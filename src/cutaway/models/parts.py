@@ -15,3 +15,11 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
 def has_experts(model: nn.Module) -> bool:
     return any(isinstance(part, Experts) for part in model.modules())
+
+
+def take_over(new: nn.Module, old: nn.Module) -> None:
+    """Make `new` a module with all that `old` has: its parts and parameters, its settings, the hooks on it."""
+    nn.Module.__init__(new)
+    vars(new).update(vars(old))
+    for name in ("_modules", "_parameters", "_buffers"):
+        setattr(new, name, dict(getattr(old, name)))
