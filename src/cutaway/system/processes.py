@@ -6,6 +6,7 @@ dies, even of SIGKILL; the child then reads the end of the file, and ends.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -95,20 +96,35 @@ def lines_from_parent() -> SimpleQueue[str]:
 
 
 def stop_with_launcher(launcher: int) -> None:
-    """Send SIGTERM to this process when its parent is no longer `launcher`. For torchrun, which gives us no pipe."""
+    """Send SIGTERM to this process when its parent is no longer `launcher`. For torchrun, which gives us no pipe.
+
+    The thread that watches ends before the interpreter does: one that wakes up in between can end in an abort.
+    """
+    ending = threading.Event()
 
     def wait() -> None:
-        while os.getppid() == launcher:
-            time.sleep(0.5)
+        while os.getppid() == launcher and not ending.wait(0.5):
+            pass
 
-    _in_background(wait, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    def stop() -> None:
+        if not ending.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = _in_background(wait, stop)
+
+    @atexit.register
+    def end() -> None:
+        ending.set()
+        thread.join(2)
 
 
-def _in_background(wait: Callable[[], None], then: Callable[[], None]) -> None:
+def _in_background(wait: Callable[[], None], then: Callable[[], None]) -> threading.Thread:
     def watch() -> None:
         if hasattr(signal, "pthread_sigmask"):  # signals are for the main thread, whose system calls they interrupt
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         wait()
         then()
 
-    threading.Thread(target=watch, name="watch the parent", daemon=True).start()
+    thread = threading.Thread(target=watch, name="watch the parent", daemon=True)
+    thread.start()
+    return thread
