@@ -1,19 +1,19 @@
-# Every target sets up .venv by itself when needed, and costs nothing when it is there.
+# Every target creates .venv when it is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# GPU tests are deselected by marker where there is no GPU; tests/conftest.py says so in its header.
+# Without a GPU, tests with the marker gpu are deselected (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow soak lint format browser clean
+.PHONY: help setup demo test test-slow soak lint format reference picture browser clean
 
 help:
-	@echo "make demo       train a translator in about two minutes and look inside it"
+	@echo "make demo       train a translator in about two minutes, then look inside it"
 	@echo "make test       units, properties, small oracles (under 4 minutes)"
 	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
-	@echo "make soak       long fuzz and fault runs, by hand"
-	@echo "make lint       ruff, mypy and the import contracts;  make format  lets ruff mend what it can"
+	@echo "make soak       long fuzz and fault runs (hours)"
+	@echo "make lint       ruff, mypy, import contracts, generated docs;  make format  lets ruff fix what it can"
 	@echo "make clean      remove .venv and caches (runs/ stays)"
 
 setup: $(READY)
@@ -43,12 +43,21 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python docs/make_reference.py --check
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The browser tests drive the system's Chromium. On Debian and Ubuntu this installs it; elsewhere it says how.
+# docs/settings.md and docs/commands.md, from the source
+reference: $(READY)
+	$(BIN)/python docs/make_reference.py
+
+# the README's animation, from the explorer of runs/demo
+picture: $(READY) browser
+	$(BIN)/python docs/images/record_explorer.py runs/demo
+
+# The browser tests use the system's Chromium. On Debian and Ubuntu this installs it; elsewhere it says how.
 browser:
 	@bash .ci/install-browser
 

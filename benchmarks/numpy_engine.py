@@ -168,10 +168,10 @@ def new_trainer(folder: Path) -> Any:
     if HERE["engine"] == "numpy":
         from cutaway.inference.training import numpy_trainer
 
-        return numpy_trainer.begin(config, run, (), prepared).trainer
-    from cutaway import begin
+        return numpy_trainer.start_training(config, run, (), prepared).trainer
+    from cutaway import start_training
 
-    return begin(config, run, prepared=prepared).trainer
+    return start_training(config, run, prepared=prepared).trainer
 
 
 def make_paper_base(folder: Path) -> None:
@@ -184,7 +184,7 @@ def make_paper_base(folder: Path) -> None:
     from cutaway.runs.files import write_bytes, write_text
     from cutaway.runs.weights import sealed
     from cutaway.twin.build import build_model
-    from cutaway.twin.parts import xavier
+    from cutaway.twin.modules import xavier
 
     run, tokenizer = RunFolder(folder), Tokenizer.train(sentences(50), "bpe", 400)
     config = with_given(preset("paper-base"), vocab_size=tokenizer.vocab_size)

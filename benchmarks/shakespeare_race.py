@@ -43,7 +43,7 @@ CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"position": "rope", "feed_forward": "relu2", "qk_norm": True, "norm": "rms"},
         "train": {
             "steps": 360, "warmup": 20, "optimizer": "muon", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
-            "schedule": "wsd", "lr": 6e-3, "decay": 0.5, "lr_end": 0.1,
+            "schedule": "wsd", "lr": 6e-3, "decay_fraction": 0.5, "lr_end": 0.1,
         },
     },
 }  # fmt: skip

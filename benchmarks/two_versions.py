@@ -122,8 +122,8 @@ def start_training(config: Any, folder: Path) -> Any:
     """Under whichever name a version has it."""
     import cutaway
 
-    begin = getattr(cutaway, "start_training", None) or cutaway.begin
-    return begin(config, cutaway.RunFolder(folder))
+    start = getattr(cutaway, "start_training", None) or cutaway.begin
+    return start(config, cutaway.RunFolder(folder))
 
 
 def make(place: Path) -> None:

@@ -22,7 +22,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from cutaway import MultiHeadAttention, build_model, editing, preset, recording
+from cutaway import MultiHeadAttention, build_model, edit_activations, preset, record_activations
 from cutaway.course.lesson import save, shapes
 from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, WEIGHTS, new_figure
 from cutaway.nn.kernels import attend_exact, attend_fused
@@ -116,7 +116,7 @@ axes.set_title("Who, and to whom? One head cannot report two words", loc="left")
 save(figure, "02_learning")
 
 # %% [markdown]
-# What do the heads do? `recording` shows any value that has a name inside a module; `weights` is the one we want. We
+# What do the heads do? `record_activations` shows any value that has a name inside a module; `weights` is the one we want. We
 # take the row of the verb, and put the columns of all sentences into the same order, verb first.
 
 
@@ -124,7 +124,7 @@ save(figure, "02_learning")
 def verb_weights(layer, n=200):
     """The mean weights of the verb over n sentences: [H, 6], the columns in the order of `role_names`."""
     x_BTD, number_BT, _ = sentences(n)
-    with recording(layer, "weights") as seen, torch.no_grad():
+    with record_activations(layer, "weights") as seen, torch.no_grad():
         layer(x_BTD)
     weights_BHQK = seen["weights"]
     row_BHK = weights_BHQK.transpose(1, 2)[number_BT == 0]
@@ -167,7 +167,7 @@ assert patterns[1][0, 1:3].min() > 0.25  # the single head is torn
 print(f"subject: head {who}, object: head {whom}")
 
 # %% [markdown]
-# Do the heads really share the work like that? We can switch one off: `editing` changes a value inside a module while
+# Do the heads really share the work like that? We can switch one off: `edit_activations` changes a value inside a module while
 # it runs. Without the head that looks at subjects, the first eight numbers of the report should suffer, and the last
 # eight much less. (Less, not nothing: two heads must look *differently* to be of use, but nothing forces them to be
 # pure.)
@@ -181,7 +181,7 @@ for name, edits in {
     "without the subject head": {"heads": without_head(who)},
     "without the object head": {"heads": without_head(whom)},
 }.items():
-    with editing(two_heads, edits), torch.no_grad():
+    with edit_activations(two_heads, edits), torch.no_grad():
         error_BD = (two_heads(x_BTD)[number_BT == 0] - wanted_BD).square()
     damage[name] = error_BD[:, :8].mean().item(), error_BD[:, 8:].mean().item()
     print(f"{name:26} error of the subject {damage[name][0]:.3f}, of the object {damage[name][1]:.3f}")
@@ -552,7 +552,7 @@ for G, numbers in kept.items():
 # %% [markdown]
 # ## Looking inside a model
 #
-# A whole Transformer has many attentions. `recording` takes a pattern of names and keeps what passes there. The
+# A whole Transformer has many attentions. `record_activations` takes a pattern of names and keeps what passes there. The
 # ordinary fused kernel never has the weights in memory; while somebody looks, the library runs `attend_exact`
 # instead. Here is a tiny encoder-decoder with fresh weights, and a batch of two: the second source is shorter by two
 # tokens.
@@ -561,7 +561,7 @@ for G, numbers in kept.items():
 model = build_model(preset("tiny")).eval()
 source_BS = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 6, 0, 0]])
 target_BT = torch.tensor([[1, 8, 7, 6], [1, 6, 5, 4]])
-with recording(model, "*.weights") as seen, torch.no_grad():
+with record_activations(model, "*.weights") as seen, torch.no_grad():
     model(source_BS, target_BT, source_mask=is_token_BK)
 for name, weights_BHQK in seen.items():
     print(f"{name:42} {tuple(weights_BHQK.shape)}")

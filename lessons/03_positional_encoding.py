@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cutaway import Config, DataConfig, ModelConfig, RunFolder, Tokenizer, TrainConfig, begin, build_model
+from cutaway import Config, DataConfig, ModelConfig, RunFolder, Tokenizer, TrainConfig, build_model, start_training
 from cutaway.course.lesson import save, shapes
 from cutaway.explore.figures import BLUE, GREEN, GREY, ORANGE, SIGNED, WEIGHTS, new_figure, positional_encodings
 from cutaway.nn.attention import MultiHeadAttention
@@ -546,7 +546,7 @@ def trained_decoder(scheme):
     shape = {"d_model": 32, "d_ff": 64, "n_heads": 4, "decoder_layers": 2, "dropout": 0.0, "norm_placement": "pre"}
     model = ModelConfig(family="decoder", max_length=LONGEST, position=scheme, **shape, **SCHEMES[scheme])
     train = TrainConfig(steps=240, schedule="cosine", lr=1e-2, warmup=20, label_smoothing=0.0, device="cpu")
-    training = begin(Config(model, data, train), RunFolder(folder / scheme), prepared=prepared)
+    training = start_training(Config(model, data, train), RunFolder(folder / scheme), prepared=prepared)
     training.trainer.run()
     return training.trainer.model.eval()
 
@@ -631,11 +631,11 @@ save(figure, "03_extrapolation")
 # of new *positions* must stay broken.
 
 # %%
-from cutaway.nn.sparse_masks import Window
+from cutaway.nn.sparse_masks import SlidingWindow
 
 windowed = {}
 for scheme, model in models.items():
-    model.rules = (Window(TRAINED),)
+    model.rules = (SlidingWindow(TRAINED),)
     with torch.no_grad():
         loss_BT = F.cross_entropy(model(test_in_BT).transpose(1, 2), test_out_BT, reduction="none")
     model.rules = ()

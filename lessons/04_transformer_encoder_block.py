@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn import LayerNorm
 
-from cutaway import ModelConfig, build_model, recording
+from cutaway import ModelConfig, build_model, record_activations
 from cutaway.course.lesson import save, shapes
 from cutaway.explore.figures import BLUE, ORANGE, WEIGHTS, new_figure
 from cutaway.models.build import count_parameters
@@ -475,7 +475,7 @@ narrow = build_model(
 ).eval()
 T = 12
 ids = torch.randint(0, 50, (1, T))
-with torch.no_grad(), recording(narrow, "encoder.layers.*.self_attention.weights") as seen:
+with torch.no_grad(), record_activations(narrow, "encoder.layers.*.self_attention.weights") as seen:
     narrow(ids)
 
 rollout = [torch.eye(T)]
@@ -497,7 +497,7 @@ def influence(encoder, x_BTD, mask=None):
     """How far position i moves after each layer, if token j does. -> [layers, i, j]"""
 
     def streams(x_BTD):
-        with torch.no_grad(), recording(encoder, "layers.*.feed_forward_residual.stream") as seen:
+        with torch.no_grad(), record_activations(encoder, "layers.*.feed_forward_residual.stream") as seen:
             encoder(x_BTD, mask)
         return torch.stack([stream[0] for stream in seen.values()])
 
@@ -511,14 +511,14 @@ def influence(encoder, x_BTD, mask=None):
 
 
 # %% [markdown]
-# The window is a rule of the mask. In `Window(2)` a key is in sight if it is less than 2 places away.
+# The window is a rule of the mask. In `SlidingWindow(2)` a key is in sight if it is less than 2 places away.
 
 # %%
 from cutaway.nn.masks import Mask
-from cutaway.nn.sparse_masks import Window
+from cutaway.nn.sparse_masks import SlidingWindow
 
 x_BTD = narrow.embedding(ids).detach()
-measured_LQK = influence(narrow.encoder, x_BTD, Mask(range(T), range(T), (Window(2),)))
+measured_LQK = influence(narrow.encoder, x_BTD, Mask(range(T), range(T), (SlidingWindow(2),)))
 reach = [int((measured_LQK[layer, 0] > 0).sum()) for layer in range(6)]
 print("how many tokens the first position knows of, after each layer:", reach)
 
@@ -636,7 +636,7 @@ assert masked_error < 1e-5
 #    neither? What would a norm do about it?
 # 2. Add `"sandwich"` to the placements in `gradients` (it norms before and after the sub-layer). Where do its lines
 #    lie?
-# 3. In the section on mixing, use `attention_window=3` (and `Window(3)`). By how many tokens a layer does `reach`
+# 3. In the section on mixing, use `attention_window=3` (and `SlidingWindow(3)`). By how many tokens a layer does `reach`
 #    grow? Then try `attention="sparse"` with `Strided(3)` of `cutaway.nn.masks`. (The
 #    `assert` on `reach` will stop you: change it to what you expect.)
 #

@@ -204,14 +204,14 @@ def recipe(pooling):
 # each training (`begin`). A run folder is where a training leaves its weights and its losses; ours are temporary.
 
 # %%
-from cutaway import Classifier, RunFolder, begin, evaluate_run
+from cutaway import Classifier, RunFolder, evaluate_run, start_training
 from cutaway.data.prepare import prepare
 
 prepared = prepare(recipe("cls").data, "classification")
 classifiers, losses, pooling_accuracy = {}, {}, {}
 for pooling in pools:
     run = RunFolder(tempfile.mkdtemp())
-    training = begin(recipe(pooling), run, prepared=prepared)
+    training = start_training(recipe(pooling), run, prepared=prepared)
     training.trainer.run()
     classifiers[pooling] = Classifier.load(run.path, device="cpu")
     losses[pooling] = [(row["step"], row["nll"]) for row in run.read_metrics() if "nll" in row]
@@ -288,7 +288,7 @@ for i, text in enumerate(pairs):
 # That is how `<s>` and `</s>`, which mean nothing, can be bright.
 
 # %%
-from cutaway import recording
+from cutaway import record_activations
 
 pooled = classifiers["attention"]
 tokenizer = pooled.tokenizer
@@ -296,7 +296,7 @@ figure = new_figure(9, 5.2)
 rows = figure.subplots(len(pairs), 1)
 for axes, text in zip(rows, pairs, strict=True):
     ids = [tokenizer.bos, *tokenizer.encode(text), tokenizer.eos]
-    with recording(pooled.model, "head.pool.weights") as seen, torch.no_grad():
+    with record_activations(pooled.model, "head.pool.weights") as seen, torch.no_grad():
         pooled.model(torch.tensor([ids]))
     weights_T = seen["head.pool.weights"][0]
     image = axes.imshow(weights_T[None], cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto")
@@ -347,7 +347,7 @@ tagger_recipe = Config(
     ),
     train=TrainConfig(steps=350, warmup=50, lr=0.4, label_smoothing=0.0, log_every=10),
 )
-training = begin(tagger_recipe, tagger_run)
+training = start_training(tagger_recipe, tagger_run)
 training.trainer.run()
 tagger = Tagger.load(tagger_run.path, device="cpu")
 print(f"{training.parameters:,} parameters, {training.trainer.state.seconds:.0f} s")
@@ -547,7 +547,7 @@ from cutaway.data.tasks import encode_words
 LINE = 'for word in text: print("done in time")  # not in here'
 line_words = tagger.words(LINE)
 row = encode_words(tagger.tokenizer, [line_words])[0]
-with recording(tagger.model, "*.weights", "*.stream", "embedding.embedded") as seen, torch.no_grad():
+with record_activations(tagger.model, "*.weights", "*.stream", "embedding.embedded") as seen, torch.no_grad():
     tagger.model(torch.tensor([row.ids]))
 streams = [seen["embedding.embedded"]]
 streams += [seen[f"encoder.layers.{i}.feed_forward_residual.stream"] for i in range(2)]
@@ -627,7 +627,7 @@ save(figure, "05_tagger_attention")
 
 # %% [markdown]
 # A warning: weights say where a head looked, not what it took along, nor whether the answer would have been
-# another without it. To find that out, one must switch the head off and see (`cutaway.editing` does that).
+# another without it. To find that out, one must switch the head off and see (`cutaway.edit_activations` does that).
 #
 # ## What to remember
 #

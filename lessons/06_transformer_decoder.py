@@ -125,7 +125,7 @@ assert moved_T[:-1].max() == 0 < moved_T[-1]
 # The library builds both from one class, `Layer`; `cross_attention` is a part or None.
 
 # %%
-from cutaway import ModelConfig, build_model, recording
+from cutaway import ModelConfig, build_model, record_activations
 from cutaway.models.build import count_parameters
 
 SMALL = {"family": "decoder", "vocab_size": 50, "d_model": D, "d_ff": 4 * D, "n_heads": H, "decoder_layers": 1}
@@ -155,7 +155,7 @@ def layer_by_hand(x_BTD):
 
 
 ids_BT = torch.randint(0, 50, (B, T))
-with recording(crossing, "*.weights") as seen, torch.no_grad():
+with record_activations(crossing, "*.weights") as seen, torch.no_grad():
     theirs_BTD = crossing.decode(ids_BT, memory=memory_BSD)
     mine_BTD = layer_by_hand(crossing.embedding(ids_BT))
 for name, weights in seen.items():
@@ -173,7 +173,7 @@ assert seen["decoder.layers.0.cross_attention.weights"].shape == (B, H, T, S)
 # warmup and the learning rate are those of a short training.
 
 # %%
-from cutaway import Config, DataConfig, RunFolder, TextGenerator, TrainConfig, begin
+from cutaway import Config, DataConfig, RunFolder, TextGenerator, TrainConfig, start_training
 
 recipe = Config(
     model=ModelConfig(
@@ -186,7 +186,7 @@ recipe = Config(
     train=TrainConfig(steps=700, warmup=50, lr=0.8, label_smoothing=0.0, log_every=10),
 )  # fmt: skip
 run = RunFolder(tempfile.mkdtemp())
-training = begin(recipe, run)
+training = start_training(recipe, run)
 training.trainer.run()
 writer = TextGenerator.load(run.path, device="cpu")
 print(f"{training.parameters:,} parameters, {training.trainer.state.seconds:.0f} s")
@@ -270,7 +270,7 @@ def visible(i):
 
 line_ids = [tokenizer.bos, *tokenizer.encode("    for name in names:\n        print(name)")]
 labels = [visible(i) for i in line_ids]
-with recording(model, "*.self_attention.weights") as seen, torch.no_grad():
+with record_activations(model, "*.self_attention.weights") as seen, torch.no_grad():
     model(torch.tensor([line_ids]))
 print(labels)
 assert all(weights.triu(1).abs().max() == 0 for weights in seen.values())
@@ -561,7 +561,7 @@ save(figure, "06_cache")
 # of all; only the filled part is counted here.)
 
 # %%
-held = [layer.self_attention.held for layer in cache.layers]
+held = [layer.self_attention.stored for layer in cache.layers]
 shapes(keys_BGKE=held[0][0][:, :, : cache.length])
 counted = sum(part[:, :, : cache.length].numel() for pair in held for part in pair)
 config = writer.config.model

@@ -168,7 +168,7 @@ for pair, found in zip(test[:3], by_dictionary, strict=False):
 # one token, so that later a row of the attention is a word.
 
 # %%
-from cutaway import Config, DataConfig, DecodeConfig, RunFolder, TrainConfig, Translator, begin
+from cutaway import Config, DataConfig, DecodeConfig, RunFolder, TrainConfig, Translator, start_training
 
 STEPS = 600
 recipe = Config(
@@ -184,7 +184,7 @@ recipe = Config(
     decode=DecodeConfig(strategy="greedy"),
 )  # fmt: skip
 run = RunFolder(tempfile.mkdtemp())
-training = begin(recipe, run)
+training = start_training(recipe, run)
 training.trainer.run()
 translator = Translator.load(run.path, device="cpu")
 print(f"{training.parameters:,} parameters, {training.trainer.state.seconds:.0f} s")
@@ -488,12 +488,12 @@ save(figure, "07_alignment")
 #
 # ## Switching heads off
 #
-# Does the model *use* that head? Weights cannot tell; an experiment can. `editing` changes values while the model runs,
+# Does the model *use* that head? Weights cannot tell; an experiment can. `edit_activations` changes values while the model runs,
 # and `without_head` puts zeros in the place of what a head fetched. We translate once without each head of the
 # cross-attention, and once without any of them.
 
 # %%
-from cutaway import editing
+from cutaway import edit_activations
 from cutaway.nn.recording import without_head
 
 
@@ -501,7 +501,7 @@ def translate_without(*heads):
     place = "decoder.layers.{}.cross_attention.heads"
     layers = {layer for layer, _ in heads}
     edits = {place.format(i): without_head(*(head for layer, head in heads if layer == i)) for i in layers}
-    with editing(translator.model, edits):
+    with edit_activations(translator.model, edits):
         return translator.translate(sources)
 
 

@@ -275,7 +275,7 @@ Console(width=118).print(table)
 # shapes are right. `begin` makes a training ready in a run folder, and we give it another objective.
 
 # %%
-from cutaway import RunFolder, Translator, begin, evaluate_run
+from cutaway import RunFolder, Translator, evaluate_run, start_training
 from cutaway.train.objectives import measure, translation
 
 
@@ -284,7 +284,9 @@ def without_shift(model, batch):
 
 
 copier_run = RunFolder(tempfile.mkdtemp())
-training = begin(recipe(steps=120, label_smoothing=0.0), copier_run, prepared=prepared, objective=without_shift)
+training = start_training(
+    recipe(steps=120, label_smoothing=0.0), copier_run, prepared=prepared, objective=without_shift
+)
 training.trainer.run()
 copier_losses = [row["nll"] for row in copier_run.read_metrics() if "nll" in row]
 print("training loss:", "  ".join(f"{loss:.3f}" for loss in copier_losses))
@@ -439,7 +441,7 @@ def watched(warmup, seed):
     train = TrainConfig(steps=WARMUP_STEPS, label_smoothing=0.0, seed=seed, **rate)
     watch = Watch()
     run = RunFolder(tempfile.mkdtemp())
-    begin(Config(model, CHARACTERS, train), run, [watch], prepared_characters).trainer.run()
+    start_training(Config(model, CHARACTERS, train), run, [watch], prepared_characters).trainer.run()
     return watch.reports
 
 
@@ -587,10 +589,10 @@ save(figure, "08_clipping")
 # %%
 from cutaway import resume
 
-straight = begin(recipe(dropout=0.1, steps=20), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
+straight = start_training(recipe(dropout=0.1, steps=20), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
 straight.run()
 stopped_run = RunFolder(tempfile.mkdtemp())
-begin(recipe(dropout=0.1, steps=10), stopped_run, prepared=prepared).trainer.run()
+start_training(recipe(dropout=0.1, steps=10), stopped_run, prepared=prepared).trainer.run()
 print("in the checkpoint:", *sorted(path.name for path in stopped_run.pointer("latest").iterdir()))
 resumed = resume(recipe(dropout=0.1, steps=20), stopped_run, prepared=prepared).trainer
 print("resumed at step", resumed.state.step, "batch", resumed.batches.position())
@@ -607,7 +609,7 @@ def furthest(one, other):
     return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-forgetful = begin(recipe(dropout=0.1, steps=10), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
+forgetful = start_training(recipe(dropout=0.1, steps=10), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
 forgetful.run()
 forgetful.optimizer = type(forgetful.optimizer)(forgetful.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 forgetful.config = dataclasses.replace(forgetful.config, steps=20)
@@ -626,7 +628,7 @@ assert forgetful_difference > 1e-4
 # here, in seconds. We know where it must end, too: with label smoothing, at the entropy of the smoothed target.
 
 # %%
-overfit = begin(recipe(steps=1, warmup=30, lr=1.0), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
+overfit = start_training(recipe(steps=1, warmup=30, lr=1.0), RunFolder(tempfile.mkdtemp()), prepared=prepared).trainer
 one_batch = collate_pairs(prepared.train[:12], tokenizer)
 one_batch_losses = [overfit.step(one_batch).loss for _ in range(150)]
 V, e = tokenizer.vocab_size, 0.1
@@ -654,7 +656,7 @@ curves, overfitted = {}, {}
 for smoothing in (0.0, 0.1):
     settings = {"steps": 160, "lr": 1.0, "label_smoothing": smoothing, "log_every": 20, "valid_every": 20}
     run = RunFolder(tempfile.mkdtemp())
-    overfitted[smoothing] = begin(recipe(save_every=1_000, **settings), run, prepared=few).trainer
+    overfitted[smoothing] = start_training(recipe(save_every=1_000, **settings), run, prepared=few).trainer
     overfitted[smoothing].run()
     rows = run.read_metrics()
     curves[smoothing] = {name: [(r["step"], r[name]) for r in rows if name in r] for name in ("nll", "valid_loss")}
@@ -747,7 +749,7 @@ two = {
 before, after, runs = {}, {}, {}
 for name, (config, data) in two.items():
     runs[name] = RunFolder(tempfile.mkdtemp())
-    training = begin(config, runs[name], prepared=data)
+    training = start_training(config, runs[name], prepared=data)
     before[name] = training.trainer.validate()
     training.trainer.run()
     after[name] = training.trainer.validate()

@@ -1,4 +1,4 @@
-"""The system's own Chromium, for tests of pages."""
+"""The system's Chromium, for tests of pages."""
 
 import shutil
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ FLAGS = [
 
 
 @contextmanager
-def a_browser():
+def open_browser():
     from playwright.sync_api import sync_playwright
 
     chromium = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))

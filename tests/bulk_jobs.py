@@ -1,4 +1,4 @@
-"""Jobs that take no model, for tests of what carries them out. A module of its own: workers import it by its name."""
+"""Jobs without a model, for tests of the runner. A separate module, because workers import it by name."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutaway.bulk.journal import Array, Plain
+from cutaway.bulk.journal import NoHeader, NpyHeader
 from cutaway.errors import DataError, RunError
 
 
 @dataclass(frozen=True)
 class Backwards:
-    """Each line with its number, backwards; slowly, if asked. A line `kill` kills its worker, `too long` is refused."""
+    """Each line with its number, backwards. The line `kill` kills its worker, and `too long` fails."""
 
-    seconds: float = 0.0  # of a batch
+    seconds: float = 0.0  # per batch
     setting: str = ""
-    log: str = ""  # a file in which every batch that is worked is noted
+    log: str = ""  # a file that lists every batch processed
 
-    layout = Plain()
+    header = NoHeader()
     can_skip = True
-    skips = False
-    line_bytes = 100
+    skips_by_default = False
+    result_bytes = 100
 
     def load(self):
         return self.work
 
-    def sizer(self):
+    def token_counter(self):
         return lambda texts: [len(text) + 1 for text in texts]
 
     def description(self):
@@ -37,7 +37,7 @@ class Backwards:
     def default_workers(self, lines, characters):
         return 0
 
-    def instead_of(self, refused):
+    def placeholder(self, failed):
         return b"\n"
 
     def work(self, texts, numbers):
@@ -59,7 +59,7 @@ class Backwards:
 class Lengths(Backwards):
     """A row of two numbers for each line."""
 
-    layout = Array()
+    header = NpyHeader()
     can_skip = False
 
     def one(self, text, number):
@@ -73,9 +73,9 @@ LARGE = 8_000  # bytes
 
 @dataclass(frozen=True)
 class Large(Backwards):
-    """Much for each line, and says so."""
+    """A large result for each line."""
 
-    line_bytes = LARGE
+    result_bytes = LARGE
 
     def one(self, text, number):
         return b"x" * LARGE  # zeros would take no memory

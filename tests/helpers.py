@@ -50,7 +50,7 @@ SWITCHES = {
     "n_kv_heads": (0, 1),
     "d_head": (0, 6),
     "qk_norm": (False, True),
-    "attention_cap": (0.0, 5.0),
+    "attention_softcap": (0.0, 5.0),
     "bias": (True, False),
 }
 AXES = {name: list(values) for name, values in {**TABLES, **SWITCHES}.items()}
@@ -124,10 +124,10 @@ def all_pairs(axes: dict, wanted: int = 12, tries: int = 150) -> tuple[list[dict
 NEEDS = {
     "pooling": lambda value: {} if value == "cls" else {"head": "classes", "family": "encoder"},
     "head": lambda value: {} if value == "language" else {"family": "encoder"},
-    "attention_cap": lambda value: {"attention_kernel": "exact"} if value else {},
+    "attention_softcap": lambda value: {"attention_kernel": "exact"} if value else {},
     "position": lambda value: {"attention_kernel": "exact"} if value == "relative" else {},
     "attention": lambda value: (
-        {"attention_kernel": "fused", "attention_cap": 0.0, "position": "learned"} if value == "linear" else {}
+        {"attention_kernel": "fused", "attention_softcap": 0.0, "position": "learned"} if value == "linear" else {}
     ),
 }
 
@@ -184,7 +184,15 @@ def random_ids(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def small_recipe(**train) -> Config:
     """Learns something about `reverse` in a second or two."""
-    settings = {"steps": 12, "warmup": 10, "valid_every": 4, "save_every": 4, "log_every": 2, "keep": 2, **train}
+    settings = {
+        "steps": 12,
+        "warmup": 10,
+        "valid_every": 4,
+        "save_every": 4,
+        "log_every": 2,
+        "keep_checkpoints": 2,
+        **train,
+    }
     return Config(
         model=tiny_config(vocab_size=0, d_model=16, d_ff=32, max_length=64, dropout=0.1),
         data=DataConfig(corpus="reverse", size=200, heldout_size=20, tokenizer="word", vocab_size=100, batch_tokens=256,

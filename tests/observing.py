@@ -1,7 +1,7 @@
 """Runs that a doctor may look at, made up."""
 
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
-from cutaway.diagnose.observations import DataFacts, Observed, Overlap
+from cutaway.diagnose.observations import DataFacts, HeldOutOverlap, Observations
 from cutaway.runs.summary import History
 
 FALLING = [6.0, 4.0, 3.0, 2.4, 2.1, 2.0, 1.95, 1.93, 1.92, 1.92]
@@ -12,7 +12,7 @@ FACTS = DataFacts(
     valid_answers=20_000,
     padding=0.03,
     unknown=0.0,
-    overlaps={"valid": Overlap(0, 1000), "test": Overlap(0, 1000)},
+    overlaps={"valid": HeldOutOverlap(0, 1000), "test": HeldOutOverlap(0, 1000)},
     answer_entropy=6.0,
     lower_cased=0.0,
     tokenized=0.0,
@@ -26,7 +26,7 @@ LANGUAGE = ModelConfig(family="decoder", vocab_size=1000)
 
 def seen(
     nll=FALLING, valid=VALID, data=FACTS, model=None, train=None, scores=None, rows=None, samples=None, kept="", **more
-) -> Observed:
+) -> Observations:
     """A run of 1,000 steps in which nothing is wrong, but for what is given."""
     model = model or ModelConfig(vocab_size=1000)
     files = {"train": ("a.de", "a.en")} if model.task == "translation" else {"train": ("a.tsv",)}
@@ -54,4 +54,4 @@ def seen(
         }
         for i, x in enumerate(valid)
     ]  # fmt: skip
-    return Observed(config, History.of([*step_rows, *validations]), data, scores or {}, kept)
+    return Observations(config, History.of([*step_rows, *validations]), data, scores or {}, kept)

@@ -24,7 +24,7 @@ class Fake(TableModel):
     def __init__(self, vocab, seed, sentences=(0,), lengths=(), as_arrays=False):
         super().__init__(vocab, seed, len(sentences))
         self.sentence, self.lengths, self.as_arrays = list(sentences), lengths, as_arrays
-        self.looked, self.known = None, {}
+        self.source_weights, self.known = None, {}
 
     def logits(self, sentence, prefix):
         if (sentence, prefix) not in self.known:
@@ -41,8 +41,8 @@ class Fake(TableModel):
         logits = super().step(torch.as_tensor(tokens))
         if self.lengths:
             rows = zip(self.sentence, self.prefixes, strict=True)
-            self.looked = np.stack([self.look(sentence, prefix) for sentence, prefix in rows])
-            self.looked = self.looked if self.as_arrays else torch.from_numpy(self.looked)
+            self.source_weights = np.stack([self.look(sentence, prefix) for sentence, prefix in rows])
+            self.source_weights = self.source_weights if self.as_arrays else torch.from_numpy(self.source_weights)
         return logits.numpy() if self.as_arrays else logits
 
     def keep(self, rows):

@@ -1,4 +1,4 @@
-"""Servers for tests: in a thread of this process, whose inside can be watched, or in a process of their own."""
+"""Servers for tests: in a thread of the test process, or in a separate process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cutaway.runs import RunFolder
 from cutaway.runs.weights import sealed
 from cutaway.serve.api_app import api_app
 from cutaway.serve.limits import Limits
+from cutaway.serve.loaded_model import read_runs
 from cutaway.serve.middleware import Access
-from cutaway.serve.served_model import runs_to_serve
 from cutaway.serve.server import GracefulServer
 from cutaway.serve.sockets import listen
 from cutaway.serve.state import AppState
@@ -31,7 +31,7 @@ HOME = frozenset({"127.0.0.1", "localhost"})
 
 
 def write_run(folder, pipeline):
-    """A pipeline that nobody trained, as a run folder."""
+    """Write an untrained pipeline as a run folder."""
     folder.mkdir(parents=True)
     run = RunFolder(folder)
     if pipeline.config.model.family != "vision":
@@ -44,7 +44,7 @@ def write_run(folder, pipeline):
 
 
 def tiny_runs(folder):
-    """One run for each thing that can be asked."""
+    """Write one run for each task."""
     kinds = {
         "translator": untrained("encoder_decoder"),
         "writer": untrained("decoder"),
@@ -55,10 +55,10 @@ def tiny_runs(folder):
 
 
 @contextmanager
-def served_here(runs, access=None, dtype="float64", **limits):
-    """A server in a thread; `app_state` is all that is behind it."""
+def serve_in_thread(runs, access=None, dtype="float64", **limits):
+    """Run a server in a thread. Yield its port and its AppState."""
     app_state = AppState(limits=Limits(**limits))
-    app_state.start(runs_to_serve(runs, device="cpu", dtype=dtype))
+    app_state.start(read_runs(runs, device="cpu", dtype=dtype))
     app = api_app(app_state, access or Access(hosts=HOME))
     listening = listen("127.0.0.1", 0)
     server = GracefulServer(app, app_state, lambda: None, lambda text: None)
@@ -66,9 +66,9 @@ def served_here(runs, access=None, dtype="float64", **limits):
     thread.start()
     port = listening.getsockname()[1]
     try:
-        until(lambda: (server.started and not app_state.problem) or app_state.trouble)
-        if app_state.trouble:
-            raise app_state.trouble
+        until(lambda: (server.started and not app_state.not_ready_reason) or app_state.load_error)
+        if app_state.load_error:
+            raise app_state.load_error
         yield SimpleNamespace(port=port, app_state=app_state, server=server)
     finally:
         server.should_exit = True
@@ -78,22 +78,22 @@ def served_here(runs, access=None, dtype="float64", **limits):
 
 
 @contextmanager
-def served_apart(runs, *options, environment=None, wait=True, before="", command="serve"):
-    """A server in a process of its own, as users start it: its port, and the process. `before`: code that it runs."""
+def serve_in_process(runs, *options, environment=None, wait=True, before="", command="serve"):
+    """Run a server in a separate process, as users start it. `before`: Python code that runs first."""
     program = [sys.executable, "-c", f"{before}\nfrom cutaway.cli import main; main()"]
     process = subprocess.Popen(
         [*program, command, *map(str, runs), "--port", "0", *options],
         stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, **(environment or {})},
     )  # fmt: skip
-    told = []
-    reader = threading.Thread(target=lambda: told.extend(iter(process.stderr.readline, "")), daemon=True)
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
     reader.start()
     try:
-        until(lambda: process.poll() is not None or any("http://" in line for line in told), 60)
+        until(lambda: process.poll() is not None or any("http://" in line for line in lines), 60)
         if wait:
-            until(lambda: process.poll() is not None or any(line.startswith(("Ready", "Ctrl-C")) for line in told), 60)
-        found = re.search(r":(\d+)/", "".join(told))
-        yield SimpleNamespace(port=int(found[1]) if found else 0, process=process, told=told)
+            until(lambda: process.poll() is not None or any(line.startswith(("Ready", "Ctrl-C")) for line in lines), 60)
+        found = re.search(r":(\d+)/", "".join(lines))
+        yield SimpleNamespace(port=int(found[1]) if found else 0, process=process, lines=lines)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -106,15 +106,15 @@ def served_apart(runs, *options, environment=None, wait=True, before="", command
         process.stderr.close()
 
 
-def until(holds, seconds=30):
+def until(condition, seconds=30):
     ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends, "it did not happen in time"
+    while not condition():
+        assert time.monotonic() < ends, "the condition was not met in time"
         time.sleep(0.01)
 
 
 def ask(port, path, body=None, headers=None, method=None, timeout=60):
-    """A request: its response, and its content."""
+    """Send a request. Return the response and its content."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     given = {"Content-Type": "application/json"} if data is not None else {}
@@ -125,17 +125,17 @@ def ask(port, path, body=None, headers=None, method=None, timeout=60):
     return response, content
 
 
-def answered(port, path, body=None, **more):
+def ask_json(port, path, body=None, **more):
     response, content = ask(port, path, body, **more)
     assert response.status == 200, content
     return json.loads(content)
 
 
 def events(port, path, body):
-    """All that a stream tells."""
+    """Return all events of a stream."""
     response, content = ask(port, path, {**body, "stream": True})
     assert response.status == 200, content
     assert response.headers["content-type"].startswith("text/event-stream")
-    *told, last, end = content.decode().split("\n\n")
+    *lines, last, end = content.decode().split("\n\n")
     assert (last, end) == ("data: [DONE]", "")
-    return [json.loads(line.removeprefix("data: ")) for line in told]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]

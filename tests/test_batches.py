@@ -9,9 +9,9 @@ from ties import TIE, smallest_gap
 
 from cutaway.config import DecodeConfig
 from cutaway.inference.fast.prepare import prepare_model
-from cutaway.inference.pipelines.base import by_length
+from cutaway.inference.pipelines.base import batch_by_length
 from cutaway.models.build import POSITIONS
-from cutaway.search.request import Wish
+from cutaway.search.request import Request
 
 LETTERS = [*"abcdefgh,."]
 DECODES = {
@@ -33,20 +33,20 @@ def ready(*arguments, **changes):
     return writer
 
 
-def wishes(n, longest=14, seed=0):
+def requests(n, longest=14, seed=0):
     """Texts and prefixes of mixed lengths."""
     draw = random.Random(seed)
     some = lambda most: " ".join(draw.choices(LETTERS, k=draw.randint(0, most)))  # noqa: E731
-    return [Wish(some(longest) or "a", some(3) if number % 3 == 0 else "", number) for number in range(n)]
+    return [Request(some(longest) or "a", some(3) if number % 3 == 0 else "", number) for number in range(n)]
 
 
 def three_ways(writer, wanted, decode):
     """Together, shuffled, and alone."""
     order = random.Random(1).sample(range(len(wanted)), len(wanted))
-    shuffled = dict(zip(order, writer.written([wanted[i] for i in order], decode), strict=True))
-    yield writer.written(wanted, decode)
+    shuffled = dict(zip(order, writer.search([wanted[i] for i in order], decode), strict=True))
+    yield writer.search(wanted, decode)
     yield [shuffled[i] for i in range(len(wanted))]
-    yield [writer.written([wish], decode)[0] for wish in wanted]
+    yield [writer.search([request], decode)[0] for request in wanted]
 
 
 def the_same_three_times(writer, wanted, decode):
@@ -61,7 +61,7 @@ def the_same_three_times(writer, wanted, decode):
 @every_family
 @every_strategy
 def test_in_double_precision_a_text_comes_out_alike_in_any_company(family, decode):
-    the_same_three_times(ready(family, seed=3), wishes(10), decode)
+    the_same_three_times(ready(family, seed=3), requests(10), decode)
 
 
 @pytest.mark.usefixtures("double")
@@ -70,7 +70,7 @@ def test_prompts_of_mixed_lengths_share_a_batch_whatever_tells_positions(positio
     """No prompt is padded: a longer one is read on while the shorter ones are written."""
     kernel = {"attention_kernel": "exact"} if position == "relative" else {}
     writer = ready("decoder", seed=5, position=position, **kernel)
-    the_same_three_times(writer, wishes(6), DECODES["greedy"])
+    the_same_three_times(writer, requests(6), DECODES["greedy"])
 
 
 @pytest.mark.slow
@@ -78,14 +78,14 @@ def test_prompts_of_mixed_lengths_share_a_batch_whatever_tells_positions(positio
 @every_family
 @every_strategy
 def test_so_do_two_hundred(family, decode):
-    the_same_three_times(ready(family, seed=4, max_length=64), wishes(200, 40), decode)
+    the_same_three_times(ready(family, seed=4, max_length=64), requests(200, 40), decode)
 
 
 @pytest.mark.slow
 @every_family
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
 def test_in_single_precision_each_difference_is_a_tie(family, strategy):
-    decode, wanted, writer = DECODES[strategy], wishes(200, 40), ready(family, seed=4, max_length=64)
+    decode, wanted, writer = DECODES[strategy], requests(200, 40), ready(family, seed=4, max_length=64)
     together, *others = three_ways(writer, wanted, decode)
     different = {i for found in others for i, (a, b) in enumerate(zip(together, found, strict=True))
                  if a[0].tokens != b[0].tokens}  # fmt: skip
@@ -100,17 +100,17 @@ def test_the_judge_sees_ties_and_no_ties():
     """On weights that are all alike, everything is a tie; on random ones, next to nothing is."""
     for strategy in ("greedy", "beam"):
         writer = ready(seed=3)
-        gaps = [smallest_gap(writer, wish, DECODES[strategy]) for wish in wishes(5)]
+        gaps = [smallest_gap(writer, request, DECODES[strategy]) for request in requests(5)]
         assert max(gaps) > TIE
         with torch.no_grad():
             for parameter in writer.model.parameters():
                 parameter.zero_()
-        assert smallest_gap(writer, wishes(1)[0], DECODES[strategy]) == 0
+        assert smallest_gap(writer, requests(1)[0], DECODES[strategy]) == 0
 
 
 def test_rows_of_a_batch_are_of_like_length():
     lengths = [3, 40, 4, 19, 20, 0, 3, 36]
     rows = [[7] * length for length in lengths]
-    batches = [[lengths[i] for i in batch] for batch in by_length(rows, 3, spread=16)]
+    batches = [[lengths[i] for i in batch] for batch in batch_by_length(rows, 3, spread=16)]
     assert batches == [[3, 3, 4], [19, 20], [36, 40]]
-    assert sorted(i for batch in by_length(rows, 3) for i in batch) == [0, 1, 2, 3, 4, 6, 7]
+    assert sorted(i for batch in batch_by_length(rows, 3) for i in batch) == [0, 1, 2, 3, 4, 6, 7]

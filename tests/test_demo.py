@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from browsing import a_browser
+from browsing import open_browser
 from helpers import gap_where_they_part
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_the_suggested_commands_work(home):
 
 def test_the_report_in_a_browser(home):
     SCREENSHOTS.mkdir(exist_ok=True)
-    with a_browser() as browser:
+    with open_browser() as browser:
         for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390)):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             problems, requests = [], []

@@ -18,10 +18,10 @@ def smallest_gap(judge, wish, decode) -> float:
     limit, tokenizer, gaps = judge.limit(row, prefix, wish, decode), judge.tokenizer, []
     search = Search(decode, [limit], [wish.number], tokenizer.bos, tokenizer.eos, 2, [prefix])
     if decode.strategy == "beam":
-        found = judge.searched([row], search._replace(watch=lambda step: gaps.extend(gaps_of_step(step, decode))))[0]
+        found = judge.run_search([row], search._replace(watch=lambda step: gaps.extend(gaps_of_step(step, decode))))[0]
         gaps.extend(abs(a.score - b.score) for a, b in itertools.pairwise(found))
         return min(gaps)
-    best = judge.searched([row], search)[0][0]
+    best = judge.run_search([row], search)[0][0]
     whole = [*best.tokens, tokenizer.eos][: len(best.gains)]
     draws = search.draws()[0].random(len(whole))
     for place, u in enumerate(draws):

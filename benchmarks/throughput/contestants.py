@@ -22,7 +22,7 @@ from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.data.batching import PairBatch
 from cutaway.data.prepare import PreparedData
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.models.build import count_parameters
 from cutaway.runs import RunFolder
 
@@ -69,7 +69,7 @@ class Cutaway:
         )
         data = DataConfig(max_tokens=shape.max_length - 1, batch_tokens=shape.batch_tokens)
         self.folder = tempfile.TemporaryDirectory()  # of a run that is never saved
-        training = begin(Config(model, data, train), RunFolder(self.folder.name), prepared=prepared)
+        training = start_training(Config(model, data, train), RunFolder(self.folder.name), prepared=prepared)
         self.trainer, self.parameters = training.trainer, training.parameters
 
     def step(self, batch: PairBatch) -> float:

@@ -1,7 +1,7 @@
 """Cutaway: the Transformer with part of its casing removed. Read it, run it, look inside it.
 
-The public names are resolved when they are first used, so that `import cutaway` is instant, needs no torch, and
-tells which extra to install when something is missing.
+Public names are imported on first use. So `import cutaway` is fast, needs no torch, and a missing dependency raises an
+error that names the extra to install.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-# name -> the module that defines it. The same list stands in docs/api.md, and a test holds the two together.
-_HOMES = {
+# name -> the module that defines it. docs/api.md describes each one; a test compares the two lists.
+_MODULES = {
     "Config": "cutaway.config",
     "ModelConfig": "cutaway.config",
     "DataConfig": "cutaway.config",
@@ -32,9 +32,9 @@ _HOMES = {
     "build_model": "cutaway.models.build",
     "preset": "cutaway.config.presets",
     "MultiHeadAttention": "cutaway.nn.attention",
-    "recording": "cutaway.nn.recording",
-    "editing": "cutaway.nn.recording",
-    "begin": "cutaway.inference.training.setup",
+    "record_activations": "cutaway.nn.recording",
+    "edit_activations": "cutaway.nn.recording",
+    "start_training": "cutaway.inference.training.setup",
     "resume": "cutaway.inference.training.setup",
     "Trainer": "cutaway.train.trainer",
     "Translator": "cutaway.inference.pipelines",
@@ -42,8 +42,8 @@ _HOMES = {
     "Classifier": "cutaway.inference.pipelines",
     "Tagger": "cutaway.inference.pipelines",
     "Embedder": "cutaway.inference.pipelines",
-    "Wish": "cutaway.search.request",
-    "work_file": "cutaway.bulk.jobs",
+    "Request": "cutaway.search.request",
+    "process_file": "cutaway.bulk.jobs",
     "import_folder": "cutaway.interop.huggingface",
     "export_folder": "cutaway.interop.huggingface",
     "export_onnx": "cutaway.interop.onnx",
@@ -52,12 +52,12 @@ _HOMES = {
     "evaluate_run": "cutaway.inference.evaluation",
     "trace": "cutaway.explore.trace",
     "trace_translation": "cutaway.explore.trace",
-    "walking": "cutaway.explore.walk",
+    "record_steps": "cutaway.explore.steps",
     "head_statistics": "cutaway.explore.heads",
 }
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULES)
 
-# What a missing import is called by those who can install it: module -> extra.
+# optional dependency -> the extra that installs it
 _EXTRAS = {
     "torch": "torch",
     "sacrebleu": "torch",
@@ -75,10 +75,10 @@ _EXTRAS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'cutaway' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
 
@@ -88,7 +88,7 @@ def __dir__() -> list[str]:
 
 
 def missing_extra(error: ImportError) -> Exception:
-    """The install hint for a missing optional dependency; any other missing module stays what it is."""
+    """Return the install hint for a missing optional dependency, or `error` itself if it is another module."""
     from cutaway.errors import MissingExtra
 
     package = (error.name or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Work on files: order, restarts, refusals, workers that die. With jobs that take no model."""
+"""Bulk jobs: order, restarts, failed lines, workers that die. With jobs that need no model."""
 
 import errno
 import gzip
@@ -15,11 +15,20 @@ from bulk_jobs import Backwards, Lengths, Unloadable, Unskippable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.bulk import work
-from cutaway.bulk.journal import Array, Part, differences
-from cutaway.bulk.windows import LARGEST, RESULTS, SMALLEST, Batch, Reader, Window, batches, window_size
-from cutaway.bulk.work import carry_out
-from cutaway.bulk.workers import Crew, Refused, done, interrupts_waiting
+from cutaway.bulk import runner
+from cutaway.bulk.journal import FileSink, NpyHeader, describe_differences
+from cutaway.bulk.runner import run_job
+from cutaway.bulk.windows import (
+    LARGEST,
+    RESULTS,
+    SMALLEST,
+    LineBatch,
+    LineWindow,
+    WindowReader,
+    make_batches,
+    window_size,
+)
+from cutaway.bulk.workers import FailedLine, ProcessPool, defer_interrupts, process_batch
 from cutaway.errors import ConfigError, DataError, RunError, WorkFailed
 
 LINES = [f"{'x' * random.Random(i).randint(0, 30)}{i}" for i in range(1_500)]
@@ -37,17 +46,17 @@ def backwards(lines):
 
 
 class Stopped(Exception):
-    """Somebody pulls the plug."""
+    """Raised to interrupt a job."""
 
 
 def stop_after(calls):
     count = itertools.count(1)
 
-    def tell(done, total, before):
+    def on_progress(done, total, before):
         if next(count) == calls:
             raise Stopped
 
-    return tell
+    return on_progress
 
 
 def left_behind(folder):
@@ -63,16 +72,16 @@ def left_behind(folder):
     ],
 )
 def test_results_are_in_order_whoever_works(source, tmp_path, workers, budget):
-    report = carry_out(Backwards(), source, tmp_path / "out", workers, budget)
-    assert (report.lines, report.resumed_at, report.refused, report.workers) == (1_500, 0, [], workers)
+    report = run_job(Backwards(), source, tmp_path / "out", workers, budget)
+    assert (report.lines, report.resumed_at, report.failed, report.workers) == (1_500, 0, [], workers)
     assert (tmp_path / "out").read_text() == backwards(LINES)
     assert left_behind(tmp_path) == ["in.txt", "out"]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 100))
 def test_batches_hold_every_line_once_within_the_budget(sizes, budget):
-    window = Window(7, [str(i) for i in range(len(sizes))], "")
-    cut = batches(window, sizes, budget)
+    window = LineWindow(7, [str(i) for i in range(len(sizes))], "")
+    cut = make_batches(window, sizes, budget)
     assert sorted(number for batch in cut for number in batch.numbers) == [7 + i for i in range(len(sizes))]
     for batch in cut:
         assert batch.texts == [str(number - 7) for number in batch.numbers]
@@ -84,31 +93,31 @@ def test_batches_hold_every_line_once_within_the_budget(sizes, budget):
 
 @settings(max_examples=6)
 @given(st.integers(0, 3 * LARGEST), st.sampled_from([1, 8_000, 100_000]))
-def test_windows_are_the_same_wherever_a_reader_begins(start, line_bytes):
+def test_windows_are_the_same_wherever_a_reader_begins(start, result_bytes):
     lines = [str(i) for i in range(3 * LARGEST)]
     edges = [0]
     while edges[-1] < len(lines):
-        edges.append(edges[-1] + window_size(edges[-1], line_bytes))
+        edges.append(edges[-1] + window_size(edges[-1], result_bytes))
     begin = max(edge for edge in edges if edge <= start)
-    whole, later = Reader(lines, line_bytes), Reader(lines, line_bytes)
+    whole, later = WindowReader(lines, result_bytes), WindowReader(lines, result_bytes)
     later.skip(begin)
     wanted = [window for window in whole.windows() if window.first >= begin]
     assert list(later.windows()) == wanted
-    assert all(SMALLEST <= len(window.texts) <= min(LARGEST, RESULTS // line_bytes) for window in wanted[:-1])
+    assert all(SMALLEST <= len(window.texts) <= min(LARGEST, RESULTS // result_bytes) for window in wanted[:-1])
 
 
 def test_a_window_of_long_lines_is_short(monkeypatch):
     monkeypatch.setattr("cutaway.bulk.windows.CHARACTERS", 100)
-    assert [len(window.texts) for window in Reader(["x" * 40] * 7).windows()] == [3, 3, 1]
+    assert [len(window.texts) for window in WindowReader(["x" * 40] * 7).windows()] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("moment", [3, 20, *(pytest.param(moment, marks=pytest.mark.slow) for moment in (2, 6, 9))])
 @pytest.mark.parametrize("job", [Backwards, Lengths])
-def test_an_interrupted_work_goes_on_and_nothing_is_worked_twice(source, tmp_path, moment, job):
+def test_an_interrupted_job_continues_and_no_batch_is_processed_twice(source, tmp_path, moment, job):
     out, log = tmp_path / "out", tmp_path / "log"
-    carry_out(job(), source, tmp_path / "whole", 0, 700)
+    run_job(job(), source, tmp_path / "whole", 0, 700)
     with pytest.raises(Stopped):
-        carry_out(job(log=str(log)), source, out, 0, 700, tell=stop_after(moment))
+        run_job(job(log=str(log)), source, out, 0, 700, on_progress=stop_after(moment))
     assert not out.exists()
     notes = len((tmp_path / "out.journal").read_text().splitlines()) - 1
     assert (notes == len(log.read_text().splitlines())) == (moment < 9)  # of what is written, none is kept
@@ -116,7 +125,7 @@ def test_an_interrupted_work_goes_on_and_nothing_is_worked_twice(source, tmp_pat
         part.write(b"written, but not noted before the power failed")
     with (tmp_path / "out.journal").open("a") as journal:
         journal.write('{"batch": "half a li')
-    report = carry_out(job(log=str(log)), source, out, 0, 700)
+    report = run_job(job(log=str(log)), source, out, 0, 700)
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
     worked = [line.split()[1] for line in log.read_text().splitlines()]
     assert len(worked) == len(set(worked))
@@ -126,61 +135,61 @@ def test_an_interrupted_work_goes_on_and_nothing_is_worked_twice(source, tmp_pat
 
 def test_a_kill_after_the_last_rename_is_no_matter(source, tmp_path):
     (tmp_path / "out.journal").write_text('{"lines": 5, "bytes": 10, "digest": "", "job": {"setting": ""}}\n')
-    carry_out(Backwards(), source, tmp_path / "out", 0)
+    run_job(Backwards(), source, tmp_path / "out", 0)
     assert (tmp_path / "out").read_text() == backwards(LINES)
 
 
 @pytest.fixture
 def begun(source, tmp_path):
     with pytest.raises(Stopped):
-        carry_out(Backwards(), source, tmp_path / "out", 0, 700, tell=stop_after(20))
+        run_job(Backwards(), source, tmp_path / "out", 0, 700, on_progress=stop_after(20))
     return tmp_path / "out"
 
 
 def test_other_settings_do_not_mix(source, begun):
     before = (begun.parent / "out.part").read_bytes(), (begun.parent / "out.journal").read_bytes()
     with pytest.raises(DataError, match=r"setting was '' and is 'other'.*--fresh"):
-        carry_out(Backwards(setting="other"), source, begun, 0, 700)
+        run_job(Backwards(setting="other"), source, begun, 0, 700)
     assert before == ((begun.parent / "out.part").read_bytes(), (begun.parent / "out.journal").read_bytes())
-    carry_out(Backwards(setting="other"), source, begun, 0, 700, fresh=True)
+    run_job(Backwards(setting="other"), source, begun, 0, 700, fresh=True)
     assert begun.read_text() == backwards(LINES)
 
 
 def test_other_lines_do_not_mix_but_lines_to_come_may_change(source, begun):
     source.write_text("\n".join(["changed", *LINES[1:]]) + "\n")
-    with pytest.raises(DataError, match=r"the first \d+ lines of .*in.txt are not those.*--fresh"):
-        carry_out(Backwards(), source, begun, 0, 700)
+    with pytest.raises(DataError, match=r"the first \d+ lines of .*in.txt have changed.*--fresh"):
+        run_job(Backwards(), source, begun, 0, 700)
     source.write_text("\n".join(LINES[:300]) + "\n")
-    with pytest.raises(DataError, match="are not those"):
-        carry_out(Backwards(), source, begun, 0, 700)
-    mended = [*LINES[:-3], "mended", "and", "more", "lines"]
-    source.write_text("\n".join(mended) + "\n")
-    assert carry_out(Backwards(), source, begun, 0, 700).resumed_at > 0
-    assert begun.read_text() == backwards(mended)
+    with pytest.raises(DataError, match="have changed"):
+        run_job(Backwards(), source, begun, 0, 700)
+    changed = [*LINES[:-3], "changed", "and", "more", "lines"]
+    source.write_text("\n".join(changed) + "\n")
+    assert run_job(Backwards(), source, begun, 0, 700).resumed_at > 0
+    assert begun.read_text() == backwards(changed)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"lines": 3}'])
 def test_a_damaged_journal_is_refused(source, begun, content):
     (begun.parent / "out.journal").write_text(content)
     with pytest.raises(DataError, match="out.journal is damaged"):
-        carry_out(Backwards(), source, begun, 0)
+        run_job(Backwards(), source, begun, 0)
 
 
 def test_a_part_that_was_cut_is_refused(source, begun):
     part = begun.parent / "out.part"
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(DataError, match="is shorter than"):
-        carry_out(Backwards(), source, begun, 0)
+        run_job(Backwards(), source, begun, 0)
 
 
 @pytest.mark.parametrize("name", ["out.part", "out.journal"])
 def test_a_file_of_that_name_that_is_not_ours_is_not_lost(source, tmp_path, name):
     (tmp_path / name).write_text("{}\nprecious")
-    with pytest.raises(DataError, match=rf"{name} is there already.*--fresh"):
-        carry_out(Backwards(), source, tmp_path / "out", 0)
+    with pytest.raises(DataError, match=rf"{name} exists without.*--fresh"):
+        run_job(Backwards(), source, tmp_path / "out", 0)
     assert (tmp_path / name).read_text() == "{}\nprecious"
     assert left_behind(tmp_path) == sorted(["in.txt", name])
-    carry_out(Backwards(), source, tmp_path / "out", 0, fresh=True)
+    run_job(Backwards(), source, tmp_path / "out", 0, fresh=True)
     assert (tmp_path / "out").read_text() == backwards(LINES)
     assert left_behind(tmp_path) == ["in.txt", "out"]
 
@@ -188,41 +197,41 @@ def test_a_file_of_that_name_that_is_not_ours_is_not_lost(source, tmp_path, name
 @pytest.mark.parametrize("job", [Backwards, Lengths])
 @pytest.mark.parametrize("moment", ["before its journal", "after its journal"])
 def test_a_kill_at_the_very_beginning_is_no_matter(source, tmp_path, job, moment):
-    with Part(tmp_path / "out", {**job().description(), "skip_errors": False}, layout=job().layout):
+    with FileSink(tmp_path / "out", {**job().description(), "skip_errors": False}, header=job().header):
         journal = (tmp_path / "out.journal").read_bytes()
     (tmp_path / "out.part").write_bytes(b"")
     if moment == "after its journal":
         (tmp_path / "out.journal").write_bytes(journal)
-    carry_out(job(), source, tmp_path / "out", 0)
-    carry_out(job(), source, tmp_path / "whole", 0)
+    run_job(job(), source, tmp_path / "out", 0)
+    run_job(job(), source, tmp_path / "whole", 0)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_two_at_once_do_not_mix(source, tmp_path):
-    with Part(tmp_path / "out", {}), pytest.raises(DataError, match="another process is writing"):
-        carry_out(Backwards(), source, tmp_path / "out", 0)
+    with FileSink(tmp_path / "out", {}), pytest.raises(DataError, match="another process is writing"):
+        run_job(Backwards(), source, tmp_path / "out", 0)
 
 
-def test_a_line_that_cannot_be_worked_is_named_or_skipped(source, tmp_path):
+def test_a_failed_line_is_named_or_skipped(source, tmp_path):
     lines = [*LINES[:700], "too long", *LINES[700:]]
     source.write_text("\n".join(lines) + "\n")
     out = tmp_path / "out"
     with pytest.raises(DataError, match=r"in\.txt, line 701: the text is too long\..*--skip-errors"):
-        carry_out(Backwards(), source, out, 0, 700)
-    report = carry_out(Backwards(), source, out, 0, 700, skip_errors=True)
+        run_job(Backwards(), source, out, 0, 700)
+    report = run_job(Backwards(), source, out, 0, 700, skip_errors=True)
     assert report.resumed_at > 0
-    assert report.refused == [Refused(700, "the text is too long.")]
+    assert report.failed == [FailedLine(700, "the text is too long.")]
     wanted = backwards(lines).splitlines(keepends=True)
     wanted[700] = "\n"
     assert out.read_text() == "".join(wanted)
     with pytest.raises(ConfigError, match="no line can be skipped"):
-        carry_out(Lengths(), source, out, 0, skip_errors=True)
+        run_job(Lengths(), source, out, 0, skip_errors=True)
 
 
-def test_what_cannot_be_skipped_is_not_said_to_be(tmp_path):
+def test_the_error_does_not_suggest_skipping_where_it_is_impossible(tmp_path):
     (tmp_path / "in").write_text("a\ntoo long\n")
-    with pytest.raises(DataError, match=r"line 2: the text is too long\. Mend the line and begin again") as caught:
-        carry_out(Unskippable(), tmp_path / "in", tmp_path / "out", 0)
+    with pytest.raises(DataError, match=r"line 2: the text is too long\. Fix the line, and run the same") as caught:
+        run_job(Unskippable(), tmp_path / "in", tmp_path / "out", 0)
     assert "--skip-errors" not in str(caught.value)
 
 
@@ -233,40 +242,40 @@ def test_lines_that_were_skipped_are_known_after_a_restart(source, tmp_path, mom
         lines[number] = "too long"
     source.write_text("\n".join(lines) + "\n")
     with pytest.raises(Stopped):
-        carry_out(Backwards(), source, tmp_path / "out", 0, 700, skip_errors=True, tell=stop_after(moment))
+        run_job(Backwards(), source, tmp_path / "out", 0, 700, skip_errors=True, on_progress=stop_after(moment))
     with pytest.raises(DataError, match="skip_errors was True and is False"):
-        carry_out(Backwards(), source, tmp_path / "out", 0, 700)
-    report = carry_out(Backwards(), source, tmp_path / "out", 0, 700, skip_errors=True)
-    assert report.refused == [Refused(number, "the text is too long.") for number in bad]
+        run_job(Backwards(), source, tmp_path / "out", 0, 700)
+    report = run_job(Backwards(), source, tmp_path / "out", 0, 700, skip_errors=True)
+    assert report.failed == [FailedLine(number, "the text is too long.") for number in bad]
 
 
-def test_what_an_earlier_process_did_is_told_apart(source, tmp_path):
-    """Its batches that wait for others come to light one by one: they are no speed of ours."""
-    log, told = tmp_path / "log", []
+def test_progress_separates_the_lines_of_an_earlier_process(source, tmp_path):
+    """Its finished batches are counted one by one as their windows open. They must not count as speed."""
+    log, reports = tmp_path / "log", []
     with pytest.raises(Stopped):
-        carry_out(Backwards(), source, tmp_path / "out", 0, 700, tell=stop_after(12))
-    carry_out(Backwards(log=str(log)), source, tmp_path / "out", 0, 700, tell=lambda *told_now: told.append(told_now))
-    done_, total, before = told[-1]
-    assert done_ == total == len(LINES)
-    assert told[0][2] < before  # beside whole windows, there were batches
-    steps = [(now - of_now) - (then - of_then) for (then, _, of_then), (now, _, of_now) in itertools.pairwise(told)]
+        run_job(Backwards(), source, tmp_path / "out", 0, 700, on_progress=stop_after(12))
+    run_job(Backwards(log=str(log)), source, tmp_path / "out", 0, 700, on_progress=lambda *now: reports.append(now))
+    done, total, before = reports[-1]
+    assert done == total == len(LINES)
+    assert reports[0][2] < before  # batches in addition to whole windows
+    steps = [(now - of_now) - (then - of_then) for (then, _, of_then), (now, _, of_now) in itertools.pairwise(reports)]
     assert [step > 0 for step in steps].count(True) == len(log.read_text().splitlines())
 
 
 def test_nothing_is_left_if_nothing_was_done(tmp_path):
     (tmp_path / "in.txt").write_text("too long\n")
     with pytest.raises(DataError, match="line 1"):
-        carry_out(Backwards(), tmp_path / "in.txt", tmp_path / "out", 0)
+        run_job(Backwards(), tmp_path / "in.txt", tmp_path / "out", 0)
     assert left_behind(tmp_path) == ["in.txt"]
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_noticed_and_the_rest_is_kept(source, tmp_path):
     source.write_text("\n".join([*LINES, "kill"]) + "\n")
-    with pytest.raises(WorkFailed, match=r"exit code -9.*want of memory.*What is done is kept"):
-        carry_out(Backwards(), source, tmp_path / "out", 2, 700)
+    with pytest.raises(WorkFailed, match=r"with code -9.*memory ran out.*Finished work is saved"):
+        run_job(Backwards(), source, tmp_path / "out", 2, 700)
     source.write_text("\n".join(LINES) + "\n")
-    assert carry_out(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
+    assert run_job(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
     assert (tmp_path / "out").read_text() == backwards(LINES)
 
 
@@ -287,11 +296,11 @@ class TooMuch:
 )
 def test_a_batch_that_memory_cannot_hold_is_halved(error):
     texts = [*"abcdefgh", "huge"]
-    results = done(TooMuch(error), Batch(list(range(9)), texts))
+    results = process_batch(TooMuch(error), LineBatch(list(range(9)), texts))
     assert results[:8] == [text.encode() for text in "abcdefgh"]
     assert results[8].number == 8
     with pytest.raises(RuntimeError, match="a bug"):
-        done(TooMuch(RuntimeError("a bug")), Batch(list(range(9)), texts))
+        process_batch(TooMuch(RuntimeError("a bug")), LineBatch(list(range(9)), texts))
 
 
 ODD = "a\r\n\n\u2028b\u0085c\n\x00\n  \nno end".encode()
@@ -303,35 +312,35 @@ def test_lines_end_with_a_line_feed_and_nothing_else(tmp_path):
         file.write(ODD)
     wanted = ["a", "", "\u2028b\u0085c", "\x00", "  ", "no end"]
     for name in ("odd", "odd.gz"):
-        carry_out(Backwards(), tmp_path / name, tmp_path / "out", 0)
+        run_job(Backwards(), tmp_path / name, tmp_path / "out", 0)
         assert (tmp_path / "out").read_bytes() == backwards(wanted).encode()
 
 
 def test_mistakes(source, tmp_path):
     def fails(error, match, file=source, out=tmp_path / "out", **options):
         with pytest.raises(error, match=match):
-            carry_out(Backwards(), file, out, **options)
+            run_job(Backwards(), file, out, **options)
         assert not (tmp_path / "out").exists()
 
     source.write_bytes(b"a\nb\ncaf\xe9\n")
     fails(DataError, "line 3 is not UTF-8")
     (tmp_path / "empty").write_text("")
-    carry_out(Backwards(), tmp_path / "empty", tmp_path / "nothing", 0)
+    run_job(Backwards(), tmp_path / "empty", tmp_path / "nothing", 0)
     assert (tmp_path / "nothing").read_bytes() == b""
-    with pytest.raises(DataError, match="empty is empty: there is nothing to make an array of"):
-        carry_out(Lengths(), tmp_path / "empty", tmp_path / "no", 0)
+    with pytest.raises(DataError, match="empty is empty, and an array needs at least one line"):
+        run_job(Lengths(), tmp_path / "empty", tmp_path / "no", 0)
     fails(DataError, "there is no file", tmp_path / "none")
     fails(ConfigError, "workers = -1", workers=-1)
     fails(ConfigError, "batch_tokens = 0", batch_tokens=0)
     source.write_text("a\n")
     fails(DataError, "is a folder", out=tmp_path)
-    fails(DataError, "no ordinary file", out="/dev/null")
+    fails(DataError, "not a regular file", out="/dev/null")
     fails(DataError, "would replace", out=source)
     fails(DataError, r"in.txt/out.part cannot be written|in.txt cannot|Not a directory", out=source / "out")
     assert source.read_text() == "a\n"
 
 
-def test_a_full_disk_is_told_and_the_work_goes_on_when_there_is_room(source, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_the_job_continues_later(source, tmp_path, monkeypatch):
     synced = itertools.count()
 
     def full(handle):
@@ -340,65 +349,67 @@ def test_a_full_disk_is_told_and_the_work_goes_on_when_there_is_room(source, tmp
 
     with monkeypatch.context() as patched:
         patched.setattr("cutaway.bulk.journal.os.fsync", full)
-        with pytest.raises(WorkFailed, match=r"out.part cannot be written: No space left.*is kept"):
-            carry_out(Backwards(), source, tmp_path / "out", 0, 700)
-    assert carry_out(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
+        with pytest.raises(WorkFailed, match=r"out.part cannot be written: No space left.*work is saved"):
+            run_job(Backwards(), source, tmp_path / "out", 0, 700)
+    assert run_job(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
     assert (tmp_path / "out").read_text() == backwards(LINES)
 
 
-class Sick(Backwards):
+class BrokenLibrary(Backwards):
     def load(self):
         raise OSError(errno.EIO, "a library is broken")
 
 
-def test_only_what_is_wrong_with_the_file_is_said_of_the_file(source, tmp_path, monkeypatch):
+def test_only_errors_of_the_file_are_reported_as_such(source, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="a library is broken"):
-        carry_out(Sick(), source, tmp_path / "out", 0)
+        run_job(BrokenLibrary(), source, tmp_path / "out", 0)
 
-    def started(self):
+    def start_worker(self):
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(Crew, "started", started)
-    with pytest.raises(WorkFailed, match="worker process 1 of 2 cannot be started: Resource.*fewer workers"):
-        carry_out(Backwards(), source, tmp_path / "out", 2)
+    monkeypatch.setattr(ProcessPool, "start_worker", start_worker)
+    with pytest.raises(WorkFailed, match="worker process 1 of 2 cannot start: Resource.*fewer workers"):
+        run_job(Backwards(), source, tmp_path / "out", 2)
     assert left_behind(tmp_path) == ["in.txt"]
 
 
 def test_ctrl_c_waits_until_workers_are_started():
-    heard = []
-    before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    received = []
+    before = signal.signal(signal.SIGINT, lambda *_: received.append(1))
     try:
-        with interrupts_waiting():
+        with defer_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
-            assert not heard
-        assert heard
+            assert not received
+        assert received
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
-def test_what_a_worker_cannot_load_is_told_as_it_is(source, tmp_path):
+def test_a_load_error_of_a_worker_is_raised_unchanged(source, tmp_path):
     with pytest.raises(RunError, match="there is no such run"):
-        carry_out(Unloadable(), source, tmp_path / "out", 2)
+        run_job(Unloadable(), source, tmp_path / "out", 2)
     assert left_behind(tmp_path) == ["in.txt"]
 
 
 def test_an_array_is_one_that_numpy_reads(source, tmp_path):
-    carry_out(Lengths(), source, tmp_path / "out.npy", 0)
+    run_job(Lengths(), source, tmp_path / "out.npy", 0)
     array = np.load(tmp_path / "out.npy")
     assert array.dtype == np.float32
     assert np.array_equal(array, [[number, len(line)] for number, line in enumerate(LINES)])
-    assert np.load(io.BytesIO(Array().head(0, 0))).shape == (0, 0)
+    assert np.load(io.BytesIO(NpyHeader().to_bytes(0, 0))).shape == (0, 0)
 
 
 def test_a_stream_gets_windows_as_they_are_done(source):
     out, seen = io.BytesIO(), []
-    carry_out(Backwards(), source, out, 0, 700, tell=lambda done, total, before: seen.append((done, out.tell() > 0)))
+    run_job(
+        Backwards(), source, out, 0, 700, on_progress=lambda done, total, before: seen.append((done, out.tell() > 0))
+    )
     assert out.getvalue().decode() == backwards(LINES)
     assert any(written for done, written in seen if done < len(LINES))
 
 
-def test_no_more_windows_are_open_than_are_needed(tmp_path, monkeypatch):
+def test_no_more_windows_are_open_than_needed(tmp_path, monkeypatch):
     """However large the file and however slow its first lines: the reader waits."""
     lines, opened = [f"{i}" for i in range(20 * SMALLEST)], []
     monkeypatch.setattr("cutaway.bulk.windows.LARGEST", SMALLEST)
@@ -410,23 +421,23 @@ def test_no_more_windows_are_open_than_are_needed(tmp_path, monkeypatch):
         has_room = property(lambda self: len(self.batches) < 4)
         is_busy = property(lambda self: bool(self.batches))
 
-        def give(self, batch):
+        def submit(self, batch):
             self.batches.append(batch)
 
-        def take(self):
-            opened.append(len(shop.open))
+        def next_result(self):
+            opened.append(len(scheduler.open))
             batch = self.batches.pop()
             return batch, [text.encode() for text in batch.texts]
 
-    sink = work.Printed(io.BytesIO())
-    shop = work.Shop(Lazy(), sink, lambda texts: [1] * len(texts), 100, "", None)
-    for _ in shop.work(Reader(lines).windows()):
+    sink = runner.StreamSink(io.BytesIO())
+    scheduler = runner.BatchScheduler(Lazy(), sink, lambda texts: [1] * len(texts), 100, "", None)
+    for _ in scheduler.run(WindowReader(lines).windows()):
         pass
     assert sink.stream.getvalue().decode() == "".join(lines)
-    assert max(opened) == work.AHEAD
+    assert max(opened) == runner.MAX_OPEN_WINDOWS
 
 
-def test_what_differs_is_said_in_a_few_words():
-    told = differences({"a": 1, "b": 2, "c": "x" * 200}, {"a": 1, "b": 3, "d": None, "c": "y"})
-    assert told == "b was 2 and is 3; c was 'xxxxxxxxxxx...xxxxxxxxxxx' and is 'y'"
-    assert json.loads(json.dumps(told)) == told
+def test_differences_are_short():
+    text = describe_differences({"a": 1, "b": 2, "c": "x" * 200}, {"a": 1, "b": 3, "d": None, "c": "y"})
+    assert text == "b was 2 and is 3; c was 'xxxxxxxxxxx...xxxxxxxxxxx' and is 'y'"
+    assert json.loads(json.dumps(text)) == text

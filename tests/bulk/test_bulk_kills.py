@@ -1,4 +1,4 @@
-"""Work on files in processes of its own: killed at any moment, on a disk that is full, and in bounded memory."""
+"""Bulk jobs in separate processes: killed at any moment, on a full disk, and in bounded memory."""
 
 import os
 import random
@@ -15,7 +15,7 @@ HELPERS = Path(__file__).parents[1]
 CODE = """
 import sys
 from bulk_jobs import Backwards, Large, Lengths
-from cutaway.bulk.work import carry_out
+from cutaway.bulk.runner import carry_out
 if __name__ == "__main__":
     source, out, seconds, workers, budget, log, job = sys.argv[1:]
     carry_out(globals()[job](float(seconds), log=log), source, out, int(workers), int(budget))
@@ -44,7 +44,7 @@ def write_lines(file, count):
 
 
 def is_alive(pid):
-    """A process that has ended and that nobody has asked about is none."""
+    """A zombie process is not alive."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -64,7 +64,7 @@ def waited(holds, seconds):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_killed_again_and_again_it_ends_as_if_nothing_had_happened(tmp_path, number):
+def test_a_job_that_is_killed_often_has_the_same_result(tmp_path, number):
     source, out, log = tmp_path / "in", tmp_path / "out", tmp_path / "log"
     write_lines(source, 6_000)
     whole = started(source, tmp_path / "whole", workers=0)
@@ -90,7 +90,7 @@ def test_killed_again_and_again_it_ends_as_if_nothing_had_happened(tmp_path, num
     batches = [line.split()[1] for line in logged(log)]
     assert len(batches) <= len(set(batches)) + 4 * kills  # no more is lost than what the workers had in hand
     left = {path.name for path in tmp_path.iterdir()} - {"in", "log", "out", "whole"}
-    assert not left or (process.returncode and left == {"out.journal"})  # a kill between the two last deeds
+    assert not left or (process.returncode and left == {"out.journal"})  # killed between the last two steps
 
 
 @pytest.mark.slow
@@ -100,9 +100,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path, workers):
     for count in (50_000, 400_000):
         write_lines(tmp_path / "in", count)
         process = started(tmp_path / "in", tmp_path / "out", workers=workers, budget=4_000)
-        told, errors = process.communicate()
+        output, errors = process.communicate()
         assert process.returncode == 0, errors
-        peaks.append(int(told) / 1024)
+        peaks.append(int(output) / 1024)
         with (tmp_path / "out").open() as file:
             assert sum(1 for _ in file) == count
     assert peaks[1] < peaks[0] + 10, f"from {peaks[0]:.0f} MB to {peaks[1]:.0f} MB"
@@ -115,17 +115,17 @@ def test_memory_does_not_grow_with_large_results(tmp_path):
     for count in (300, 33_000):
         write_lines(tmp_path / "in", count)
         process = started(tmp_path / "in", tmp_path / "out", workers=0, budget=4_000, job="Large")
-        told, errors = process.communicate()
+        output, errors = process.communicate()
         assert process.returncode == 0, errors
         assert (tmp_path / "out").stat().st_size == count * LARGE
-        peaks.append(int(told) / 1024)
+        peaks.append(int(output) / 1024)
     assert peaks[1] < peaks[0] + 70, f"from {peaks[0]:.0f} MB to {peaks[1]:.0f} MB"
 
 
 FULL = """
 import resource, sys
 from bulk_jobs import Backwards, Lengths
-from cutaway.bulk.work import carry_out
+from cutaway.bulk.runner import carry_out
 from cutaway.errors import WorkFailed
 source, out, limit, job = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), -1))
@@ -138,8 +138,8 @@ except WorkFailed as error:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["Backwards", "Lengths"])
-def test_a_full_disk_is_told_wherever_it_is_met(tmp_path, job):
-    """When the work begins, in the journal, in the part, at its very end; and then the work goes on."""
+def test_a_full_disk_is_reported_at_every_stage(tmp_path, job):
+    """At the start, in the journal, in OUT.part, at the end. Then the job continues."""
     source, out, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     write_lines(source, 3_000)
     assert started(source, whole, workers=0, job=job).wait() == 0

@@ -1,4 +1,4 @@
-"""Every task on a file: the same as its pipeline says, whoever works."""
+"""Every task on a file gives what its pipeline gives, with and without workers."""
 
 import dataclasses
 import json
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from looking import untrained
 
-from cutaway import work_file
-from cutaway.bulk.jobs import Classifying, Embedding, Translating, job_for
+from cutaway import process_file
+from cutaway.bulk.jobs import ClassificationJob, EmbeddingJob, TranslationJob, make_job
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.inference.pipelines import Embedder
 from cutaway.models.weights import weights_to_bytes
@@ -68,9 +68,9 @@ SLOW = [(task, 0) for task in ("translation", "language_model")] + [(task, 2) fo
     ("task", "workers"),
     [("classification", 0), ("tagging", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
-def test_a_file_is_worked_as_its_pipeline_would(home, task, workers):
+def test_a_file_gives_what_the_pipeline_gives(home, task, workers):
     run, made = saved(task, home)
-    report = work_file(run, home / "in.txt", home / "out", workers=workers, batch_tokens=60)
+    report = process_file(run, home / "in.txt", home / "out", workers=workers, batch_tokens=60)
     assert (report.lines, report.workers) == (60, workers)
     assert (home / "out").read_text() == wanted(task, made)
 
@@ -80,25 +80,25 @@ def test_vectors_as_an_array_and_as_text(home, workers):
     run, made = saved("embedding", home)
     vectors = Embedder(made.engine, made.tokenizer, made.config).embed(LINES, normalize=False)
     settings = {"task": "embedding", "normalize": False, "workers": workers, "batch_tokens": 60}
-    work_file(run, home / "in.txt", home / "v.npy", **settings)
+    process_file(run, home / "in.txt", home / "v.npy", **settings)
     array = np.load(home / "v.npy")
     assert array.dtype == np.float32
     assert np.abs(array - vectors).max() < 1e-5
-    work_file(run, home / "in.txt", home / "v.jsonl", **settings)
+    process_file(run, home / "in.txt", home / "v.jsonl", **settings)
     rows = [json.loads(line) for line in (home / "v.jsonl").read_text().splitlines()]
     assert np.array_equal(np.array(rows, np.float32), array)
 
 
-def test_a_job_is_known_by_what_its_results_depend_on(home):
+def test_the_description_holds_what_the_results_depend_on(home):
     run, made = saved("translation", home)
-    job = job_for(run, engine="torch")
-    assert job.description() == job_for(run, engine="torch", device="cpu").description()
-    assert job.description() == job_for(run, engine="auto").description()
+    job = make_job(run, engine="torch")
+    assert job.description() == make_job(run, engine="torch", device="cpu").description()
+    assert job.description() == make_job(run, engine="auto").description()
     beam = dataclasses.replace(made.config.decode, strategy="beam")
     others = [{"decode": beam}, {"engine": "numpy"}, {"dtype": "float64"}, {"prefix": "a"}, {"choices": ("a",)}]
     descriptions = [
         job.description(),
-        *(job_for(run, **{"engine": "torch", **other}).description() for other in others),
+        *(make_job(run, **{"engine": "torch", **other}).description() for other in others),
     ]
     assert all(one != other for i, one in enumerate(descriptions) for other in descriptions[:i])
     other = untrained(seed=1)
@@ -106,16 +106,16 @@ def test_a_job_is_known_by_what_its_results_depend_on(home):
     assert job.description() != descriptions[0]
 
 
-def test_workers_that_are_not_worth_it_are_not_started(home, monkeypatch):
+def test_no_workers_start_for_little_work(home, monkeypatch):
     run, _ = saved("translation", home)
     monkeypatch.setattr("cutaway.bulk.jobs.shutil.which", lambda name: None)
     monkeypatch.setattr("cutaway.bulk.jobs.cores", lambda: 8)
     weights = RunFolder(run).model.stat().st_size
-    job = Translating(str(run))
-    enough = int(job.worth / weights) + 1
+    job = TranslationJob(str(run))
+    enough = int(job.parallel_threshold / weights) + 1
     assert job.default_workers(60, 1_000) == 0
     assert job.default_workers(1_000_000, enough) == 8
-    assert Classifying(str(run)).default_workers(1_000_000, enough) == 0  # a text takes it a tenth of the time
+    assert ClassificationJob(str(run)).default_workers(1_000_000, enough) == 0  # a text takes it a tenth of the time
     assert job.default_workers(20, enough) == 2
     assert dataclasses.replace(job, device="cuda").default_workers(1_000_000, enough) == 0
     assert dataclasses.replace(job, device="cuda", engine="numpy").default_workers(1_000_000, enough) == 8
@@ -129,15 +129,15 @@ def test_mistakes(home):
     run, _ = saved("classification", home)
     source, out = home / "in.txt", home / "none"
     with pytest.raises(ConfigError, match=r"unknown setting 'tpo'.*Did you mean 'top'"):
-        work_file(run, source, out, tpo=3)
-    with pytest.raises(ConfigError, match="task 'image' is not for the lines of a file"):
-        work_file(run, source, out, task="image")
+        process_file(run, source, out, tpo=3)
+    with pytest.raises(ConfigError, match="task 'image' cannot process a text file"):
+        process_file(run, source, out, task="image")
     with pytest.raises(RunError, match="was trained for classification"):
-        work_file(run, source, out, task="translation")
+        process_file(run, source, out, task="translation")
     with pytest.raises(ConfigError, match="top = 0"):
-        work_file(run, source, out, top=0)
+        process_file(run, source, out, top=0)
     with pytest.raises(DataError, match=r"line 61: the text .* has 52 tokens"):
         (home / "long.txt").write_text("\n".join([*LINES, "a b " * 25]) + "\n")
-        work_file(run, home / "long.txt", out, task="embedding")
+        process_file(run, home / "long.txt", out, task="embedding")
     assert not list(home.glob("none*"))
-    assert not Embedding(str(run)).can_skip
+    assert not EmbeddingJob(str(run)).can_skip

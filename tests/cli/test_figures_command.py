@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cutaway.cli import app
 from cutaway.errors import ConfigError, RunError
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 
 command = sys.modules["cutaway.cli.figures"]  # in the package, the function of that name stands before the module
@@ -27,7 +27,7 @@ def figures(*arguments):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     run = RunFolder(tmp_path_factory.mktemp("run"))
-    begin(small_recipe(steps=4), run).trainer.run()
+    start_training(small_recipe(steps=4), run).trainer.run()
     return run
 
 

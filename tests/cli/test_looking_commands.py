@@ -9,7 +9,7 @@ from helpers import cutaway_here as cutaway
 from helpers import small_recipe
 
 from cutaway.inference.pipelines import Translator
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes
 from cutaway.runs.weights import sealed
@@ -18,7 +18,7 @@ from cutaway.runs.weights import sealed
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
-    begin(small_recipe(steps=4, snapshots=1), RunFolder(folder / "runs/reverse")).trainer.run()
+    start_training(small_recipe(steps=4, snapshots=1), RunFolder(folder / "runs/reverse")).trainer.run()
     return folder
 
 

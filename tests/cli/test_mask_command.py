@@ -8,7 +8,7 @@ from looking import untrained
 from typer.testing import CliRunner
 
 from cutaway.cli import app
-from cutaway.course.ablations import operate
+from cutaway.course.ablations import apply_ablations
 from cutaway.errors import ConfigError, DataError
 
 
@@ -47,7 +47,7 @@ def test_without_a_text_an_example_of_the_data_is_taken(run):
 
 def test_a_leak_is_told_and_the_exit_code_is_1(run):
     pipeline = untrained("decoder")
-    operate(pipeline.model, ["no-mask"])
+    apply_ablations(pipeline.model, ["no-mask"])
     result = run(pipeline, "a b c", code=1)
     assert "LEAK: the output at '<s>' (place 0) depends on 'a' (place 1), which comes later" in result.stdout
     assert "Something leaks: 12 outputs changed that must not." in result.stderr

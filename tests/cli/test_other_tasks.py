@@ -9,7 +9,7 @@ import pytest
 from helpers import cutaway_here as cutaway
 
 from cutaway.cli.recipes import find_recipe
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 from cutaway.runs.recipe import read_recipe
 
@@ -42,7 +42,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     for name, settings in RUNS.items():
         config = read_recipe(find_recipe(name), [*TINY, *settings])
-        begin(config, RunFolder(folder / "runs" / name)).trainer.run()
+        start_training(config, RunFolder(folder / "runs" / name)).trainer.run()
     return folder
 
 

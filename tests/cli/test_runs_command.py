@@ -208,10 +208,10 @@ def test_the_report_is_one_page_that_shows_text_as_text(home):
 
 
 def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
-    from cutaway.inference.training.setup import begin
+    from cutaway.inference.training.setup import start_training
 
     run = RunFolder(tmp_path / "run")
-    begin(small_recipe(steps=4, samples=2), run).trainer.run()
+    start_training(small_recipe(steps=4, samples=2), run).trainer.run()
     page = cutaway("runs", run.path, "--report")
     assert f"The report: {run.report}" in page.output
     page = run.report.read_text("utf-8")

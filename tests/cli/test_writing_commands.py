@@ -155,9 +155,9 @@ def test_a_file_standard_input_and_texts_give_the_same(home, command, run):
         (["--stream", *GREEDY, "--workers", 2], "--workers is for a file that is worked line by line"),
         (["--stop", ""], "--stop is empty"),
         (["--min-length", 5, "--max-length", 4], "--min-length 5 is more than the 4 tokens that may be"),
-        (["--prefix", "a zebra"], "the prefix 'a zebra' cannot be written: ['zebra'] is not in the vocabulary"),
+        (["--prefix", "a zebra"], "the prefix 'a zebra' cannot be generated: ['zebra'] is not in the vocabulary"),
         (["--out", "out.gz"], "out.gz is called .gz"),
-        (["--choice", "zebra"], "the choice 'zebra' cannot be written"),
+        (["--choice", "zebra"], "the choice 'zebra' cannot be generated"),
         (["--dtype", "float8"], "dtype 'float8' is not a choice"),
         (["--engine", "nump"], "Did you mean 'numpy'"),
         (["--file", "in.txt"], "both a text and --file in.txt were given"),
@@ -241,7 +241,7 @@ def test_a_line_that_is_too_long_is_named_or_skipped(home):
     assert "long.txt, line 2: the prompt has 41 tokens" in message
     assert "--skip-errors" in message
     result = cutaway_here("generate", "writer", "--file", "long.txt", "--out", "long.out", "--skip-errors", cwd=home)
-    assert "1 line could not be worked. The first, line 2:" in " ".join(result.stderr.split())
+    assert "1 line failed. The first, line 2:" in " ".join(result.stderr.split())
     lines = (home / "long.out").read_text().splitlines()
     assert [bool(line) for line in lines] == [True, False, True]
 
@@ -255,7 +255,7 @@ def test_a_line_of_standard_input_that_is_too_long_is_named_or_skipped(home):
     assert "--skip-errors" in message
     result = cutaway_here("generate", "writer", "--skip-errors", cwd=home, stdin=LONG)
     assert [bool(line) for line in result.stdout.splitlines()] == [True, False, True]
-    assert "1 line could not be worked. The first, line 2:" in " ".join(result.stderr.split())
+    assert "1 line failed. The first, line 2:" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "standard input"])

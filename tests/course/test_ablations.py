@@ -6,14 +6,14 @@ import pytest
 import torch
 from helpers import V, max_difference, random_ids, tiny_model, tiny_of
 
-from cutaway.course.ablations import SURGERIES, StackWithoutCausality, operate
+from cutaway.course.ablations import ABLATIONS, StackWithoutCausalMask, apply_ablations
 from cutaway.errors import ConfigError
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.models.build import build_model
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.kernels import attend_exact
 from cutaway.nn.masks import Span
-from cutaway.nn.recording import probes, recording
+from cutaway.nn.recording import probes, record_activations
 
 SOURCE, TARGET = random_ids(2, 6, seed=1), random_ids(2, 5, seed=2)
 PLACEMENTS = ("post", "pre", "sandwich")
@@ -21,7 +21,7 @@ PLACEMENTS = ("post", "pre", "sandwich")
 
 def operated(*surgeries, **choices):
     model = tiny_model(**choices)
-    operate(model, surgeries)
+    apply_ablations(model, surgeries)
     return model
 
 
@@ -30,17 +30,17 @@ def outputs(model, source=SOURCE, target=TARGET, **masks):
         return model(source, target, **masks)
 
 
-@pytest.mark.parametrize("name", SURGERIES)
+@pytest.mark.parametrize("name", ABLATIONS)
 def test_it_changes_the_model_at_hand_and_no_other(name):
     intact, other = tiny_model(), tiny_model()
     before = outputs(intact)
-    operate(other, [name])
+    apply_ablations(other, [name])
     assert torch.equal(outputs(intact), before)
     assert max_difference(outputs(other), before) > 1e-4
     assert torch.equal(outputs(tiny_model()), before)  # and what is built afterwards is whole
 
 
-@pytest.mark.parametrize("name", SURGERIES)
+@pytest.mark.parametrize("name", ABLATIONS)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_what_stays_can_be_trained_and_keeps_its_name(name, placement):
     intact, model = tiny_model(norm_placement=placement), operated(name, norm_placement=placement)
@@ -113,7 +113,7 @@ def test_no_scaling_reaches_every_attention_and_is_what_one_sees():
         for part in model.modules()
         if isinstance(part, MultiHeadAttention)
     )
-    with recording(model, "encoder.layers.0.self_attention.weights") as seen:
+    with record_activations(model, "encoder.layers.0.self_attention.weights") as seen:
         recorded = outputs(model)
     assert max_difference(recorded, outputs(model)) < 1e-5  # watched attention runs another kernel, to the same effect
     assert seen["encoder.layers.0.self_attention.weights"].shape == (2, 2, 6, 6)
@@ -145,8 +145,8 @@ def test_no_mask_keeps_padding_invisible(kernel):
     a, b = (outputs(model, target=target, target_mask=is_token) for target in (TARGET, other))
     assert max_difference(a[0, :3], b[0, :3]) < 1e-6
     # and it is as if the padding were not there
-    alone = outputs(model, SOURCE[:1], TARGET[:1, :3])
-    assert max_difference(a[:1, :3], alone) < 1e-5
+    remove_residual = outputs(model, SOURCE[:1], TARGET[:1, :3])
+    assert max_difference(a[:1, :3], remove_residual) < 1e-5
 
 
 def test_no_mask_keeps_other_rules():
@@ -162,7 +162,7 @@ def test_no_mask_keeps_other_rules():
 def test_without_a_mask_one_still_writes_token_by_token():
     """The cache counts the layers and grows as ever; nothing to the right exists yet."""
     model = operated("no-mask")
-    assert isinstance(model.decoder, StackWithoutCausality)
+    assert isinstance(model.decoder, StackWithoutCausalMask)
     cache = model.new_cache()
     memory = model.encode(SOURCE)
     first = model.decode(TARGET[:, :1], memory, cache=cache)
@@ -201,7 +201,7 @@ def test_without_positions_a_shuffled_source_gives_the_same_output():
 def test_a_surgery_that_finds_nothing_to_change_is_an_error(name, choices, what):
     model = build_model(tiny_of(**choices))
     with pytest.raises(ConfigError, match=f"the surgery '{name}' finds nothing to change: this model has no {what}"):
-        operate(model, [name])
+        apply_ablations(model, [name])
 
 
 @pytest.mark.parametrize("name", ["no-residual", "no-norm"])

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from cutaway.cli.lesson import find_lessons, show_cell, write_notebook
-from cutaway.course.cells import read_cells, title_of, to_notebook
+from cutaway.course.cells import find_title, read_cells, to_notebook
 from cutaway.course.lesson import save, shapes
 from cutaway.course.progress import note_progress, progress_file, read_progress
 from cutaway.errors import DataError
@@ -39,7 +39,7 @@ def test_the_notebook_is_valid(path):
 def test_a_lesson_has_the_form_that_readers_know(path):
     cells = read_cells(path)
     assert cells[0].kind == "markdown"
-    assert title_of(cells).startswith(f"{int(path.name[:2])}. ")
+    assert find_title(cells).startswith(f"{int(path.name[:2])}. ")
     prose = "\n".join(cell.text for cell in cells if cell.kind == "markdown")
     for heading in ("## What to remember", "## Try it yourself"):
         assert heading in prose
@@ -57,7 +57,7 @@ def test_cells_know_their_lines(tmp_path):
     assert [(c.kind, c.line) for c in cells] == [("markdown", 1), ("code", 7), ("code", 14)]
     assert cells[0].text == "# 1. A\n\ntext"
     assert cells[1].text == "x = 1\n\n\ny = 2"
-    assert title_of(cells) == "1. A"
+    assert find_title(cells) == "1. A"
     file.write_text("x = 1\n# %%\ny = 2\n")
     with pytest.raises(DataError, match="there is text before the first cell"):
         read_cells(file)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.course.exercises import all_exercises, exercise_of
-from cutaway.course.feedback import feedback, file_trouble
+from cutaway.course.exercises import all_exercises, get_exercise
+from cutaway.course.feedback import feedback, file_failure_lines
 from cutaway.course.grader import grade_file
 from cutaway.course.sandbox import run_file
 from cutaway.system.resources import shipped
@@ -22,9 +22,9 @@ NAME = "exercise_01_scaled_dot_product.py"
 
 
 def check_text(text, tmp_path, number=1):
-    path = tmp_path / exercise_of(number).file
+    path = tmp_path / get_exercise(number).file
     path.write_text(text, encoding="utf-8")
-    return grade_file(exercise_of(number), path)
+    return grade_file(get_exercise(number), path)
 
 
 def told(grade, part):
@@ -83,17 +83,17 @@ def test_what_waits_without_computing_is_stopped_from_outside(tmp_path):
     path = tmp_path / NAME
     path.write_text(with_mask("    import time; time.sleep(1000)"))
     started = time.monotonic()
-    outcomes = run_file(path, exercise_of(1).parts, seconds=2)
+    outcomes = run_file(path, get_exercise(1).parts, seconds=2)
     assert time.monotonic() - started < 30
-    assert outcomes.parts["softmax"][0].trouble is None
-    assert outcomes.parts["causal_mask"][0].trouble.kind == "slow"
-    assert outcomes.parts["attention"][0].trouble.kind == "skipped"
+    assert outcomes.parts["softmax"][0].failure is None
+    assert outcomes.parts["causal_mask"][0].failure.kind == "slow"
+    assert outcomes.parts["attention"][0].failure.kind == "skipped"
 
 
 def test_a_loop_at_the_top_of_the_file_and_a_sleep(tmp_path, monkeypatch):
     monkeypatch.setattr("cutaway.course.sandbox.SECONDS_TO_IMPORT", 1.5)
     result = check_text("import time\ntime.sleep(1000)", tmp_path)
-    assert "does not come to an end" in "\n".join(file_trouble(result.trouble))
+    assert "does not come to an end" in "\n".join(file_failure_lines(result.failure))
     assert not result.is_right
 
 
@@ -109,7 +109,7 @@ def test_a_loop_at_the_top_of_the_file_and_a_sleep(tmp_path, monkeypatch):
 )
 def test_a_file_that_python_cannot_use(text, expected, tmp_path):
     result = check_text(text, tmp_path)
-    shown = "\n".join(file_trouble(result.trouble))
+    shown = "\n".join(file_failure_lines(result.failure))
     for part in expected:
         assert part in shown
     assert not result.is_right
@@ -175,7 +175,7 @@ def test_of_two_libraries_the_one_that_is_used_counts(tmp_path):
 def test_a_failing_line_at_the_end_does_not_hide_what_is_defined(tmp_path):
     result = check_text(SOLUTION + "\nassert softmax(np.zeros(2))[0] == 7\nattention = 1", tmp_path)
     assert states(result) == ["right"] * 3
-    assert "AssertionError" in "\n".join(file_trouble(result.trouble))
+    assert "AssertionError" in "\n".join(file_failure_lines(result.failure))
 
 
 def test_a_name_that_is_used_again(tmp_path):
@@ -186,7 +186,7 @@ def test_a_name_that_is_used_again(tmp_path):
 def test_a_neighbour_written_for_the_other_library_is_pointed_out(tmp_path):
     (tmp_path / NAME).write_text(SOLUTION)
     text = (SOLUTIONS / "exercise_02_multi_head_attention_torch.py").read_text(encoding="utf-8")
-    (tmp_path / exercise_of(2).file).write_text(text + "\nfrom exercise_01_scaled_dot_product import attention\n")
+    (tmp_path / get_exercise(2).file).write_text(text + "\nfrom exercise_01_scaled_dot_product import attention\n")
     shown = cutaway("check", "2", cwd=tmp_path).stdout
     assert f"{NAME} is written for NumPy arrays, and this file is given PyTorch tensors" in shown
 
@@ -273,12 +273,13 @@ def test_the_smallest_example_and_the_hints(tmp_path):
     assert "n = 3" in weak
     assert "your mask     = [[1., 1., 1.]," in weak
     assert "Hint: " + mark.explanations[0][0].hint in weak
-    assert "Hint: " + mark.explanations[0][0].stronger in strong
+    assert "Hint: " + mark.explanations[0][0].strong_hint in strong
     assert "np.tril" not in weak + strong
 
 
 @pytest.mark.parametrize(
-    ("page", "edit"), [("docs/course.md", (" / np.sqrt(d_k)", "")), ("README.md", ("np.sqrt(d_k)", "d_k"))]
+    ("page", "edit"),
+    [("docs/course.md", (" / np.sqrt(d_k)", "")), ("docs/getting-started.md", ("np.sqrt(d_k)", "d_k"))],
 )
 def test_the_pages_show_what_is_really_said(page, edit, tmp_path):
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
@@ -384,10 +385,10 @@ def wait_for(log: Path, text, seconds=60):
 @pytest.mark.parametrize("library", ["", "_torch"])
 def test_a_check_takes_seconds(number, library, tmp_path):
     """Of a right file, and of one in which everything is wrong."""
-    stem = Path(exercise_of(number).file).stem
+    stem = Path(get_exercise(number).file).stem
     path = SOLUTIONS / f"{stem}{library}.py"
     started = time.monotonic()
-    assert grade_file(exercise_of(number), path).is_right
+    assert grade_file(get_exercise(number), path).is_right
     right = time.monotonic() - started
     broken = path.read_text().replace("return ", "return 1.5 * ")
     started = time.monotonic()

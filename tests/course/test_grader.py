@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cutaway.course import sandbox_child as inside
-from cutaway.course.differences import same
+from cutaway.course.differences import is_same
 from cutaway.course.exercises import all_exercises
-from cutaway.course.grader import EVIDENCE, grade, how_much_differs, reference_answer
-from cutaway.course.sandbox import Outcomes, to_outcome, to_trouble
+from cutaway.course.grader import MIN_EVIDENCE, count_differences, grade, reference_answer
+from cutaway.course.sandbox import SandboxResult, parse_failure, parse_outcome
 from cutaway.course.values import pack
 from cutaway.system.resources import shipped
 
@@ -45,18 +45,18 @@ def grade_text(number, text, tmp_path):
     """As the process does it, but in this one, to be quick. (test_check.py and the slow tests use processes.)"""
     exercise, path = EXERCISES[number], tmp_path / EXERCISES[number].file
     path.write_text(text, encoding="utf-8")
-    library = inside.library_of(path)
+    library = inside.detect_library(path)
     before = list(sys.path)
     try:
-        module, trouble = inside.load(path, library)
+        module, failure = inside.load_module(path, library)
         parts = {}
         for part in exercise.parts if module else ():
             cases = [pack(case.arguments) for case in part.cases]
-            parts[part.name] = [to_outcome(o) for o in inside.try_part(module, part.name, cases, library)]
+            parts[part.name] = [parse_outcome(o) for o in inside.try_part(module, part.name, cases, library)]
     finally:
         sys.path[:] = before
         sys.modules.pop(path.stem, None)
-    return grade(exercise, path, Outcomes(library, parts, to_trouble(trouble)))
+    return grade(exercise, path, SandboxResult(library, parts, parse_failure(failure)))
 
 
 def edits_of(number):
@@ -80,7 +80,7 @@ ALL_UNLISTED = [
 def test_a_mistake_is_named(number, part, mistake, style, edits, tmp_path):
     result = grade_text(number, edited(number, style, edits), tmp_path)
     mark = next(m for m in result.marks if m.part.name == part)
-    assert [[m.name for m in e] for e in mark.explanations] == [[mistake]], (mark.facts, mark.trouble)
+    assert [[m.name for m in e] for e in mark.explanations] == [[mistake]], (mark.facts, mark.failure)
     assert mark.state == "wrong"
     assert mark.shown is not None
     for other in result.marks:  # nothing else is called wrong, unless it uses what is
@@ -92,14 +92,14 @@ def test_no_name_is_given_to_a_mistake_that_is_not_listed(number, part, style, e
     mark = next(m for m in grade_text(number, edited(number, style, edits), tmp_path).marks if m.part.name == part)
     assert mark.state == "wrong"
     assert mark.explanations == ()
-    assert mark.facts or mark.trouble
+    assert mark.facts or mark.failure
 
 
 @pytest.mark.parametrize("style", ["numpy", "torch", "loops"])
 @pytest.mark.parametrize("number", EXERCISES)
 def test_three_right_ways_are_right(number, style, tmp_path):
     result = grade_text(number, right_answer(number, style), tmp_path)
-    assert result.is_right, [(m.part.name, m.facts, m.trouble) for m in result.marks if not m.is_right]
+    assert result.is_right, [(m.part.name, m.facts, m.failure) for m in result.marks if not m.is_right]
     assert result.library == ("torch" if style == "torch" else "numpy")
 
 
@@ -136,8 +136,8 @@ def test_no_two_mistakes_look_alike(part):
     right = answers("")
     seen = {(m.name, switch): answers(switch) for m in part.mistakes for switch in m.switches}
     for (name, switch), mine in seen.items():
-        told = [how_much_differs(p, r, True) for p, r in zip(mine, right, strict=True) if p is not None]
-        assert sum(told) >= EVIDENCE, f"{name} ({switch}) can hardly be told from the right answer"
+        told = [count_differences(p, r, True) for p, r in zip(mine, right, strict=True) if p is not None]
+        assert sum(told) >= MIN_EVIDENCE, f"{name} ({switch}) can hardly be told from the right answer"
     for one, other in itertools.combinations(seen, 2):
         if one[0] != other[0]:
             alike = all(same_or_crashed(a, b) for a, b in zip(seen[one], seen[other], strict=True))
@@ -145,4 +145,4 @@ def test_no_two_mistakes_look_alike(part):
 
 
 def same_or_crashed(a, b):
-    return a is b if a is None or b is None else same(a, b)
+    return a is b if a is None or b is None else is_same(a, b)

@@ -18,15 +18,22 @@ from typer.testing import CliRunner
 
 from cutaway.cli import app
 from cutaway.course import lab as lab_module
-from cutaway.course.ablations import SURGERIES, operate
+from cutaway.course.ablations import ABLATIONS, apply_ablations
 from cutaway.course.experiment import built_in_experiments, find_experiment, read_experiment
-from cutaway.course.lab import compared, plan, rehearse, run_experiment
+from cutaway.course.lab import check_buildable, compare_variants, plan_trials, run_experiment
 from cutaway.course.lab_page import write_page
-from cutaway.course.trial import Job, copy_where_shapes_agree, in_place, make_ready, prepared_data, train_arm
+from cutaway.course.trial import (
+    TrialJob,
+    copy_where_shapes_agree,
+    prepare_cached,
+    prepare_model,
+    run_trial,
+    token_accuracy,
+)
 from cutaway.course.workers import run_jobs
 from cutaway.data.tasks import load_split
 from cutaway.errors import ConfigError, RunError
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.models.build import FEED_FORWARDS, NORMS, POSITIONS
 from cutaway.runs import RunFolder
 from cutaway.runs.weights import read_sealed
@@ -70,21 +77,21 @@ def written(folder, text=SMALL, **changes):
 
 def test_an_experiment_is_a_few_lines(tmp_path):
     experiment = read_experiment(written(tmp_path, SMALL.partition("[set]")[0]))
-    assert [arm.name for arm in experiment.arms] == ["intact", "no mask"]
-    assert experiment.arms[1].surgery == ("no-mask",)
+    assert [variant.name for variant in experiment.variants] == ["intact", "no mask"]
+    assert experiment.variants[1].surgery == ("no-mask",)
     assert experiment.judge_by == ("cross-entropy", "exact match")
     assert experiment.look == "cross"
     assert experiment.trainings == 6
-    config = experiment.config(experiment.arms[0], seed=7)
+    config = experiment.config(experiment.variants[0], seed=7)
     assert config.train.seed == 7
     assert config.train.valid_every == config.train.steps // 12
     assert config.decode.strategy == "greedy"
 
 
 def test_settings_of_all_arms_of_one_and_of_the_command_line(tmp_path):
-    arms = '[{ name = "a" }, { name = "b", set = { model.n_heads = 1, "train.lr" = 2 } }]'
-    experiment = read_experiment(written(tmp_path, arm=arms), ["train.steps=8", "model.n_heads=4"])
-    a, b = (experiment.config(arm, 1) for arm in experiment.arms)
+    variants = '[{ name = "a" }, { name = "b", set = { model.n_heads = 1, "train.lr" = 2 } }]'
+    experiment = read_experiment(written(tmp_path, variant=variants), ["train.steps=8", "model.n_heads=4"])
+    a, b = (experiment.config(variant, 1) for variant in experiment.variants)
     assert (a.model.n_heads, b.model.n_heads) == (4, 1)  # what tells an arm apart stays
     assert (a.train.steps, b.train.steps) == (8, 8)
     assert (a.train.lr, b.train.lr) == (1.0, 2.0)
@@ -143,8 +150,8 @@ def test_bad_toml_and_missing_files_are_told(tmp_path):
     ("surgery", "message"), [("no-msk", "there is no surgery 'no-msk'"), ("share-layers", "finds nothing to change")]
 )
 def test_a_surgery_that_cannot_be_done_is_found_before_anything_is_trained(surgery, message, tmp_path):
-    arms = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{surgery}"] }}]'
-    experiment = read_experiment(written(tmp_path, arm=arms))
+    variants = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{surgery}"] }}]'
+    experiment = read_experiment(written(tmp_path, variant=variants))
     with pytest.raises(ConfigError, match=f"the arm 'b' of 'small' cannot be built: .*{message}"):
         run_experiment(experiment, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -176,7 +183,7 @@ WANTED = [
 @pytest.mark.parametrize("name", built_in_experiments())
 def test_every_experiment_can_be_built(name):
     experiment = read_experiment(find_experiment(name))
-    rehearse(experiment)
+    check_buildable(experiment)
     assert experiment.minutes > 0
     assert experiment.minutes <= 10
     assert len(experiment.theory) > 100
@@ -192,19 +199,19 @@ def test_the_experiments_of_the_lab_are_all_there():
 )
 def test_a_sweep_tries_every_row_of_its_table(name, table, setting):
     experiment = read_experiment(find_experiment(name))
-    tried = {getattr(experiment.config(arm, 1).model, setting) for arm in experiment.arms}
+    tried = {getattr(experiment.config(variant, 1).model, setting) for variant in experiment.variants}
     assert tried == set(table)
 
 
 def test_every_surgery_has_an_experiment():
     experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
-    assert {name for e in experiments for arm in e.arms for name in arm.surgery} == set(SURGERIES)
+    assert {name for e in experiments for variant in e.variants for name in variant.surgery} == set(ABLATIONS)
 
 
 def test_what_the_theory_of_no_positions_says_is_what_the_data_gives():
     """The loss of one who knows the bag of letters and nothing of their order, and how often luck puts them right."""
     experiment = read_experiment(find_experiment("no-positions"))
-    data = experiment.config(experiment.arms[0], 1).data
+    data = experiment.config(experiment.variants[0], 1).data
 
     def orders(pair):
         letters = pair.source.split()
@@ -220,9 +227,11 @@ def test_what_the_theory_of_no_positions_says_is_what_the_data_gives():
 # ---- one training
 
 
-def job(folder, experiment, arm=1, **changes):
-    config, first = (experiment.config(experiment.arms[i], 1) for i in (arm, 0))
-    return dataclasses.replace(Job(str(folder), config, first, experiment.arms[arm].surgery, "cross"), **changes)
+def job(folder, experiment, variant=1, **changes):
+    config, first = (experiment.config(experiment.variants[i], 1) for i in (variant, 0))
+    return dataclasses.replace(
+        TrialJob(str(folder), config, first, experiment.variants[variant].surgery, "cross"), **changes
+    )
 
 
 def weights(model):
@@ -231,15 +240,19 @@ def weights(model):
 
 def test_arms_begin_alike_wherever_shapes_agree(tmp_path):
     """With other widths and other parts before them, the same names still get the same numbers."""
-    arms = '[{ name = "a" }, { name = "b", set = { model.position = "learned", model.d_ff = 12 } }]'
-    experiment = read_experiment(written(tmp_path, arm=arms))
+    variants = '[{ name = "a" }, { name = "b", set = { model.position = "learned", model.d_ff = 12 } }]'
+    experiment = read_experiment(written(tmp_path, variant=variants))
     begun = []
-    for arm in experiment.arms:
-        config, first = (experiment.config(a, 1) for a in (arm, experiment.arms[0]))
-        one = Job("", config, first)
-        prepared = prepared_data(config.data, "translation")
-        training = begin(
-            config, RunFolder(tmp_path / arm.name), [], prepared, lambda m, j=one, p=prepared: make_ready(m, j, p)
+    for variant in experiment.variants:
+        config, first = (experiment.config(a, 1) for a in (variant, experiment.variants[0]))
+        one = TrialJob("", config, first)
+        prepared = prepare_cached(config.data, "translation")
+        training = start_training(
+            config,
+            RunFolder(tmp_path / variant.name),
+            [],
+            prepared,
+            lambda m, j=one, p=prepared: prepare_model(m, j, p),
         )
         begun.append(weights(training.trainer.model))
     a, b = begun
@@ -252,8 +265,10 @@ def test_arms_begin_alike_wherever_shapes_agree(tmp_path):
 
 def test_begin_operates_before_the_optimizer_is_made(tmp_path):
     experiment = read_experiment(written(tmp_path))
-    config = experiment.config(experiment.arms[0], 1)
-    training = begin(config, RunFolder(tmp_path / "run"), surgery=lambda model: operate(model, ["no-norm"]))
+    config = experiment.config(experiment.variants[0], 1)
+    training = start_training(
+        config, RunFolder(tmp_path / "run"), surgery=lambda model: apply_ablations(model, ["no-norm"])
+    )
     known = {id(p) for group in training.trainer.optimizer.param_groups for p in group["params"]}
     assert known == {id(p) for p in training.trainer.model.parameters()}
     assert training.parameters == sum(p.numel() for p in training.trainer.model.parameters())
@@ -264,7 +279,7 @@ def test_begin_operates_before_the_optimizer_is_made(tmp_path):
 def test_what_a_training_leaves_behind(tmp_path):
     experiment = read_experiment(written(tmp_path))
     news = []
-    result = train_arm(job(tmp_path / "run", experiment), news.append)
+    result = run_trial(job(tmp_path / "run", experiment), news.append)
     assert json.loads((tmp_path / "run/result.json").read_text()) == result
     assert result["diverged_at"] is None
     assert [point["step"] for point in result["curve"]] == [2, 4]
@@ -277,14 +292,14 @@ def test_what_a_training_leaves_behind(tmp_path):
     assert read_sealed(tmp_path / "run/operated.safetensors")
     with pytest.raises(RunError, match="has no model.safetensors"):
         RunFolder(tmp_path / "run").require()
-    train_arm(job(tmp_path / "whole", experiment, arm=0), news.append)
+    run_trial(job(tmp_path / "whole", experiment, variant=0), news.append)
     assert RunFolder(tmp_path / "whole").require()
     assert not (tmp_path / "whole/checkpoints").exists()
 
 
 def test_the_same_job_gives_the_same_numbers(tmp_path):
     experiment = read_experiment(written(tmp_path))
-    one, other = (train_arm(job(tmp_path / name, experiment), lambda message: None) for name in "ab")
+    one, other = (run_trial(job(tmp_path / name, experiment), lambda message: None) for name in "ab")
     for result in (one, other):
         del result["seconds"], result["cpu_seconds"]
     assert one == other
@@ -299,7 +314,7 @@ def test_a_training_that_diverges_has_a_result(tmp_path):
             spoilt.config, train=dataclasses.replace(spoilt.config.train, lr=1e30, clip_norm=0.0)
         ),
     )
-    result = train_arm(spoilt, lambda message: None)
+    result = run_trial(spoilt, lambda message: None)
     assert result["diverged_at"] in (2, 3)
     assert result["measures"] == {}
     assert finite(result["curve"])
@@ -310,8 +325,8 @@ def finite(curve):
 
 
 def test_words_in_place():
-    assert in_place(["a b c", "a", ""], ["a b c", "a b", "a"]) == pytest.approx(4 / 6)
-    assert in_place(["a b c d"], ["a b"]) == 0.5
+    assert token_accuracy(["a b c", "a", ""], ["a b c", "a b", "a"]) == pytest.approx(4 / 6)
+    assert token_accuracy(["a b c d"], ["a b"]) == 0.5
 
 
 def test_copying_leaves_other_shapes_alone():
@@ -347,18 +362,22 @@ class Ear:
 def finished(tmp_path_factory):
     """A whole experiment in real processes, one arm of which diverges: (experiment, folder, results, what was told)."""
     folder = tmp_path_factory.mktemp("lab")
-    experiment, ear = read_experiment(written(folder, arm=NAN_ARMS)), Ear()
+    experiment, ear = read_experiment(written(folder, variant=NAN_ARMS)), Ear()
     return experiment, folder, run_experiment(experiment, folder / "out", 2, listener=ear), ear
 
 
 def test_every_arm_is_trained_with_every_seed(finished):
     experiment, folder, results, ear = finished
     assert ear.finished == 0
-    assert sorted(ear.results) == sorted(f"{arm.name}, seed {seed}" for arm in experiment.arms for seed in (1, 2, 3))
+    assert sorted(ear.results) == sorted(
+        f"{variant.name}, seed {seed}" for variant in experiment.variants for seed in (1, 2, 3)
+    )
     saved = json.loads((folder / "out/results.json").read_text())
     assert [run["seed"] for run in saved["arms"][0]["runs"]] == [1, 2, 3]
     assert all(
-        (folder / "out" / run["folder"] / "result.json").is_file() for arm in saved["arms"] for run in arm["runs"]
+        (folder / "out" / run["folder"] / "result.json").is_file()
+        for variant in saved["arms"]
+        for run in variant["runs"]
     )
     losses = {run["measures"]["cross-entropy"] for run in saved["arms"][0]["runs"]}
     assert len(losses) == 3  # seeds differ
@@ -367,7 +386,7 @@ def test_every_arm_is_trained_with_every_seed(finished):
 
 def test_an_arm_that_diverges_is_a_result(finished):
     results = finished[2]
-    assert all(trial.result["diverged_at"] for trial in results.trials if trial.arm.name == "far too fast")
+    assert all(trial.result["diverged_at"] for trial in results.trials if trial.variant.name == "far too fast")
     assert "far too fast: no result with any of 3 seeds. Seed 1: far too fast diverged at step" in results.verdict[0]
 
 
@@ -406,10 +425,10 @@ def test_only_what_is_missing_or_other_is_trained(finished, monkeypatch):
     experiment, folder, *_ = finished
     asked = []
 
-    def noted(module, jobs, workers, logs, tell):
+    def noted(module, jobs, workers, logs, on_message):
         asked.extend(jobs)
         for number in range(len(jobs)):
-            tell(number, {"event": "done", "result": {"failed": "not really"}})
+            on_message(number, {"event": "done", "result": {"failed": "not really"}})
 
     monkeypatch.setattr(lab_module, "run_jobs", noted)
     more = read_experiment(folder / "small.toml", seeds=(1, 2, 3, 4))
@@ -427,7 +446,7 @@ def test_only_what_is_missing_or_other_is_trained(finished, monkeypatch):
 def test_runs_of_other_settings_have_other_folders(tmp_path):
     experiment = read_experiment(written(tmp_path))
     other = read_experiment(written(tmp_path), ["train.lr=0.5"])
-    one, two = ({trial.folder.name for trial in plan(e, tmp_path)} for e in (experiment, other))
+    one, two = ({trial.folder.name for trial in plan_trials(e, tmp_path)} for e in (experiment, other))
     assert len(one) == len(two) == 6
     assert not one & two
 
@@ -445,24 +464,24 @@ def test_a_process_that_dies_takes_only_its_own_job_with_it(tmp_path):
     )
     results = {}
 
-    def tell(number, news):
+    def on_message(number, news):
         if news["event"] == "done":
             results[number] = news["result"]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
-        run_jobs("sometimes_dies", ["a", "die", "b", "c", "die", "d"], 2, tmp_path / "logs", tell)
+        run_jobs("sometimes_dies", ["a", "die", "b", "c", "die", "d"], 2, tmp_path / "logs", on_message)
     assert results[1] == results[4] == {"failed": "crashed (exit code 7): out of luck"}
     assert [results[i]["fine"] for i in (0, 2, 3, 5)] == ["a", "b", "c", "d"]
 
 
 def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
     widths = {8: 1_000, 16: 4_000, 32: 16_000, 64: 64_000}
-    arms = ", ".join(f'{{ name = "{w}", set = {{ model.d_model = {w} }} }}' for w in widths)
-    experiment = read_experiment(written(tmp_path, arm=f"[{arms}]", fit='"scaling-law"'))
+    variants = ", ".join(f'{{ name = "{w}", set = {{ model.d_model = {w} }} }}' for w in widths)
+    experiment = read_experiment(written(tmp_path, variant=f"[{variants}]", fit='"scaling-law"'))
 
     def result(trial):
-        size = widths[int(trial.arm.name)]
+        size = widths[int(trial.variant.name)]
         loss = 1 + 10 * size ** -(0.3 + 0.01 * trial.seed)
         curve = [
             {"step": 1, "cross-entropy": 3.0, "accuracy": 0.1},
@@ -471,8 +490,8 @@ def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
         return {"diverged_at": None, "parameters": size + 500, "parameters_without_embeddings": size, "seconds": 1.0,
                 "curve": curve, "measures": {"cross-entropy": loss, "accuracy": 0.5}}  # fmt: skip
 
-    trials = [dataclasses.replace(trial, result=result(trial)) for trial in plan(experiment, tmp_path / "runs")]
-    results = compared(experiment, trials)
+    trials = [dataclasses.replace(trial, result=result(trial)) for trial in plan_trials(experiment, tmp_path / "runs")]
+    results = compare_variants(experiment, trials)
     assert results.scaling.exponent.mean == pytest.approx(0.32, abs=0.002)
     assert "loss(N) = 1." in results.verdict[0]
     page = write_page(results, tmp_path / "out").read_text(encoding="utf-8")
@@ -527,8 +546,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "lab.md"
 def test_the_experiment_in_the_docs_can_be_run(tmp_path):
     [text] = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     experiment = read_experiment(written(tmp_path, text))
-    rehearse(experiment)
-    assert [experiment.config(arm, 1).model.d_ff for arm in experiment.arms] == [256, 128]
+    check_buildable(experiment)
+    assert [experiment.config(variant, 1).model.d_ff for variant in experiment.variants] == [256, 128]
 
 
 def test_the_docs_name_every_experiment_and_its_question():
@@ -549,7 +568,7 @@ def shown_by(name, home, *settings):
     result = cutaway_slowly("lab", name, *settings, "--json", cwd=home)
     numbers = json.loads(result.stdout)
     assert json.loads((home / "lab" / name / "results.json").read_text()) == numbers
-    values = {arm["name"]: [run["measures"] for run in arm["runs"]] for arm in numbers["arms"]}
+    values = {variant["name"]: [run["measures"] for run in variant["runs"]] for variant in numbers["arms"]}
     return values, {(c["arm"], c["measure"]): c["finding"] for c in numbers["comparisons"]}
 
 

@@ -36,7 +36,7 @@ def test_splitting_and_merging_are_the_library_s(n_heads):
     np.testing.assert_array_equal(merge_heads(split_heads(x, n_heads)), x)
 
 
-@pytest.mark.parametrize("case", MULTI_HEAD_ATTENTION.cases, ids=lambda case: case.what)
+@pytest.mark.parametrize("case", MULTI_HEAD_ATTENTION.cases, ids=lambda case: case.description)
 def test_multi_head_attention_is_pytorch_s(case):
     x, memory, weights, n_heads, mask = case.arguments
     width = x.shape[-1]

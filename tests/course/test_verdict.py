@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cutaway.course.verdict import (
-    MANY_ARMS,
-    MEASURES,
+    MANY_VARIANTS,
+    METRICS,
     compare,
     decimals,
     fit_power_law,
     fit_scaling,
+    student_central_share,
     student_quantile,
-    student_within,
     t_interval,
     verdict,
 )
 
-LOSS, EXACT = MEASURES["cross-entropy"], MEASURES["exact match"]
+LOSS, EXACT = METRICS["cross-entropy"], METRICS["exact match"]
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 100])
@@ -32,7 +32,7 @@ def test_students_quantiles_are_those_of_scipy(freedom, p):
 
 @given(st.floats(0, 50), st.integers(1, 40))
 def test_the_share_within_t_is_that_of_scipy(t, freedom):
-    assert student_within(t, freedom) == pytest.approx(2 * stats.t.cdf(t, freedom) - 1, abs=1e-9)
+    assert student_central_share(t, freedom) == pytest.approx(2 * stats.t.cdf(t, freedom) - 1, abs=1e-9)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
@@ -57,8 +57,8 @@ def test_of_one_value_there_is_no_interval():
     assert t_interval([1.0]) is None
 
 
-def compared(ours, theirs, measure=LOSS):
-    return compare("no residual", "intact", measure, dict(enumerate(ours, 1)), dict(enumerate(theirs, 1)))
+def compared(ours, theirs, metric=LOSS):
+    return compare("no residual", "intact", metric, dict(enumerate(ours, 1)), dict(enumerate(theirs, 1)))
 
 
 def test_worse_and_better_follow_the_measure():
@@ -104,11 +104,11 @@ def test_seeds_without_a_result_are_named():
 
 
 def test_many_arms_come_with_a_warning():
-    few = [compare(arm, "first", LOSS, {1: 0.1, 2: 0.2}, {1: 0.3, 2: 0.5}) for arm in "ab"]
-    assert MANY_ARMS not in verdict(few)
+    few = [compare(variant, "first", LOSS, {1: 0.1, 2: 0.2}, {1: 0.3, 2: 0.5}) for variant in "ab"]
+    assert MANY_VARIANTS not in verdict(few)
     many = verdict(
         [
-            *(compare(arm, "first", LOSS, {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5, 2: 0.6, 3: 0.71}) for arm in "ab"),
+            *(compare(variant, "first", LOSS, {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5, 2: 0.6, 3: 0.71}) for variant in "ab"),
             compare("c", "first", LOSS, {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.2, 2: 0.1, 3: 0.3}),
             compare("d", "first", LOSS, {1: 0.1, 2: 0.2, 3: 0.3}, {1: "diverged at step 3", 2: 0.01, 3: 0.111}),
         ]
@@ -117,7 +117,7 @@ def test_many_arms_come_with_a_warning():
         "By cross-entropy, beside “first”: better: “d”; worse: “a”, “b”; no difference shown: “c”."
     )
     assert many[0].endswith(" Seed 1: d diverged at step 3.")
-    assert many[1:] == [MANY_ARMS]
+    assert many[1:] == [MANY_VARIANTS]
 
 
 def test_numbers_have_digits_that_say_something():
@@ -129,8 +129,8 @@ def test_numbers_have_digits_that_say_something():
         "1234",
         "0",
     ]
-    assert LOSS.shown_range(0.0015, 0.281) == "0.002 to 0.281"
-    assert EXACT.shown(0.9876) == "98.8 %"
+    assert LOSS.format_range(0.0015, 0.281) == "0.002 to 0.281"
+    assert EXACT.format(0.9876) == "98.8 %"
 
 
 SIZES = [3e3, 1e4, 3e4, 1e5, 3e5, 1e6]

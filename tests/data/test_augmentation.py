@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cutaway.config import DataConfig
-from cutaway.data.augmentation import change_for
+from cutaway.data.augmentation import augmentation_for
 from cutaway.data.batching import BatchStream
-from cutaway.data.encoded import NO_TAG, EncodedLabelled, EncodedPair, EncodedTagged
+from cutaway.data.encoded import NO_TAG, EncodedLabelledText, EncodedPair, EncodedTaggedText
 from cutaway.data.tasks import encode_words, place_tags
 from cutaway.data.tokenizer import Tokenizer
 
@@ -19,7 +19,7 @@ def tokenizer():
 
 
 def stream(tokenizer, **settings):
-    change = change_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.3, **settings), tokenizer)
+    change = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.3, **settings), tokenizer)
     ids = tokenizer.encode_batch(TEXTS)
     return BatchStream([EncodedPair(i, i[::-1]) for i in ids], "translation", tokenizer, 200, seed=1, change=change)
 
@@ -45,11 +45,11 @@ def test_a_resumed_stream_draws_the_same(tokenizer):
 
 def test_what_would_be_too_long_stays_as_it_is_or_is_cut(tokenizer):
     ids = tokenizer.encode(TEXTS[0])
-    example = EncodedLabelled([*ids, tokenizer.eos], 1)
+    example = EncodedLabelledText([*ids, tokenizer.eos], 1)
     settings = {"max_tokens": len(ids) + 1, "batch_tokens": 64, "bpe_dropout": 0.9}
-    change = change_for(DataConfig(**settings, too_long="skip"), tokenizer)
+    change = augmentation_for(DataConfig(**settings, too_long="skip"), tokenizer)
     assert change([example] * 5, np.random.default_rng(0)) == [example] * 5
-    for changed in change_for(DataConfig(**settings), tokenizer)([example] * 5, np.random.default_rng(0)):
+    for changed in augmentation_for(DataConfig(**settings), tokenizer)([example] * 5, np.random.default_rng(0)):
         assert len(changed.ids) == len(example.ids)
         assert changed != example
         assert tokenizer.decode(ids).startswith(tokenizer.decode(changed.ids[:-1]))
@@ -60,8 +60,8 @@ def test_words_keep_their_tags(tokenizer):
     """However a word is cut, its tag stands at its first piece and nowhere else."""
     words, tags = TEXTS[0].split(), list(range(7))
     row = encode_words(tokenizer, [words])[0]
-    example = EncodedTagged(row.ids, place_tags(row, tags))
-    change = change_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.5), tokenizer)
+    example = EncodedTaggedText(row.ids, place_tags(row, tags))
+    change = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.5), tokenizer)
     changed = change([example] * 20, np.random.default_rng(0))
     assert len({tuple(row.ids) for row in changed}) > 10
     for ids, placed in changed:
@@ -73,4 +73,4 @@ def test_words_keep_their_tags(tokenizer):
 
 
 def test_a_recipe_that_asks_for_nothing_changes_nothing(tokenizer):
-    assert change_for(DataConfig(), tokenizer) is None
+    assert augmentation_for(DataConfig(), tokenizer) is None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.data.batching import BatchStream, collate_pairs
-from cutaway.data.prepare import without_misfits
+from cutaway.data.prepare import filter_examples
 from cutaway.data.sampler import batches_by_tokens
 from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
@@ -71,8 +71,8 @@ def test_a_stream_goes_on_from_its_position(n):
 
 def test_misfits_are_left_out_and_counted():
     pairs = [EncodedPair([1], [2]), EncodedPair([], [2]), EncodedPair([1] * 9, [2]), EncodedPair([1], [2] * 10)]
-    kept, left_out, *_ = without_misfits(pairs, 10)
+    kept, left_out, *_ = filter_examples(pairs, 10)
     assert kept == [pairs[0], pairs[2]]
     assert left_out == {"empty": 1, "too long": 1}
     with pytest.raises(DataError, match=r"of 4, 1 are empty \(on one side\) and 3 are longer than data.max_tokens = 1"):
-        without_misfits(pairs, 1)
+        filter_examples(pairs, 1)

@@ -133,7 +133,7 @@ def rare_together(counts, expected, least=10):
 @pytest.mark.parametrize("word", [" there", " dog", "aaaaaa", "Straße", " über"])
 def test_each_way_is_as_frequent_as_in_the_paper(tokenizer, word, p):
     dropout, draw, n = BpeDropout(tokenizer, p), generator(3), 2_000
-    ids = tokenizer.encode(word, goes_on=True)  # the word as it is, and no space before it
+    ids = tokenizer.encode(word, continues=True)  # the word as it is, and no space before it
     counts = Counter(tuple(dropout(ids, draw)) for _ in range(n))
     symbols = "".join(piece for piece, _ in dropout.pre_tokenizer.pre_tokenize_str(word))
     probable = the_paper(dropout, p)(tuple(dropout.base[symbol] for symbol in symbols))

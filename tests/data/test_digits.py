@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cutaway.config import DataConfig
-from cutaway.data.augmentation import change_for, distorted
-from cutaway.data.batching import BatchStream, plain_batches
+from cutaway.data.augmentation import augmentation_for, distort_images
+from cutaway.data.batching import BatchStream, evaluation_batches
 from cutaway.data.builtin.digits import SPLITS, digit_sums, digits
 from cutaway.data.distort import distort
-from cutaway.data.tasks import EncodedPicture
+from cutaway.data.tasks import EncodedImage
 from cutaway.errors import DataError, MissingExtra
 
 
@@ -69,11 +69,11 @@ def test_distorted_pictures_are_like_the_originals_but_not_the_same():
 
 
 def test_a_stream_distorts_anew_every_epoch_and_the_same_when_resumed():
-    examples = [EncodedPicture(picture.pixels, int(picture.label)) for picture in digits("train", 8)]
+    examples = [EncodedImage(picture.pixels, int(picture.label)) for picture in digits("train", 8)]
 
     def stream():
         return BatchStream(
-            examples, "image_classification", None, 8, seed=1, change=change_for(DataConfig(distortion=1.0), None)
+            examples, "image_classification", None, 8, seed=1, change=augmentation_for(DataConfig(distortion=1.0), None)
         )
 
     one = stream()
@@ -82,14 +82,14 @@ def test_a_stream_distorts_anew_every_epoch_and_the_same_when_resumed():
     other = stream()
     other.set_position({"epoch": 0, "next_batch": 1})
     assert np.array_equal(next(other).images, second.images)
-    plain = plain_batches(examples, "image_classification", None, 8)[0]
+    plain = evaluation_batches(examples, "image_classification", None, 8)[0]
     assert sorted(plain.images.numpy().sum((1, 2, 3))) == sorted(p.pixels.sum() for p in examples)
 
 
 def test_the_channels_of_a_picture_are_distorted_together():
     pixels = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
-    coloured = [EncodedPicture(np.repeat(p, 3, axis=0), 0) for p in pixels]
-    for picture in distorted(coloured, np.random.default_rng(1), 1.0):
+    coloured = [EncodedImage(np.repeat(p, 3, axis=0), 0) for p in pixels]
+    for picture in distort_images(coloured, np.random.default_rng(1), 1.0):
         assert np.array_equal(picture.pixels[0], picture.pixels[1])
         assert np.array_equal(picture.pixels[0], picture.pixels[2])
 

@@ -12,9 +12,9 @@ from cutaway.config import Config, DataConfig, ModelConfig
 from cutaway.data import lines
 from cutaway.data.corpus import read_pairs, read_texts, stream_texts
 from cutaway.data.hub import HubDataset, load_named, load_saved
+from cutaway.data.images import read_images
 from cutaway.data.labels import read_labels, read_tags
 from cutaway.data.lines import read_lines, read_parts
-from cutaway.data.pictures import read_pictures
 from cutaway.data.prepare import prepare
 from cutaway.data.tasks import has_split, load_split
 from cutaway.errors import ConfigError, DataError, MissingExtra
@@ -169,7 +169,7 @@ def test_a_label_that_training_never_saw(file):
 def test_images(tmp_path):
     grey, labels = np.arange(4 * 6, dtype=np.uint8).reshape(2, 3, 4), np.array(["cat", "dog"])
     np.savez(tmp_path / "a.npz", images=grey, labels=labels)
-    pictures = read_pictures(tmp_path / "a.npz")
+    pictures = read_images(tmp_path / "a.npz")
     assert [p.label for p in pictures] == ["cat", "dog"]
     assert pictures[1].pixels.shape == (1, 3, 4)
     assert pictures[1].pixels.dtype == np.float32
@@ -201,15 +201,15 @@ def test_images(tmp_path):
 def test_bad_images(tmp_path, arrays, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=message):
-        read_pictures(tmp_path / "a.npz")
+        read_images(tmp_path / "a.npz")
 
 
 def test_other_bad_image_files(tmp_path):
     with pytest.raises(DataError, match="there is no file"):
-        read_pictures(tmp_path / "none.npz")
+        read_images(tmp_path / "none.npz")
     (tmp_path / "a.npz").write_bytes(b"\x80\x04 what a pickle begins with")
     with pytest.raises(DataError, match="is no .npz file"):
-        read_pictures(tmp_path / "a.npz")
+        read_images(tmp_path / "a.npz")
     model = ModelConfig(family="vision", head="classes", image_size=4, patch_size=2)
     with pytest.raises(ConfigError, match=r'must name one file of arrays, as in \["train.npz"\]'):
         Config(model=model, data=DataConfig(train=("a.png",)))

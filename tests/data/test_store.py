@@ -62,7 +62,7 @@ def small_is_large(tmp_path, monkeypatch):
     """Everything goes through the cache, in many chunks, in this process."""
     monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(large, "IN_MEMORY", 0)
-    monkeypatch.setattr(chunks, "CHUNK", 4_000)
+    monkeypatch.setattr(chunks, "GROUP_BYTES", 4_000)
     monkeypatch.setattr(chunks, "cores", lambda: 1)
     monkeypatch.setattr(lines, "PART", 500)
     monkeypatch.setattr(lines, "LOOK_BACK", 100)
@@ -142,7 +142,7 @@ def test_streams_are_equal_over_epochs(task, corpus, monkeypatch):
 
 def test_the_second_time_it_comes_from_the_cache(corpus, tmp_path, monkeypatch):
     config, told = corpus("translation"), []
-    first = prepare(config, "translation", tell=lambda what, done: told.append((what, done)))
+    first = prepare(config, "translation", on_progress=lambda what, done: told.append((what, done)))
     assert isinstance(first.train, StoredExamples)
     assert {what for what, _ in told} == {
         "learning the vocabulary", "tokenising the train data", "tokenising the valid data"
@@ -279,7 +279,7 @@ def test_a_huge_corpus_shows_the_tokenizer_a_spread_sample(corpus, tmp_path, mon
     rows = [f"word{number} \tx" for number in range(1_000)]
     (tmp_path / "train.tsv").write_text("\n".join(rows), encoding="utf-8")
     config = DataConfig(root=str(tmp_path), train=("train.tsv",), tokenizer="word", vocab_size=2_000)
-    tokenizer, _ = large.learn(config, "translation")
+    tokenizer, _ = large.learn_tokenizer(config, "translation")
     known = [number for number in range(1_000) if not tokenizer.unknown(f"word{number}")]
     every = known[1] - known[0]
     assert known == list(range(0, 1_000, every))
@@ -290,7 +290,7 @@ def test_several_processes_give_the_same(corpus, monkeypatch):
     config = corpus("classification")
     one = prepare(config, "classification")
     monkeypatch.setattr(large, "FORMAT", -1)
-    monkeypatch.setattr(chunks, "CHUNK", 2_000)
+    monkeypatch.setattr(chunks, "GROUP_BYTES", 2_000)
     monkeypatch.setattr(chunks, "cores", lambda: 2)
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     two = prepare(config, "classification")

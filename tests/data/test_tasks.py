@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from cutaway.config import DataConfig
 from cutaway.config.checks import choices
 from cutaway.config.model import TASKS as TASK_NAMES
-from cutaway.data.batching import COLLATE, HIDDEN, BatchStream, collate_masked, collate_pieces, collate_tagged
+from cutaway.data.batching import COLLATE, HIDDEN, BatchStream, collate_chunks, collate_masked, collate_tagged
 from cutaway.data.builtin import BUILTIN, load_builtin
-from cutaway.data.examples import Labelled, Tagged
+from cutaway.data.examples import LabelledText, TaggedText
 from cutaway.data.prepare import prepare
 from cutaway.data.tasks import (
     NO_TAG,
     TASKS,
     EncodedText,
     Encoding,
+    encode_chunked_texts,
     encode_labelled,
     encode_masked,
-    encode_pieces,
     encode_tagged,
     encode_words,
     labels_of,
@@ -54,11 +54,11 @@ def test_every_task_has_its_row_in_every_table():
 
 @given(st.integers(1, 12))
 def test_pieces_ask_for_every_token_but_the_very_first_once(piece):
-    encoded = encode_pieces(TEXTS, Encoding(TOKENIZER, max_tokens=piece))
+    encoded = encode_chunked_texts(TEXTS, Encoding(TOKENIZER, max_tokens=piece))
     row = [i for text in TEXTS for i in (TOKENIZER.bos, *TOKENIZER.encode(text), TOKENIZER.eos)]
     assert [i for p in encoded for i in p.ids[1:]] == row[1:]
     assert all(1 <= len(p.ids) - 1 <= piece for p in encoded)
-    batch = collate_pieces(encoded, TOKENIZER)
+    batch = collate_chunks(encoded, TOKENIZER)
     assert batch.tokens == len(row) - 1 == batch.asked.sum()
     for i, p in enumerate(encoded):
         n = len(p.ids) - 1
@@ -120,7 +120,7 @@ def test_a_resumed_stream_hides_the_same_tokens():
 
 
 def test_a_tag_stands_where_its_word_begins():
-    example = Tagged(("sleeping", "cat"), ("verb", "noun"))
+    example = TaggedText(("sleeping", "cat"), ("verb", "noun"))
     encoding = Encoding(BPE, labels_of("tagging", [example]), 100)
     [encoded] = encode_tagged([example], encoding)
     first = len(BPE.encode("sleeping"))
@@ -140,7 +140,7 @@ def test_a_word_of_which_nothing_is_left_keeps_its_place():
 
 
 def test_labels():
-    examples = [Labelled("the cat", "b"), Labelled("a dog", "a"), Labelled("", "b")]
+    examples = [LabelledText("the cat", "b"), LabelledText("a dog", "a"), LabelledText("", "b")]
     encoding = Encoding(TOKENIZER, labels_of("classification", examples), 10)
     assert encoding.labels == ["a", "b"]
     encoded = encode_labelled(examples, encoding)

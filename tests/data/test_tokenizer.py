@@ -43,8 +43,8 @@ def test_bpe_gives_back_a_text_exactly_whole_or_in_two(trained, first, then):
     ids = bpe.encode(first)
     assert bpe.decode(ids) == first
     assert bpe.encode_batch([first, then]) == [ids, bpe.encode(then)]
-    after = bpe.encode(then, goes_on=True)
-    assert bpe.encode_batch([then], goes_on=True) == [after]
+    after = bpe.encode(then, continues=True)
+    assert bpe.encode_batch([then], continues=True) == [after]
     if first:
         assert bpe.decode([*ids, *after]) == first + then
     inside = Tokenizer.from_json(bpe.to_json())  # the oracle: one that never puts a space before a text

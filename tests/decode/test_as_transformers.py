@@ -13,8 +13,8 @@ import torch
 from foreign import EOS, IDS, PAD, write_tokenizer_of
 
 from cutaway.config import DecodeConfig
-from cutaway.decode.filters import filters_of
-from cutaway.decode.rules import History, Ruled, rules_of
+from cutaway.decode.filters import build_filters
+from cutaway.decode.rules import RuledStepper, TokenHistory, build_rules
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import load_pipeline
 from cutaway.interop.generation import NOT_KEPT
@@ -83,7 +83,7 @@ def by_us(pair, texts, end, prefixes=(), **settings):
     search = Search(
         DecodeConfig(suppress=suppress, **settings), [LIMIT] * len(texts), range(len(texts)), PAD, end, 1, prefixes
     )
-    return (engine.translate if translates else engine.go_on)(texts, search)
+    return (engine.translate if translates else engine.generate)(texts, search)
 
 
 def by_them(pair, texts, end, prefixes=(), **settings):
@@ -166,7 +166,7 @@ def test_filters_as_functions(setting):
               "min_p": hf.MinPLogitsWarper}  # fmt: skip
     logits = 3 * torch.randn(50, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     ours, expected = logits, logits.clone()
-    for apply in filters_of(DecodeConfig(**{"strategy": "sample", "temperature": 1.0, "top_p": 1.0, **setting})):
+    for apply in build_filters(DecodeConfig(**{"strategy": "sample", "temperature": 1.0, "top_p": 1.0, **setting})):
         ours = apply(ours)
     for name, value in setting.items():  # in the order in which their generate builds them
         expected = theirs[name](value)(None, expected)
@@ -203,8 +203,8 @@ def test_rules_as_functions(setting):
         "min_length": lambda: hf.MinNewTokensLengthLogitsProcessor(12, value, EOS, device="cpu"),
     }[name]()
     search = Search(DecodeConfig(**setting), [1] * 30, range(30), PAD, EOS)
-    history = History(Start.of(read.tolist(), (), is_history=True), torch.device("cpu"))
-    ours = Ruled(Given(logits), rules_of(search), history).step(read[:, -1])
+    history = TokenHistory(Start.of(read.tolist(), (), is_history=True), torch.device("cpu"))
+    ours = RuledStepper(Given(logits), build_rules(search), history).step(read[:, -1])
     assert torch.allclose(ours, theirs(read, logits.clone()))
 
 
@@ -247,7 +247,7 @@ def same_texts(run, folder):
     texts = [[word for word in row if word != end] or [5] for row in rows(24)]
     found = ours.hypotheses([" ".join(f"w{id}" for id in text) for text in texts])
     for text, [best] in zip(texts, found, strict=True):
-        given = torch.tensor([[*text, end] if translates else ours.tokenizer.begun(text)])
+        given = torch.tensor([[*text, end] if translates else ours.tokenizer.add_bos(text)])
         new = theirs.generate(given, attention_mask=torch.ones_like(given))[0, 1 if translates else given.size(1) :]
         assert new.tolist() == [*best.tokens, *([end] if best.finished else [])]
     return [best.tokens for [best] in found]

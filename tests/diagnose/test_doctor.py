@@ -13,7 +13,7 @@ from cutaway.data.prepare import prepare
 from cutaway.diagnose import curve_checks as curves
 from cutaway.diagnose.curve_checks import repetition
 from cutaway.diagnose.doctor import CHECKS, diagnose, observe
-from cutaway.diagnose.observations import Observed, Overlap
+from cutaway.diagnose.observations import HeldOutOverlap, Observations
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_json, write_text
 from cutaway.runs.summary import History
@@ -85,9 +85,9 @@ CASES = {
     ),
     "leakage": (
         [
-            (seen(data=dataclasses.replace(FACTS, overlaps={"test": Overlap(80, 1000)})), "problem"),
-            (seen(data=dataclasses.replace(FACTS, overlaps={"valid": Overlap(10, 1000)})), "warning"),
-            (seen(data=dataclasses.replace(FACTS, overlaps={"valid": Overlap(1, 1000)})), "note"),
+            (seen(data=dataclasses.replace(FACTS, overlaps={"test": HeldOutOverlap(80, 1000)})), "problem"),
+            (seen(data=dataclasses.replace(FACTS, overlaps={"valid": HeldOutOverlap(10, 1000)})), "warning"),
+            (seen(data=dataclasses.replace(FACTS, overlaps={"valid": HeldOutOverlap(1, 1000)})), "note"),
         ],
         [seen()],
     ),
@@ -263,18 +263,18 @@ def test_what_is_not_known_is_not_called_in_order():
         "clipping": [seen(train={"warmup": 4000}, rows={"clipped": 1.0}), seen(rows={"gradient_norm": None})],
         "noisy_steps": [seen(rows=rows), seen([5, 1, 0.01, 0.01, 0.01], rows={"tokens": 60_000})],
     }
-    asks = {check.name: check.asks for check in CHECKS}
+    ok_text = {check.name: check.ok_text for check in CHECKS}
     for name, cases in unclear.items():
         for observed in cases:
             diagnosis = diagnose(observed)
             assert name in diagnosis.not_checked, (name, diagnosis)
-            assert asks[name] not in diagnosis.in_order
+            assert ok_text[name] not in diagnosis.in_order
             assert name not in [finding.check for finding in diagnosis.findings]
 
 
 def test_of_a_run_without_a_training_nothing_is_said():
     """Imported weights: neither trouble nor health."""
-    diagnosis = diagnose(Observed(seen().config, History()))
+    diagnosis = diagnose(Observations(seen().config, History()))
     assert (diagnosis.findings, diagnosis.in_order) == ((), ())
 
 
@@ -282,7 +282,7 @@ def test_what_could_not_be_looked_at_is_said():
     diagnosis = diagnose(seen(data=None, valid=[]))
     assert diagnosis.not_checked["leakage"] == "the data was not looked at"
     assert diagnosis.not_checked["overfitting"] == "there was no validation"
-    nothing = diagnose(Observed(seen().config, History()))
+    nothing = diagnose(Observations(seen().config, History()))
     assert nothing.of("problem") == []
 
 
@@ -292,7 +292,7 @@ def test_rows_of_older_runs_can_be_read():
         {k: row[k] for k in ("step", "loss", "nll", "lr", "gradient_norm", "tokens", "seconds")}
         for row in seen().history.steps
     ]
-    assert diagnose(Observed(seen().config, History.of(rows))).of("problem", "warning") == []
+    assert diagnose(Observations(seen().config, History.of(rows))).of("problem", "warning") == []
 
 
 def test_repetition():
@@ -337,9 +337,12 @@ def folder(tmp_path):
 
 def test_the_data_of_a_run_is_looked_at(folder):
     observed = observe(folder)
-    assert observed.why_no_data == ""
+    assert observed.data_error == ""
     facts = observed.data
-    assert facts.overlaps == {"valid": Overlap(2, 4), "test": Overlap(5, 10)}  # in capitals, it is the same sentence
+    assert facts.overlaps == {
+        "valid": HeldOutOverlap(2, 4),
+        "test": HeldOutOverlap(5, 10),
+    }  # in capitals, it is the same sentence
     assert (facts.train_examples, facts.valid_examples, facts.valid_answers) == (40, 4, 2 * 7 + 2 * 5)
     assert 0.1 < facts.unknown < 0.9  # capitals are not in the vocabulary
     assert facts.lower_cased == facts.tokenized == 1.0
@@ -352,7 +355,7 @@ def test_data_that_is_gone_is_no_reason_to_give_up(folder):
     (folder.path.parent / "train.a").unlink()
     observed = observe(folder)
     assert observed.data is None
-    assert "train.a" in observed.why_no_data
+    assert "train.a" in observed.data_error
     assert "train.a" in diagnose(observed).not_checked["leakage"]
     assert diagnose(observe(folder, with_data=False)).not_checked["leakage"] == "the data was not looked at"
 
@@ -363,10 +366,10 @@ def test_without_the_test_files_the_rest_is_looked_at(folder, harm):
     for side in ("a", "b"):
         harm(folder.path.parent / f"test.{side}")
     observed = observe(folder)
-    assert observed.why_no_data == ""
+    assert observed.data_error == ""
     assert observed.data.lower_cased == 0.5  # of the validation data
     assert observed.data == dataclasses.replace(
-        before.data, overlaps={"valid": Overlap(2, 4)}, lower_cased=0.5, tokenized=1.0
+        before.data, overlaps={"valid": HeldOutOverlap(2, 4)}, lower_cased=0.5, tokenized=1.0
     )
 
 
@@ -394,7 +397,7 @@ def test_texts_leak_as_a_whole_and_not_by_their_lines(folder):
         folder.read_config(), train=("train.jsonl",), valid=("valid.jsonl",), test=(), tokenizer="char"
     )
     write_text(folder.config, dataclasses.replace(config, model=LANGUAGE).to_json())
-    assert observe(folder).data.overlaps == {"valid": Overlap(1, 2)}
+    assert observe(folder).data.overlaps == {"valid": HeldOutOverlap(1, 2)}
 
 
 def replace_data(config, **settings):

@@ -36,7 +36,7 @@ def falling(start, end, rows, pace=5.0):
 @given(ANY_MODEL, st.floats(0.005, 1), st.floats(1.3, 20), st.integers(4, 40), st.floats(0.15, 0.7), SEEDS)
 def test_a_validation_loss_that_rises_is_overfitting(model, scale, factor, validations, turn, seed):
     best = (
-        scale * 3 * seen(model=model).chance / 7
+        scale * 3 * seen(model=model).chance_loss / 7
     )  # from a fiftieth of a nat to three nats, or as much less for classes
     before = max(1, round(turn * validations) - 1)
     down, up = falling(5 * best, best, before + 1)[:-1], np.linspace(best, factor * best, validations - before)
@@ -50,18 +50,18 @@ def test_a_validation_loss_that_rises_is_overfitting(model, scale, factor, valid
 
 @given(ANY_MODEL, st.floats(0.35, 1), st.floats(0, 0.2), st.integers(1, 20))
 def test_a_training_loss_far_below_the_validation_loss_is_overfitting(model, share, left, validations):
-    chance = seen(model=model).chance
-    valid = falling(chance, share * chance, validations) if validations > 1 else [share * chance]
-    observed = seen([*falling(chance, left * share * chance, 20)], [*valid], model=model)
+    chance_loss = seen(model=model).chance_loss
+    valid = falling(chance_loss, share * chance_loss, validations) if validations > 1 else [share * chance_loss]
+    observed = seen([*falling(chance_loss, left * share * chance_loss, 20)], [*valid], model=model)
     assert found(observed)["overfitting"] == "problem"
 
 
 @given(ANY_MODEL, st.floats(0.002, 0.38), st.floats(0, 0.015), st.integers(3, 60), st.floats(0.7, 1.5), SEEDS)
 def test_a_healthy_training_raises_no_alarm(model, share, noise, validations, beside, seed):
     """However low it ends, and however often it is validated."""
-    chance = seen(model=model).chance
-    valid = noisy(falling(chance, share * chance, validations), noise, seed)
-    train = noisy(falling(chance, beside * share * chance, 40), 2 * noise, seed + 1)
+    chance_loss = seen(model=model).chance_loss
+    valid = noisy(falling(chance_loss, share * chance_loss, validations), noise, seed)
+    train = noisy(falling(chance_loss, beside * share * chance_loss, 40), 2 * noise, seed + 1)
     of_trouble = {"overfitting", "rate_too_high", "stuck", "not_a_number", "warmup", "samples"}
     told = found(seen(train, valid, model=model, data=None))
     assert not of_trouble & told.keys(), told
@@ -69,17 +69,17 @@ def test_a_healthy_training_raises_no_alarm(model, share, noise, validations, be
 
 @given(ANY_MODEL, st.floats(0.01, 0.4), st.floats(1.5, 4), st.integers(6, 60), SEEDS)
 def test_a_training_loss_that_rises_for_good_is_found(model, share, factor, rows, seed):
-    chance = seen(model=model).chance
-    low = share * chance
-    curve = [*falling(chance, low, rows // 2), *np.linspace(low, factor * low, rows - rows // 2)[1:], factor * low]
+    chance_loss = seen(model=model).chance_loss
+    low = share * chance_loss
+    curve = [*falling(chance_loss, low, rows // 2), *np.linspace(low, factor * low, rows - rows // 2)[1:], factor * low]
     assert found(seen(noisy(curve, 0.01, seed), [], model=model))["rate_too_high"] == "problem"
 
 
 @given(ANY_MODEL, st.floats(0.02, 0.3), st.floats(0.12, 0.5), st.integers(4, 28), SEEDS)
 def test_a_jump_is_found_wherever_it_is(model, share, height, place, seed):
-    chance = seen(model=model).chance
-    curve = noisy(falling(chance, share * chance, 30), 0.01, seed)
-    curve[place] = 1.6 * curve[place - 3] + height * chance
+    chance_loss = seen(model=model).chance_loss
+    curve = noisy(falling(chance_loss, share * chance_loss, 30), 0.01, seed)
+    curve[place] = 1.6 * curve[place - 3] + height * chance_loss
     assert "rate_too_high" in found(seen(curve, model=model))
 
 

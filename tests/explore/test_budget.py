@@ -8,7 +8,7 @@ from helpers import tiny_model
 from looking import untrained
 
 from cutaway.explore.budget import budget, part_of, watching_time
-from cutaway.explore.inputs import inputs_of, rows_of
+from cutaway.explore.inputs import collate_examples, encode_examples
 from cutaway.models.build import count_parameters
 
 IDS = torch.tensor([[4, 5, 6, 7]])
@@ -66,7 +66,9 @@ def test_names_and_a_notebook():
     assert part_of("encoder.layers.0.self_attention_residual.norm") == "norms"
     assert part_of("decoder.layers.1.self_attention.query") == "decoder self-attention"
     pipeline = untrained("decoder")
-    found = budget(pipeline.model, *inputs_of(pipeline, rows_of(pipeline, ["a b", "a b c"])).arguments, runs=1)
+    found = budget(
+        pipeline.model, *collate_examples(pipeline, encode_examples(pipeline, ["a b", "a b c"])).arguments, runs=1
+    )
     assert found.tokens == 8
     assert found._repr_html_().count("<tr>") == len(found.shares) + 2
     assert found.as_json()["parameters"] == found.parameters

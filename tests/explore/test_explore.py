@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from cutaway.explore import figures
 from cutaway.explore.alignment import alignment_by_head, has_alignments
-from cutaway.explore.report import Report
+from cutaway.explore.report import HtmlReport
 from cutaway.explore.trace import Trace, trace_translation
 from cutaway.inference.pipelines import Translator
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
     run = RunFolder(tmp_path_factory.mktemp("run"))
-    begin(small_recipe(), run).trainer.run()
+    start_training(small_recipe(), run).trainer.run()
     return Translator.load(run.path)
 
 
@@ -95,7 +95,7 @@ def test_curves(tmp_path):
 
 @given(st.text(max_size=30))
 def test_a_report_shows_text_as_text(text):
-    report = Report(text, text)
+    report = HtmlReport(text, text)
     report.heading(text)
     report.text(text)
     report.numbers([(text, text)])
@@ -110,7 +110,7 @@ def test_a_report_shows_text_as_text(text):
 
 def test_a_report_is_self_contained(trace, tmp_path):
     png = figures.save(figures.attention_heatmap(trace), tmp_path / "f.png")
-    report = Report("<script>alert(1)</script>", "lead")
+    report = HtmlReport("<script>alert(1)</script>", "lead")
     report.figure(png, 'a "caption" & more')
     page = report.write(tmp_path / "report.html").read_text("utf-8")
     assert "<script>" not in page
@@ -129,11 +129,11 @@ def test_alignment_by_head_finds_the_head_that_aligns(translator):
     right = torch.zeros(1, 2, 4, 4)
     right[:, 0, [0, 1, 2, 3], [2, 1, 0, 3]] = 1  # head 0: row t looks at source 2 - t
     right[:, 1, :, 3] = 1  # head 1 looks at </s>
-    from cutaway.nn.recording import editing
+    from cutaway.nn.recording import edit_activations
 
     assert has_alignments([Aligned()])
     assert not has_alignments([object()])
-    with editing(translator.model, {"decoder.layers.1.cross_attention.weights": right}):
+    with edit_activations(translator.model, {"decoder.layers.1.cross_attention.weights": right}):
         rates = alignment_by_head(translator, [Aligned()])
     assert rates[1, 0] == 0
     assert rates[1, 1] == 1

@@ -10,16 +10,25 @@ import pytest
 from helpers import small_recipe
 
 from cutaway.errors import DataError
-from cutaway.explore.explorer import Asked, Explorer
-from cutaway.explore.export import IMPORT, PAGE, choose, embedded, export_page, key, named_imports, with_fewer
-from cutaway.inference.training.setup import begin
+from cutaway.explore.explorer import Explorer, ExplorerRequest
+from cutaway.explore.export import (
+    IMPORT,
+    PAGE,
+    answer_key,
+    choose_texts,
+    drop_candidates,
+    embedded,
+    export_page,
+    named_imports,
+)
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory):
     run = RunFolder(tmp_path_factory.mktemp("run") / "reverse")
-    begin(small_recipe(steps=4, snapshots=1), run).trainer.run()
+    start_training(small_recipe(steps=4, snapshots=1), run).trainer.run()
     return Explorer([run.path], "cpu")
 
 
@@ -34,23 +43,23 @@ def test_a_page_holds_every_view_of_its_texts(explorer, tmp_path):
     recorded = unpacked(page)
     found = recorded["answers"]
     asked = {"text": "a b c"}
-    assert found[key("trace", asked)]["output"] == explorer.trace(Asked("a b c"))["output"]
+    assert found[answer_key("trace", asked)]["output"] == explorer.trace(ExplorerRequest("a b c"))["output"]
     [run] = recorded["info"]["runs"]
     assert run["examples"] == ["a b c"]
     for switch in run["switches"]:
-        assert key("trace", {**asked, "off": [switch["id"]]}) in found
+        assert answer_key("trace", {**asked, "off": [switch["id"]]}) in found
     for step in run["snapshots"]:
-        assert key("trace", {**asked, "snapshot": step}) in found
-    names = [name for name, _ in explorer.runs[0].kept.model.named_modules()]
-    assert all(key("part", {**asked, "name": name}) in found for name in names)
-    assert key("heads", {"run": 0}) in found
-    assert key("ablations", asked) in found
+        assert answer_key("trace", {**asked, "snapshot": step}) in found
+    names = [name for name, _ in explorer.runs[0].final.model.named_modules()]
+    assert all(answer_key("part", {**asked, "name": name}) in found for name in names)
+    assert answer_key("heads", {"run": 0}) in found
+    assert answer_key("ablations", asked) in found
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)
 
 
 def test_fewer_candidates_are_as_likely_as_before(explorer):
-    [step, *_] = explorer.trace(Asked("a b c"))["steps"]
-    few = with_fewer({**step, "tail": [[-3.0, 7]]})
+    [step, *_] = explorer.trace(ExplorerRequest("a b c"))["steps"]
+    few = drop_candidates({**step, "tail": [[-3.0, 7]]})
     assert len(few["logits"]) == 12 < len(step["logits"])
 
     def total(step):
@@ -76,6 +85,6 @@ def test_no_text_can_break_out_and_no_nan_gets_in():
 
 def test_without_texts_and_examples_there_is_nothing_to_record():
     with pytest.raises(DataError, match="no example sentences at hand"):
-        choose({"path": "runs/x", "task": "translation", "examples": []}, [])
+        choose_texts({"path": "runs/x", "task": "translation", "examples": []}, [])
     with pytest.raises(DataError, match="runs/x: this run has no pictures at hand"):
-        choose({"path": "runs/x", "task": "image_classification", "examples": []}, [])
+        choose_texts({"path": "runs/x", "task": "image_classification", "examples": []}, [])

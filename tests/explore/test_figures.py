@@ -10,9 +10,9 @@ from looking import Aligned, untrained
 
 from cutaway.errors import DataError
 from cutaway.explore import figures, model_figures, training_figures
-from cutaway.explore.budget import Budget, Share
+from cutaway.explore.budget import Budget, PartCost
 from cutaway.explore.heads import head_statistics
-from cutaway.explore.inputs import rows_of
+from cutaway.explore.inputs import encode_examples
 from cutaway.explore.masks import mask_views
 from cutaway.explore.trace import trace, trace_translation
 from cutaway.models.build import POSITIONS
@@ -71,7 +71,7 @@ def test_names_are_thinned_out_and_cut():
 @pytest.mark.parametrize("size", [4, 70])
 def test_a_mask_can_be_read_without_colours(size):
     allowed = np.tril(np.ones((size, size), dtype=bool))
-    figure = model_figures.mask_picture(allowed, ["$x"] * size, list(map(str, range(size))), "who $may$")
+    figure = model_figures.mask_figure(allowed, ["$x"] * size, list(map(str, range(size))), "who $may$")
     axes = figure.axes[0]
     if size == 4:
         may, may_not = (collection.get_offsets() for collection in axes.collections)
@@ -84,8 +84,8 @@ def test_a_mask_can_be_read_without_colours(size):
 
 
 def test_all_masks_of_a_model_side_by_side(translator, tmp_path):
-    views = mask_views(translator, rows_of(translator, [Aligned()])[0])
-    figure = model_figures.mask_board(views)
+    views = mask_views(translator, encode_examples(translator, [Aligned()])[0])
+    figure = model_figures.mask_panel(views)
     assert [len(axes.collections[0].get_offsets()) for axes in figure.axes] == [
         int(view.allowed.sum()) for view in views
     ]
@@ -160,7 +160,7 @@ def test_heads(translator):
 
 
 def test_budgets_are_bars():
-    budget = Budget((Share("a", 30, 0.001), Share("b", 10, 0.003), Share("c", 0, 0.0)), tokens=12)
+    budget = Budget((PartCost("a", 30, 0.001), PartCost("b", 10, 0.003), PartCost("c", 0, 0.0)), tokens=12)
     bars = model_figures.parameter_budget(budget).axes[0]
     assert [bar.get_width() for bar in bars.patches] == [30, 10]
     assert texts(bars) == ["30  75.0%", "10  25.0%"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from looking import Aligned, untrained
 
 from cutaway.data.examples import Pair
-from cutaway.explore.head_facts import RARE, is_punctuation, rare_tokens
-from cutaway.explore.heads import ROLES, HeadStatistics, HeadTable, Measure, head_statistics
-from cutaway.nn.recording import editing, recording
+from cutaway.explore.head_patterns import RARE, is_punctuation, rare_tokens
+from cutaway.explore.heads import ROLES, HeadStatistics, HeadTable, Statistic, head_statistics
+from cutaway.nn.recording import edit_activations, record_activations
 
 LENGTH = 5  # of the source of Aligned(), with </s>
 
@@ -46,7 +46,7 @@ def translator():
 
 
 def by_role(translator, name, weights_BHQK, pairs):
-    with editing(translator.model, {f"{name}.weights": weights_BHQK}):
+    with edit_activations(translator.model, {f"{name}.weights": weights_BHQK}):
         heads = head_statistics(translator, pairs)
     return [head for head in heads if head.name == name]
 
@@ -56,7 +56,7 @@ def test_a_head_is_named_for_what_it_was_made_to_do(translator):
     heads = by_role(translator, "encoder.layers.1.self_attention", torch.stack(list(MADE.values()))[None], pairs)
     assert [head.role for head in heads] == list(MADE)
     previous, even = heads[0], heads[6]
-    assert previous.statistics["previous"] == Measure(1.0, pytest.approx(1 / 5), pytest.approx(4 / 5))
+    assert previous.statistics["previous"] == Statistic(1.0, pytest.approx(1 / 5), pytest.approx(4 / 5))
     assert previous.share == 1
     assert previous.explanation == (
         "100% of its weight goes to the token before; attention to all alike would give 20%."
@@ -79,7 +79,7 @@ def test_syntax_and_alignment_where_they_are_known(translator):
     crossing = torch.stack([right, *[wrong] * 7])[None]
     first, second, *_ = by_role(translator, "decoder.layers.1.cross_attention", crossing, [Aligned()])
     assert first.role == "translation"
-    assert first.statistics["alignment"] == Measure(1.0, pytest.approx(1 / 5), pytest.approx(3 / 4))
+    assert first.statistics["alignment"] == Statistic(1.0, pytest.approx(1 / 5), pytest.approx(3 / 4))
     assert first.agreement == 1
     assert second.role == "end of text"
     assert second.agreement == 0
@@ -93,7 +93,7 @@ def test_a_decoder_has_no_next_token_and_its_first_query_no_choice(translator):
     assert head.role == "first token"
     assert {"next", "last"}.isdisjoint(head.statistics)
     chance = np.mean([1 / 2, 1 / 3, 1 / 4])  # <s> itself may look at nothing else
-    assert head.statistics["first"] == Measure(1.0, pytest.approx(chance), 1.0)
+    assert head.statistics["first"] == Statistic(1.0, pytest.approx(chance), 1.0)
 
 
 def shares_by_loops(translator, pairs):
@@ -102,7 +102,7 @@ def shares_by_loops(translator, pairs):
     for pair in pairs:
         source = [*translator.tokenizer.encode(pair.source), translator.tokenizer.eos]
         target = [translator.tokenizer.bos, *translator.tokenizer.encode(pair.target)]
-        with torch.no_grad(), recording(translator.model, "*_attention.weights") as seen:
+        with torch.no_grad(), record_activations(translator.model, "*_attention.weights") as seen:
             translator.model(torch.tensor([source]), torch.tensor([target]))
         for name, weights in seen.items():
             causal, crossed = name.startswith("decoder") and "self" in name, "cross" in name
@@ -179,7 +179,9 @@ def test_as_data_and_in_a_notebook(translator):
     assert {"alignment", "agreement"} <= heads.as_json()[-1]["statistics"].keys()
     assert row["statistics"].keys() - {"agreement"} == row["chance"].keys()
     assert [head.kind for head in heads] == ["encoder"] * 16 + ["decoder"] * 16 + ["cross"] * 16
-    strange = HeadTable([HeadStatistics("<b>", 0, 0, "x", {"entropy": Measure(0.1, 1.0), "<i>": Measure(0.5, 0.1)})])
+    strange = HeadTable(
+        [HeadStatistics("<b>", 0, 0, "x", {"entropy": Statistic(0.1, 1.0), "<i>": Statistic(0.5, 0.1)})]
+    )
     assert "<b>" not in strange._repr_html_()
     assert "&lt;i&gt;" in strange._repr_html_()
 

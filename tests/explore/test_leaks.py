@@ -8,23 +8,23 @@ import pytest
 import torch
 from looking import untrained
 
-from cutaway.course.ablations import operate
+from cutaway.course.ablations import apply_ablations
 from cutaway.data.examples import Pair
 from cutaway.errors import DataError
-from cutaway.explore.inputs import PADDING, rows_of
+from cutaway.explore.inputs import PADDING, encode_examples
 from cutaway.explore.leaks import Leak, LeakReport, closure, find_leaks
-from cutaway.explore.masks import Call, MaskView, in_words, mask_views, watching_masks
+from cutaway.explore.masks import AttentionCall, MaskView, describe_masks, mask_views, record_masks
 from cutaway.nn import masks as nn_masks
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.sparse_masks import Strided, Window
+from cutaway.nn.sparse_masks import SlidingWindow, Strided
 
 TEXT = "a b c d e"
 
 
 def row_of(pipeline):
     translates = pipeline.config.model.task == "translation"
-    return rows_of(pipeline, [Pair(TEXT, "c b a")] if translates else [TEXT])[0]
+    return encode_examples(pipeline, [Pair(TEXT, "c b a")] if translates else [TEXT])[0]
 
 
 def leaks_of(pipeline):
@@ -82,7 +82,7 @@ def test_pictures_do_not_see_each_other():
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_decoder_without_its_mask_is_found(family):
     pipeline = untrained(family)
-    operate(pipeline.model, ["no-mask"])
+    apply_ablations(pipeline.model, ["no-mask"])
     report = leaks_of(pipeline)
     T = len(row_of(pipeline).decoder)
     assert len(report.leaks) == T * (T - 1)  # all later ones, alone and in company
@@ -129,13 +129,13 @@ def test_the_model_stays_what_it_was():
 
 
 def call(kind, rules, n=9, layer=0):
-    return Call(
+    return AttentionCall(
         f"{kind}.layers.{layer}.self_attention", Mask(range(n), range(n), rules), (1, n, n), torch.device("cpu")
     )
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("rules", [(Causal(),), (Window(2),), (Window(3), Causal()), (Strided(4),)])
+@pytest.mark.parametrize("rules", [(Causal(),), (SlidingWindow(2),), (SlidingWindow(3), Causal()), (Strided(4),)])
 def test_the_closure_is_a_power_of_the_mask(rules, layers):
     reach = closure([call("decoder", rules)] * layers, {"decoder": 9})["decoder"]["decoder"]
     allowed = call("decoder", rules).allowed()[0].double().numpy()
@@ -144,7 +144,7 @@ def test_the_closure_is_a_power_of_the_mask(rules, layers):
 
 def test_masks_are_those_that_attention_was_given():
     pipeline = untrained(attention="window")
-    with watching_masks(pipeline.model) as calls:
+    with record_masks(pipeline.model) as calls:
         pipeline.model(torch.tensor([[4, 5, 6]]), torch.tensor([[1, 4, 5, 6]]))
     assert [c.name for c in calls] == [
         "encoder.layers.0.self_attention",
@@ -157,7 +157,7 @@ def test_masks_are_those_that_attention_was_given():
     assert [c.kind for c in calls[2:4]] == ["decoder", "cross"]
     assert calls[2].allowed()[0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     assert calls[3].allowed().shape == (1, 4, 3)
-    said = in_words(calls)
+    said = describe_masks(calls)
     assert said["encoder"] == "Only what is near: fewer than 2 places away (a window of width 2)."
     assert said["decoder"].startswith(
         "A token may look at itself and at what came before it, never at what comes after."
@@ -166,10 +166,10 @@ def test_masks_are_those_that_attention_was_given():
 
 
 def test_rules_in_words():
-    assert "every 4th token" in in_words([call("encoder", (Strided(4),))])["encoder"]
-    assert "In a text as short as this one" in in_words([call("encoder", (Window(40),))])["encoder"]
-    assert "In a text as short" not in in_words([call("decoder", (Causal(),), n=1)])["decoder"]
-    different = in_words([call("encoder", (), layer=0), call("encoder", (Window(2),), layer=1)])["encoder"]
+    assert "every 4th token" in describe_masks([call("encoder", (Strided(4),))])["encoder"]
+    assert "In a text as short as this one" in describe_masks([call("encoder", (SlidingWindow(40),))])["encoder"]
+    assert "In a text as short" not in describe_masks([call("decoder", (Causal(),), n=1)])["decoder"]
+    different = describe_masks([call("encoder", (), layer=0), call("encoder", (SlidingWindow(2),), layer=1)])["encoder"]
     assert different == (
         "Layer 0: Every token may look at every other, before and after it. "
         "Layer 1: Only what is near: fewer than 2 places away (a window of width 2)."
@@ -180,8 +180,8 @@ def test_rules_in_words():
 
 def test_the_picture_in_letters():
     pipeline = untrained("decoder", attention="window")
-    [view] = mask_views(pipeline, rows_of(pipeline, ["a b"])[0])
-    assert view.blocks() == [
+    [view] = mask_views(pipeline, encode_examples(pipeline, ["a b"])[0])
+    assert view.text_lines() == [
         "       0 1 2 3 4",
         "0 <s>  ■ · · · ·",
         "1 a    ■ ■ · · ·",
@@ -190,7 +190,7 @@ def test_the_picture_in_letters():
     ]
     assert view.as_json()["allowed"] == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
     crossed = MaskView("cross", 1, "", ["x"], ["y", "z"], np.array([[True, False]]))
-    assert crossed.blocks()[-1] == "columns: 0 y, 1 z"
+    assert crossed.text_lines()[-1] == "columns: 0 y, 1 z"
 
 
 def test_a_report_shows_text_as_text():

@@ -12,17 +12,17 @@ from looking import untrained
 
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError, DataError
+from cutaway.explore.ablation import ablate, ablation_targets, ablations
 from cutaway.explore.beam_tree import beam_tree
 from cutaway.explore.candidates import candidates
-from cutaway.explore.equations import told_of
+from cutaway.explore.equations import formula_of
 from cutaway.explore.lens import heights
 from cutaway.explore.parts import part, part_tree
-from cutaway.explore.question import ask
-from cutaway.explore.switches import ablations, switched_off, switches
-from cutaway.explore.trace import Trace, packed, spread_out, trace
+from cutaway.explore.steps import record_steps
+from cutaway.explore.trace import Trace, pack_weights, trace, unpack_weights
+from cutaway.explore.traced_example import prepare_example
 from cutaway.explore.values import summarize_value
-from cutaway.explore.walk import walking
-from cutaway.nn.recording import editing, probes, recording, without_head
+from cutaway.nn.recording import edit_activations, probes, record_activations, without_head
 
 MODELS = {
     "translation": {},
@@ -56,7 +56,7 @@ def content(pipeline, task):
 def test_a_trace_holds_what_the_model_itself_computes(task):
     pipeline = pipelines(task)
     found = trace(pipeline, content(pipeline, task))
-    question = ask(pipeline, content(pipeline, task))
+    question = prepare_example(pipeline, content(pipeline, task))
     with torch.no_grad():
         p = question.logits(pipeline.model).softmax(-1)
     assert len(found.steps) == len(p) == len(question.answers)
@@ -88,10 +88,10 @@ def test_the_last_height_of_the_lens_is_what_is_said(task):
 
 def test_the_lens_reads_the_stream_through_norm_and_head():
     pipeline = pipelines("translation, pre-norm")
-    question, model = ask(pipeline, TEXT), pipeline.model
+    question, model = prepare_example(pipeline, TEXT), pipeline.model
     names = list(heights(model).values())
     assert names[1] == "decoder.layers.0.feed_forward_residual.stream"
-    with recording(model, names[1]) as seen, torch.no_grad():
+    with record_activations(model, names[1]) as seen, torch.no_grad():
         question.logits(model)
         x = seen[names[1]][0]
         normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
@@ -103,7 +103,7 @@ def test_the_lens_reads_the_stream_through_norm_and_head():
 
 @pytest.mark.parametrize("t", [0.3, 1.0, 1.7])
 def test_bins_give_the_right_probability_at_any_temperature(t):
-    question = ask(pipelines("translation, pre-norm"), TEXT)
+    question = prepare_example(pipelines("translation, pre-norm"), TEXT)
     torch.manual_seed(0)
     logits = 3 * torch.randn(len(question.answers), 1000, dtype=torch.float64)
     whole = (logits / t).softmax(-1)
@@ -118,24 +118,24 @@ def test_bins_give_the_right_probability_at_any_temperature(t):
 def test_long_texts_keep_the_strongest_and_say_so():
     torch.manual_seed(0)
     weights = {f"w{i}": (4 * torch.randn(2, 300, 300)).softmax(-1) for i in range(2)}
-    told, kept = packed(weights)
+    told, kept = pack_weights(weights)
     assert kept["per_row"] == 250
     assert 0 < kept["least"] <= kept["mean"] <= 1
     for name, matrix in weights.items():
-        back = spread_out(told[name])
+        back = unpack_weights(told[name])
         assert (np.count_nonzero(back, axis=-1) <= 250).all()
         np.testing.assert_allclose(back[back > 0], matrix.double().numpy()[back > 0], atol=1e-4)
         dropped = np.where(back > 0, 0, matrix.double().numpy())
         smallest = np.where(back > 0, back, 1).min(-1)
         assert (dropped.max(-1) <= smallest + 1e-4).all()  # nothing stronger was left out
-    assert packed({"w": weights["w0"][:, :20, :20]})[1] is None
+    assert pack_weights({"w": weights["w0"][:, :20, :20]})[1] is None
 
 
 @every_task
 def test_a_walk_passes_every_probe_and_names_its_axes(task):
     pipeline = pipelines(task)
-    question = ask(pipeline, content(pipeline, task))
-    with walking(pipeline.model) as steps:
+    question = prepare_example(pipeline, content(pipeline, task))
+    with record_steps(pipeline.model) as steps:
         walked = question.logits(pipeline.model)
     assert max_difference(walked, question.logits(pipeline.model)) < 1e-4
     names = [step.name for step in steps]
@@ -181,8 +181,8 @@ def test_a_diverged_model_is_flagged_where_it_begins():
     pipeline = pipelines("translation")
     with torch.no_grad():
         pipeline.model.encoder.layers[1].feed_forward.contract.weight[0, 0] = math.nan
-    question = ask(pipeline, "a b c", target="c b a")
-    with walking(pipeline.model) as steps:
+    question = prepare_example(pipeline, "a b c", target="c b a")
+    with record_steps(pipeline.model) as steps:
         question.logits(pipeline.model)
     first = next(step for step in steps if step.summary.flags)
     assert first.name == "encoder.layers.1.feed_forward_residual.update"
@@ -192,19 +192,19 @@ def test_a_diverged_model_is_flagged_where_it_begins():
 @every_task
 def test_switches_do_what_editing_does(task):
     pipeline = pipelines(task)
-    model, question = pipeline.model, ask(pipeline, content(pipeline, task))
-    known = switches(model)
+    model, question = pipeline.model, prepare_example(pipeline, content(pipeline, task))
+    known = ablation_targets(model)
     head = next(s for s in known.values() if s.kind == "head" and s.head == 1)
     sublayer = next(s for s in known.values() if s.kind == "sublayer")
     with torch.no_grad():
-        with switched_off(model, [head.id, sublayer.id]):
+        with ablate(model, [head.id, sublayer.id]):
             found = question.logits(model)
-        with editing(model, {head.probe: without_head(1), sublayer.probe: torch.zeros_like}):
+        with edit_activations(model, {head.probe: without_head(1), sublayer.probe: torch.zeros_like}):
             expected = question.logits(model)
         assert torch.equal(found, expected)
         assert not torch.equal(found, question.logits(model))
         one_by_one = ablations(model, question)
-        with switched_off(model, [head.id]):
+        with ablate(model, [head.id]):
             assert one_by_one[head.id] == pytest.approx(question.total_log_p(question.logits(model)))
     assert set(one_by_one) == set(known)
 
@@ -214,7 +214,7 @@ def test_an_unknown_switch_is_refused():
         ConfigError,
         match=r"nothing called 'encoder.layers.0.feed_forwar' .* Did you mean 'encoder.layers.0.feed_forward'",
     ):
-        switched_off(pipelines("translation").model, ["encoder.layers.0.feed_forwar"])
+        ablate(pipelines("translation").model, ["encoder.layers.0.feed_forwar"])
 
 
 def test_the_beam_tree_holds_the_search():
@@ -247,11 +247,11 @@ def test_the_beam_tree_holds_the_search():
 def test_an_answer_can_be_led():
     pipeline = pipelines("translation")
     ids = pipeline.tokenizer.encode("c c")
-    led = ask(pipeline, "a b c", prefix=ids)
+    led = prepare_example(pipeline, "a b c", prefix=ids)
     assert led.answers[:2] == ids
-    again = ask(pipeline, "a b c", target=led.output) if led.finished else None
+    again = prepare_example(pipeline, "a b c", target=led.output) if led.finished else None
     assert again is None or again.answers == led.answers
-    ended = ask(pipeline, "a b c", prefix=[*ids, pipeline.tokenizer.eos])
+    ended = prepare_example(pipeline, "a b c", prefix=[*ids, pipeline.tokenizer.eos])
     assert (ended.output, ended.finished) == ("c c", True)
     uncached = ids.copy()  # what greedy search without a cache would write after this beginning
     with torch.no_grad():
@@ -263,34 +263,34 @@ def test_an_answer_can_be_led():
     assert len(uncached) > 2
     writer = pipelines("language_model")
     ids = writer.tokenizer.encode(" c d")
-    assert ask(writer, "a b", prefix=ids).output.startswith(" c d")
+    assert prepare_example(writer, "a b", prefix=ids).output.startswith(" c d")
     with pytest.raises(DataError, match="writes nothing that can be led"):
-        ask(pipelines("tagging"), "a b", target="a")
+        prepare_example(pipelines("tagging"), "a b", target="a")
 
 
 def test_hidden_tokens():
     pipeline = pipelines("masked_language_model")
-    question = ask(pipeline, "a b c", hidden=[1, 2])
+    question = prepare_example(pipeline, "a b c", hidden=[1, 2])
     assert question.source[1:3] == ["<mask>", "<mask>"]
     assert len(question.answers) == 2
-    written = ask(pipeline, "a <mask> c", hidden=[1])
+    written = prepare_example(pipeline, "a <mask> c", hidden=[1])
     assert written.source == ["<s>", "<mask>", "<mask>", "c", "</s>"]
     assert written.hidden == [1, 2]
     with pytest.raises(DataError, match="token 99 cannot be hidden"):
-        ask(pipeline, "a b c", hidden=[99])
+        prepare_example(pipeline, "a b c", hidden=[99])
     with pytest.raises(DataError, match="there is no token to hide"):
-        ask(pipeline, "")
+        prepare_example(pipeline, "")
 
 
 def test_what_is_too_long_is_refused():
     with pytest.raises(DataError, match=r"the text has 201 tokens, and this model has positions for 32"):
-        ask(pipelines("translation"), "a " * 200)
+        prepare_example(pipelines("translation"), "a " * 200)
 
 
 @every_task
 def test_every_part_can_be_laid_open(task):
     pipeline = pipelines(task)
-    question, model = ask(pipeline, content(pipeline, task)), pipeline.model
+    question, model = prepare_example(pipeline, content(pipeline, task)), pipeline.model
     json.dumps(part_tree(model))
 
     def names(tree):
@@ -314,7 +314,7 @@ def test_every_part_can_be_laid_open(task):
 
 def test_a_part_shows_its_real_input_and_output():
     pipeline = pipelines("translation")
-    question, model = ask(pipeline, "a b c", target="c b a"), pipeline.model
+    question, model = prepare_example(pipeline, "a b c", target="c b a"), pipeline.model
     seen = []
     hook = model.encoder.layers[0].feed_forward.register_forward_hook(lambda m, i, o: seen.append((i[0], o)))
     with torch.no_grad():
@@ -348,7 +348,9 @@ def test_a_part_shows_its_real_input_and_output():
 )
 def test_what_goes_in_has_its_axes_named(changes, name, axes):
     pipeline = untrained(**changes)
-    question = ask(pipeline, content(pipeline, "image_classification" if "vision" in changes.values() else ""))
+    question = prepare_example(
+        pipeline, content(pipeline, "image_classification" if "vision" in changes.values() else "")
+    )
     [given, *_] = part(pipeline.model, question, name)["inputs"]
     assert [axis for axis, _ in given["axes"]] == axes
     if name.endswith("cross_attention.key"):
@@ -384,4 +386,4 @@ def test_what_goes_in_has_its_axes_named(changes, name, axes):
     ],
 )
 def test_an_equation_is_that_of_the_part_as_it_was_built(changes, name, equation):
-    assert told_of(untrained(**changes).model, name).equation == equation
+    assert formula_of(untrained(**changes).model, name).equation == equation

@@ -17,16 +17,16 @@ from cutaway.decode.sampling import greedy
 from cutaway.decode.stepper import TextStepper, TranslationStepper
 from cutaway.errors import ConfigError, DataError
 from cutaway.finetune.adapt import adapt
-from cutaway.finetune.lora import LowRank, merge, unmerge
+from cutaway.finetune.lora import LoRALinear, merge, unmerge
 from cutaway.finetune.prefix import PrefixedAttention
 from cutaway.models import build
 from cutaway.models.build import build_model
-from cutaway.models.weights import trained
+from cutaway.models.weights import trainable_parameters
 from cutaway.nn import kernels
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.recording import editing, recording
+from cutaway.nn.recording import edit_activations, record_activations
 from cutaway.train.objectives import OBJECTIVES
 
 FAMILIES = [{"family": "encoder_decoder"}, {"family": "decoder"}, {"family": "encoder"}, {"family": "vision"}]
@@ -37,7 +37,7 @@ CHOICES = [
     {"position": "learned", "attention": "window"},
     {"position": "rope", "block": "parallel", "qk_norm": True},
     {"position": "alibi", "attention": "sparse"},
-    {"position": "relative_bias", "attention_kernel": "exact", "attention_cap": 5.0},
+    {"position": "relative_bias", "attention_kernel": "exact", "attention_softcap": 5.0},
     {"position": "relative", "attention_kernel": "exact"},
     {"position": "none", "experts": 3},
     {"position": "sinusoidal", "attention": "linear"},
@@ -57,10 +57,10 @@ def finetune(method, **changes):
 def adapted(config, method, seed=0, **changes):
     """A model with an adapter that has learned something, in double precision."""
     model = perturbed(config, seed).double()
-    settings = {"length": 3} if method in ("prefix", "prompt") else {"rank": 2}
+    settings = {"prompt_length": 3} if method in ("prefix", "prompt") else {"rank": 2}
     adapt(model, finetune(method, **{**settings, **changes}))
     with torch.no_grad():
-        for weight in trained(model).values():
+        for weight in trainable_parameters(model).values():
             weight.add_(0.3 * torch.randn_like(weight))
     return model.eval()
 
@@ -94,7 +94,7 @@ def cases(*families, choices=CHOICES):
 def test_a_low_rank_map_is_the_equation():
     torch.manual_seed(0)
     linear = nn.Linear(5, 7).double()
-    part = LowRank(linear, rank=2, alpha=3.0)
+    part = LoRALinear(linear, rank=2, alpha=3.0)
     x = torch.randn(4, 5, dtype=torch.float64)
     assert torch.equal(part(x), linear(x))  # before the first step
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_a_low_rank_map_is_the_equation():
 @pytest.mark.parametrize("choice", FAMILIES, ids=lambda choice: choice["family"])
 def test_merged_is_unmerged(choice):
     config = tiny_of(**choice)
-    model = adapted(config, "lora", parts=("*_attention.*", "*.feed_forward.*"), alpha=5.0)
+    model = adapted(config, "lora", target_modules=("*_attention.*", "*.feed_forward.*"), alpha=5.0)
     weights = {name: weight.clone() for name, weight in model.named_parameters()}
     apart = forward(model, config)
     merge(model)
@@ -116,7 +116,7 @@ def test_merged_is_unmerged(choice):
     assert not torch.equal(apart, together)  # another order of sums
     assert max_difference(apart, together) < 1e-10
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, weights[name])]
-    assert len(changed) == sum(isinstance(part, LowRank) for part in model.modules())
+    assert len(changed) == sum(isinstance(part, LoRALinear) for part in model.modules())
     merge(model)  # once more changes nothing
     assert torch.equal(forward(model, config), together)
     unmerge(model)
@@ -149,8 +149,8 @@ def test_lora_at_rank_8_trains_less_than_a_hundredth_of_gpt2():
 
 def test_parts_are_chosen_by_pattern():
     model = build_model(tiny_of("decoder"))
-    adapt(model, finetune("lora", parts=("decoder.layers.1.*", "*.0.feed_forward.expand")))
-    chosen = [name for name, part in model.named_modules() if isinstance(part, LowRank)]
+    adapt(model, finetune("lora", target_modules=("decoder.layers.1.*", "*.0.feed_forward.expand")))
+    chosen = [name for name, part in model.named_modules() if isinstance(part, LoRALinear)]
     of_layer = ["self_attention.query", "self_attention.key", "self_attention.value", "self_attention.output"]
     of_layer += ["feed_forward.expand", "feed_forward.contract"]
     expected = ["decoder.layers.0.feed_forward.expand", *(f"decoder.layers.1.{name}" for name in of_layer)]
@@ -161,13 +161,13 @@ def test_parts_are_chosen_by_pattern():
     ("settings", "message"),
     [
         (
-            {"method": "lora", "parts": ("decoder.layers.*.self_attention.qury",)},
-            r"finetune.parts: 'decoder.layers.\*.self_attention.qury' matches nothing. Did you mean "
+            {"method": "lora", "target_modules": ("decoder.layers.*.self_attention.qury",)},
+            r"finetune.target_modules: 'decoder.layers.\*.self_attention.qury' matches nothing. Did you mean "
             r"'decoder.layers.\*.self_attention.query'\? Allowed: decoder.layers.\*.self_attention.query, ",
         ),
-        ({"method": "prefix", "parts": ("encoder*",)}, r"'encoder\*' matches nothing. .*Allowed: decoder.layers"),
-        ({"method": "prompt", "parts": ("encoder",)}, r"'encoder' matches nothing. .*Allowed: decoder\."),
-        ({"method": "lora", "train": ("haed.*",)}, r"finetune.train: 'haed.\*' matches nothing"),
+        ({"method": "prefix", "target_modules": ("encoder*",)}, r"'encoder\*' matches nothing. .*Allowed: decoder.layers"),
+        ({"method": "prompt", "target_modules": ("encoder",)}, r"'encoder' matches nothing. .*Allowed: decoder\."),
+        ({"method": "lora", "also_train": ("haed.*",)}, r"finetune.also_train: 'haed.\*' matches nothing"),
         ({"freeze": ("embeding.*",)}, r"finetune.freeze: 'embeding.\*' matches nothing"),
         ({"freeze": ("*",)}, r"finetune.freeze = \['\*'\] leaves nothing to train"),
     ],
@@ -188,7 +188,7 @@ def test_an_adapter_alone_gets_gradients_and_all_of_it_does(method, choice):
     base = {name: id(weight) for name, weight in model.named_parameters()}
     share = adapt(model, finetune(method))
     with torch.no_grad():
-        for weight in trained(model).values():
+        for weight in trainable_parameters(model).values():
             weight.add_(0.1 * torch.randn_like(weight))  # LoRA's up begins with zeros, and down then has no gradient
     forward(model, config).square().sum().backward()
     for name, weight in model.named_parameters():
@@ -203,7 +203,7 @@ def test_an_adapter_alone_gets_gradients_and_all_of_it_does(method, choice):
 def test_a_new_head_and_what_is_named_are_trained_beside_an_adapter():
     model = build_model(tiny_of("encoder", head="classes"))
     share = adapt(model, finetune("lora", rank=1, train=("*norm*",)), new_head=True)
-    names = set(trained(model))
+    names = set(trainable_parameters(model))
     assert {"head.classify.weight", "head.classify.bias"} <= names
     assert all("norm" in name or name.startswith("head.") or name.endswith((".up", ".down")) for name in names)
     assert any("norm" in name for name in names)
@@ -223,7 +223,7 @@ def test_freezing_by_pattern():
 
 def both_sides(method, family):
     """A prompt on the side that writes as well."""
-    return {"parts": ("encoder", "decoder")} if method == "prompt" and family == "encoder_decoder" else {}
+    return {"target_modules": ("encoder", "decoder")} if method == "prompt" and family == "encoder_decoder" else {}
 
 
 @pytest.mark.parametrize(("method", "choice"), cases("encoder_decoder", "decoder"))
@@ -387,7 +387,7 @@ def test_a_prompt_of_known_tokens_is_those_tokens(position):
         expected = plain(torch.cat([words.expand(2, -1), ids], dim=1))[:, 3:]
         vectors = plain.embedding(words)[0].clone()
     model = perturbed(config).double()
-    adapt(model, finetune("prompt", length=3))
+    adapt(model, finetune("prompt", prompt_length=3))
     with torch.no_grad():
         model.decoder.prompt.copy_(vectors)
         assert max_difference(model(ids), expected) < 1e-12
@@ -397,15 +397,15 @@ def test_a_prompt_leaves_the_positions_at_the_input_alone():
     """Learned and sinusoidal positions are added before the prompt is: a text as long as ever can be read."""
     for position in ("learned", "sinusoidal"):
         config = tiny_of("decoder", position=position, max_length=8)
-        model = adapted(config, "prompt", length=5)
-        with recording(model, "embedding.embedded") as seen:
+        model = adapted(config, "prompt", prompt_length=5)
+        with record_activations(model, "embedding.embedded") as seen:
             model(random_ids(1, 8))
         plain = perturbed(config).double()
         assert torch.equal(seen["embedding.embedded"], plain.embedding(random_ids(1, 8)))
 
 
 def test_a_prompt_and_a_text_that_do_not_fit_the_rotation_are_refused():
-    model = adapted(tiny_of("decoder", position="rope", max_length=8), "prompt", length=3)
+    model = adapted(tiny_of("decoder", position="rope", max_length=8), "prompt", prompt_length=3)
     model(random_ids(1, 5))
     with pytest.raises(DataError, match=r"the text has 6 tokens, and 3 more stand before it.*positions for 8 in all"):
         model(random_ids(1, 6))
@@ -428,7 +428,7 @@ def test_watchers_see_the_text_alone(method, choice):
     """Every value inside has the shape that it has in the base, so that pictures need not know of adapters."""
     config = tiny_of(**choice)
     model, plain = adapted(config, method, **both_sides(method, choice["family"])), perturbed(config).double()
-    with torch.no_grad(), recording(model) as seen, recording(plain) as before:
+    with torch.no_grad(), record_activations(model) as seen, record_activations(plain) as before:
         out = forward(model, config)
         forward(plain, config)
     assert max_difference(out, forward(model, config)) < 1e-12  # to be watched changes nothing
@@ -450,9 +450,9 @@ def test_edits_change_the_text_alone(method):
     with torch.no_grad():
         before = model(ids)
         for probe in ("*.weights", "*.heads", "*.stream", "*.hidden", "*.k"):
-            with editing(model, {probe: lambda value: value.clone()}):
+            with edit_activations(model, {probe: lambda value: value.clone()}):
                 assert max_difference(model(ids), before) < 1e-12
-            with editing(model, {probe: lambda value: value * 0}), recording(model, probe) as seen:
+            with edit_activations(model, {probe: lambda value: value * 0}), record_activations(model, probe) as seen:
                 assert max_difference(model(ids), before) > 1e-3
             assert all(value.abs().max() == 0 for value in seen.values())
 
@@ -502,10 +502,10 @@ def test_threads_do_not_mind_each_others_prompts():
                 model.decode(ids[:, :1], cache=cache)
 
         other = threading.Thread(target=step)
-        with editing(model, {"decoder.layers.0.self_attention_residual.update": wait}):
+        with edit_activations(model, {"decoder.layers.0.self_attention_residual.update": wait}):
             other.start()
             assert held.wait(10)
-            with recording(model, "*.stream") as seen:
+            with record_activations(model, "*.stream") as seen:
                 model.decode(ids)
             go.set()
             other.join()

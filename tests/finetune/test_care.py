@@ -12,11 +12,11 @@ from helpers import cutaway_here, max_difference, small_recipe
 from cutaway.config import FinetuneConfig, config_from_tables
 from cutaway.config.presets import preset
 from cutaway.data.prepare import prepare
-from cutaway.data.tasks import in_known_order
+from cutaway.data.tasks import order_labels
 from cutaway.errors import ConfigError, RunError
 from cutaway.finetune.adapt import adapt
 from cutaway.inference.pipelines import Translator
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.models.build import build_model
 from cutaway.runs import RunFolder
 from cutaway.runs.base import Base, opened
@@ -50,7 +50,7 @@ processes = 1
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("care") / "runs/base"
-    begin(small_recipe(steps=4, samples=0), RunFolder(folder)).trainer.run()
+    start_training(small_recipe(steps=4, samples=0), RunFolder(folder)).trainer.run()
     return folder
 
 
@@ -135,12 +135,12 @@ def test_a_new_head_is_not_frozen():
 def test_labels_keep_the_order_of_the_base(tmp_path):
     """A head says its classes in an order: that of `labels.json`, which need not be the alphabet's."""
     tokenizer = tmp_path / "tokenizer.json"
-    assert in_known_order(["a", "b"], None) == ["a", "b"]
-    assert in_known_order(["a", "b"], tokenizer) == ["a", "b"]
+    assert order_labels(["a", "b"], None) == ["a", "b"]
+    assert order_labels(["a", "b"], tokenizer) == ["a", "b"]
     (tmp_path / "labels.json").write_text(json.dumps(["b", "c", "a"]), encoding="utf-8")
-    assert in_known_order(["a", "b"], tokenizer) == ["b", "c", "a"]
-    assert in_known_order(["a", "z"], tokenizer) == ["a", "z"]
-    assert in_known_order([], tokenizer) == []
+    assert order_labels(["a", "b"], tokenizer) == ["b", "c", "a"]
+    assert order_labels(["a", "z"], tokenizer) == ["a", "z"]
+    assert order_labels([], tokenizer) == []
 
 
 def test_a_classifier_goes_on_with_its_head(tmp_path):
@@ -186,7 +186,7 @@ def test_data_that_was_cut_by_another_tokenizer_is_refused(place, monkeypatch):
         "translation",
     )
     with pytest.raises(ConfigError, match="prepared with another tokenizer than that of the base"):
-        begin(config, RunFolder(place / "runs/new"), prepared=other)
+        start_training(config, RunFolder(place / "runs/new"), prepared=other)
 
 
 def test_a_base_that_changes_meanwhile_is_noticed(place):

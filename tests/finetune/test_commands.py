@@ -143,8 +143,8 @@ def test_it_resumes(home):
         (["finetune.base=runs/tiny-prompt"], "is an adapter itself"),
         (["model.n_heads=4"], "model.n_heads = 4, but the base 'tiny-base' was trained with 2"),
         (["data.tokenizer=char"], "data.tokenizer = 'char' is not for a fine-tuned model to choose"),
-        (["finetune.parts=[\"x\"]"], "finetune.parts: 'x' matches nothing"),
-        (["finetune.method=prompt", "finetune.length=120"], "finetune.length = 120 vectors before data.max_tokens = 24"),
+        (["finetune.target_modules=[\"x\"]"], "finetune.target_modules: 'x' matches nothing"),
+        (["finetune.method=prompt", "finetune.prompt_length=120"], "finetune.prompt_length = 120 vectors before data.max_tokens = 24"),
     ],
 )  # fmt: skip
 def test_mistakes(home, settings, message):

@@ -7,19 +7,19 @@ from looking import untrained
 
 from cutaway.config import FinetuneConfig
 from cutaway.data.examples import Pair
+from cutaway.explore.ablation import ablations
 from cutaway.explore.beam_tree import beam_tree
-from cutaway.explore.equations import told_of
+from cutaway.explore.equations import formula_of
 from cutaway.explore.heads import head_statistics
-from cutaway.explore.inputs import rows_of
+from cutaway.explore.inputs import encode_examples
 from cutaway.explore.leaks import find_leaks
 from cutaway.explore.masks import mask_views
-from cutaway.explore.parts import part, part_tree
-from cutaway.explore.question import ask
-from cutaway.explore.switches import ablations
+from cutaway.explore.parts import describe_part, part_tree
+from cutaway.explore.steps import record_steps
 from cutaway.explore.trace import trace
-from cutaway.explore.walk import walking
+from cutaway.explore.traced_example import prepare_example
 from cutaway.finetune.adapt import adapt
-from cutaway.models.weights import trained
+from cutaway.models.weights import trainable_parameters
 
 MODELS = {
     "translation": {},
@@ -27,9 +27,9 @@ MODELS = {
     "classification": {"family": "encoder", "head": "classes", "attention": "sparse"},
 }
 SETTINGS = {
-    "lora": {"rank": 2, "parts": ("*_attention.*",)},
-    "prefix": {"length": 3},
-    "prompt": {"length": 3, "parts": ("*coder",)},
+    "lora": {"rank": 2, "target_modules": ("*_attention.*",)},
+    "prefix": {"prompt_length": 3},
+    "prompt": {"prompt_length": 3, "target_modules": ("*coder",)},
 }
 TEXT = "a b c"
 
@@ -41,7 +41,7 @@ def pipeline_of(task, method):
     pipeline = untrained(**MODELS[task])
     adapt(pipeline.model, FinetuneConfig(base="x", method=method, **SETTINGS[method]))
     with torch.no_grad():
-        for weight in trained(pipeline.model).values():
+        for weight in trainable_parameters(pipeline.model).values():
             weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
     return pipeline
 
@@ -52,10 +52,10 @@ def test_a_trace_is_of_the_text(task, method):
     pipeline = pipeline_of(task, method)
     traced = trace(pipeline, TEXT)
     with torch.no_grad():
-        question = ask(pipeline, TEXT)
-        logits = question.logits(pipeline.model)
-    assert traced.log_p == pytest.approx(question.total_log_p(logits), abs=1e-5)
-    assert len(traced.lens["p"][-1]) == len(question.answers)
+        example = prepare_example(pipeline, TEXT)
+        logits = example.logits(pipeline.model)
+    assert traced.log_p == pytest.approx(example.total_log_p(logits), abs=1e-5)
+    assert len(traced.lens["p"][-1]) == len(example.answers)
     assert traced.lens["p"][-1] == pytest.approx(logits.softmax(-1).amax(-1).tolist(), abs=1e-3)  # the last layer's
     for kind in traced.kinds():
         rows, columns = traced.axes(kind)
@@ -73,7 +73,7 @@ def test_a_trace_is_of_the_text(task, method):
 def test_masks_and_leaks_are_those_of_the_base(task, method):
     """A prompt is among the positions of a stack; the masks that are shown are of the text, and nothing leaks."""
     plain, pipeline = untrained(**MODELS[task]), pipeline_of(task, method)
-    example = rows_of(plain, [Pair("a b c d e", "c b a") if task == "translation" else "a b c d e"])[0]
+    example = encode_examples(plain, [Pair("a b c d e", "c b a") if task == "translation" else "a b c d e"])[0]
     before, after = mask_views(plain, example), mask_views(pipeline, example)
     assert [view.title for view in before] == [view.title for view in after]
     for one, other in zip(before, after, strict=True):
@@ -86,17 +86,19 @@ def test_masks_and_leaks_are_those_of_the_base(task, method):
 @pytest.mark.parametrize("method", ["prompt", *(pytest.param(m, marks=pytest.mark.slow) for m in ("lora", "prefix"))])
 def test_the_rest_of_the_looking_works(method):
     pipeline = pipeline_of("translation", method)
-    with walking(pipeline.model) as steps:
-        ask(pipeline, TEXT).logits(pipeline.model)
+    with record_steps(pipeline.model) as steps:
+        prepare_example(pipeline, TEXT).logits(pipeline.model)
     assert all(step.equation for step in steps)
     names = [name for name, _ in pipeline.model.named_modules() if "attention" in name and not name.endswith("norm")]
-    assert all(told_of(pipeline.model, name).equation for name in names if not name.endswith(("position", "dropout")))
-    question = ask(pipeline, TEXT)
-    shown = part(pipeline.model, question, "decoder.layers.0.self_attention.weights")
-    assert shown["outputs"][0]["rows"] == question.target_in
-    assert part(pipeline.model, question, "encoder")["equation"]
+    assert all(
+        formula_of(pipeline.model, name).equation for name in names if not name.endswith(("position", "dropout"))
+    )
+    example = prepare_example(pipeline, TEXT)
+    shown = describe_part(pipeline.model, example, "decoder.layers.0.self_attention.weights")
+    assert shown["outputs"][0]["rows"] == example.target_in
+    assert describe_part(pipeline.model, example, "encoder")["equation"]
     assert part_tree(pipeline.model)["parameters"] == sum(p.numel() for p in pipeline.model.parameters())
-    assert all(np.isfinite(value) for value in ablations(pipeline.model, question).values())
+    assert all(np.isfinite(value) for value in ablations(pipeline.model, example).values())
     assert beam_tree(pipeline, TEXT, 2, 0.6)
     table = head_statistics(pipeline, [Pair("a b c d", "d c b a"), Pair("a b", "b a")])
     assert len(table) == 2 * 2 * 3

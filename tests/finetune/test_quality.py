@@ -8,7 +8,7 @@ from cutaway.cli.recipes import find_recipe
 from cutaway.data.builtin import load_builtin
 from cutaway.inference.evaluation import measured
 from cutaway.inference.pipelines import TextGenerator
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 from cutaway.runs.recipe import read_recipe
 
@@ -21,7 +21,10 @@ WAYS = {
     "lora": ("finetune-lora", []),
     "prefix": ("finetune-prefix", []),
     "prompt": ("finetune-prompt", []),
-    "full": ("finetune-lora", ["finetune.method=full", "finetune.parts=[]", "finetune.train=[]", "train.lr=3e-3"]),
+    "full": (
+        "finetune-lora",
+        ["finetune.method=full", "finetune.target_modules=[]", "finetune.also_train=[]", "train.lr=3e-3"],
+    ),
 }
 
 
@@ -31,9 +34,11 @@ def losses(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quality")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        begin(read_recipe(find_recipe("python-gpt"), BASE), RunFolder("runs/python-gpt")).trainer.run()
+        start_training(read_recipe(find_recipe("python-gpt"), BASE), RunFolder("runs/python-gpt")).trainer.run()
         for name, (recipe, settings) in WAYS.items():
-            begin(read_recipe(find_recipe(recipe), [*TUNED, *settings]), RunFolder(f"runs/{name}")).trainer.run()
+            start_training(
+                read_recipe(find_recipe(recipe), [*TUNED, *settings]), RunFolder(f"runs/{name}")
+            ).trainer.run()
         texts = load_builtin("python:docstrings", "test", 100)
         names = {"base": "python-gpt", **{name: name for name in WAYS}}
         return {key: measured(TextGenerator.load(f"runs/{name}"), texts).nll for key, name in names.items()}

@@ -13,8 +13,8 @@ from helpers import max_difference, small_recipe
 from cutaway.config import Config, DataConfig, FinetuneConfig, TrainConfig, config_from_tables
 from cutaway.errors import ConfigError, Interrupted, RunError
 from cutaway.inference.pipelines import Classifier, TextGenerator, Translator
-from cutaway.inference.training.setup import begin, resume
-from cutaway.models.weights import trained
+from cutaway.inference.training.setup import resume, start_training
+from cutaway.models.weights import trainable_parameters
 from cutaway.runs import RunFolder
 from cutaway.runs.merge import merge_run
 from cutaway.runs.recipe import on_base
@@ -24,9 +24,9 @@ from cutaway.train.observers import Observer
 
 TEXTS = ["a b c d", "c a", "b", ""]
 METHODS = {
-    "lora": {"method": "lora", "rank": 2, "parts": ("*_attention.*",)},
-    "prefix": {"method": "prefix", "length": 3},
-    "prompt": {"method": "prompt", "length": 3, "parts": ("*coder",)},
+    "lora": {"method": "lora", "rank": 2, "target_modules": ("*_attention.*",)},
+    "prefix": {"method": "prefix", "prompt_length": 3},
+    "prompt": {"method": "prompt", "prompt_length": 3, "target_modules": ("*coder",)},
     "full": {"method": "full"},
     "freeze": {"method": "full", "freeze": ("encoder.*", "*norm*")},
 }
@@ -38,9 +38,9 @@ SLOW = pytest.mark.slow
 def runs(tmp_path_factory):
     """A folder with a base, and what each method made of it in a few steps."""
     folder = tmp_path_factory.mktemp("runs")
-    begin(small_recipe(steps=8, samples=0, valid_every=8), RunFolder(folder / "base")).trainer.run()
+    start_training(small_recipe(steps=8, samples=0, valid_every=8), RunFolder(folder / "base")).trainer.run()
     for name in METHODS:
-        begin(recipe(folder / "base", name), RunFolder(folder / name)).trainer.run()
+        start_training(recipe(folder / "base", name), RunFolder(folder / name)).trainer.run()
     return folder
 
 
@@ -127,10 +127,10 @@ def test_checkpoints_and_snapshots_load(runs, name):
 def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path, name):
     """Both with weights that follow slowly (EMA), so that these are saved, too."""
     settings = recipe(runs / "base", name, ema=0.9, steps=6, save_every=6, valid_every=6)
-    whole = begin(settings, RunFolder(tmp_path / "whole")).trainer
+    whole = start_training(settings, RunFolder(tmp_path / "whole")).trainer
     whole.run()
     run = RunFolder(tmp_path / "stopped")
-    stopped = begin(settings, run, [StopAt(3)])
+    stopped = start_training(settings, run, [StopAt(3)])
     with pytest.raises(Interrupted):
         stopped.trainer.run()
     torch.manual_seed(99)
@@ -155,7 +155,9 @@ class StopAt(Observer):
 
 def test_the_mean_of_checkpoints_is_an_adapter_too(runs, tmp_path):
     run = RunFolder(tmp_path / "run")
-    begin(recipe(runs / "base", "lora", steps=6, save_every=2, keep=2, average=2), run).trainer.run()
+    start_training(
+        recipe(runs / "base", "lora", steps=6, save_every=2, keep_checkpoints=2, average_checkpoints=2), run
+    ).trainer.run()
     kept, *others = (
         safetensors.torch.load(read_sealed(path / "adapter.safetensors"))
         for path in (run.path, run.checkpoint(4), run.checkpoint(6))
@@ -218,7 +220,7 @@ def test_a_model_that_is_not_the_bases_is_refused(runs, tmp_path):
     settings = recipe(runs / "base", "lora")
     other = dataclasses.replace(settings, model=dataclasses.replace(settings.model, n_heads=4))
     with pytest.raises(ConfigError, match=r"model.n_heads = 4, but the base .* was trained with 2. Remove it"):
-        begin(other, RunFolder(tmp_path / "run"))
+        start_training(other, RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -243,7 +245,7 @@ def test_a_full_fine_tuning_needs_its_base_no_more(runs, tmp_path):
     shutil.rmtree(tmp_path / "runs/base")
     logits(run.path)
     trainer = resume(settings, run).trainer
-    assert {n.partition(".")[0] for n in trained(trainer.model)} & {"encoder"} == set()
+    assert {n.partition(".")[0] for n in trainable_parameters(trainer.model)} & {"encoder"} == set()
     trainer.run()
 
 
@@ -306,7 +308,7 @@ def reader(tmp_path_factory):
     data = DataConfig(
         root=str(folder), train=("texts.txt",), valid=("texts.txt",), tokenizer="word", max_tokens=32, batch_tokens=128
     )
-    begin(Config(model, data, small_recipe(steps=4).train), RunFolder(folder / "base")).trainer.run()
+    start_training(Config(model, data, small_recipe(steps=4).train), RunFolder(folder / "base")).trainer.run()
     return folder
 
 
@@ -329,7 +331,7 @@ def classifying(folder, head="classes", **finetune) -> Config:
 @pytest.mark.parametrize("method", ["lora", *(pytest.param(m, marks=SLOW) for m in ("prefix", "prompt", "full"))])
 def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
     run = RunFolder(tmp_path / method)
-    training = begin(classifying(reader, method=method), run)
+    training = start_training(classifying(reader, method=method), run)
     training.trainer.run()
     assert training.config.model.n_classes == 2
     ids, classifier = torch.tensor([[1, 5, 6, 2]]), Classifier.load(run.path)
@@ -353,16 +355,16 @@ def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
 
 def test_other_labels_begin_a_new_head(reader, tmp_path):
     """A classifier goes on as a classifier; of other classes, its head begins anew."""
-    begin(classifying(reader), RunFolder(tmp_path / "base")).trainer.run()
+    start_training(classifying(reader), RunFolder(tmp_path / "base")).trainer.run()
     for labels, is_new in (("yes no", False), ("left right up", True)):
         words = labels.split()
         (tmp_path / "more.tsv").write_text("".join(f"a b\t{word}\n" for word in words * 10))
         data = {"root": str(tmp_path), "train": ["more.tsv"], "max_tokens": 32, "batch_tokens": 128}
         tables = {"data": data, "finetune": {"base": str(tmp_path / "base"), "method": "lora"}}
-        training = begin(
+        training = start_training(
             config_from_tables(on_base({**tables, "train": {"steps": 2}})), RunFolder(tmp_path / f"tuned {labels}")
         )
-        assert any(name.startswith("head.") for name in trained(training.trainer.model)) == is_new
+        assert any(name.startswith("head.") for name in trainable_parameters(training.trainer.model)) == is_new
         assert training.config.model.n_classes == len(words)
 
 
@@ -374,16 +376,18 @@ def test_a_text_generator_with_a_prompt_has_room_for_less_text(tmp_path):
         small_recipe().model, family="decoder", encoder_layers=6, position="rope", max_length=16, d_model=16
     )
     train = TrainConfig(steps=2, warmup=2, valid_every=2)
-    begin(Config(model, DataConfig(**data, tokenizer="word"), train), RunFolder(tmp_path / "base")).trainer.run()
+    start_training(
+        Config(model, DataConfig(**data, tokenizer="word"), train), RunFolder(tmp_path / "base")
+    ).trainer.run()
     tables = {"data": {**data, "train": ["texts.txt"]}, "train": {"steps": 2, "warmup": 2}}
-    tables["finetune"] = {"base": str(tmp_path / "base"), "method": "prompt", "length": 5}
-    begin(config_from_tables(on_base(tables)), RunFolder(tmp_path / "run")).trainer.run()
+    tables["finetune"] = {"base": str(tmp_path / "base"), "method": "prompt", "prompt_length": 5}
+    start_training(config_from_tables(on_base(tables)), RunFolder(tmp_path / "run")).trainer.run()
     generator = TextGenerator.load(tmp_path / "run")
     assert generator.config.longest_text == 11
     decode = dataclasses.replace(generator.config.decode, strategy="greedy", max_length=100)
     assert len(generator.hypotheses(["a b"], decode)[0][0].tokens) <= 11 - 3 + 1
     tables["data"]["max_tokens"] = 12
     with pytest.raises(
-        ConfigError, match=r"finetune.length = 5 vectors before data.max_tokens = 12 do not fit into the 16"
+        ConfigError, match=r"finetune.prompt_length = 5 vectors before data.max_tokens = 12 do not fit into the 16"
     ):
         config_from_tables(on_base(tables))

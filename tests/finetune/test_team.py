@@ -17,10 +17,10 @@ import json, sys
 from cutaway.config import config_from_tables
 from cutaway.runs.recipe import on_base
 from cutaway.runs import RunFolder
-from cutaway.inference.training.setup import begin, resume
+from cutaway.inference.training.setup import start_training, resume
 
 folder, tables, go_on = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
-(resume if go_on else begin)(config_from_tables(on_base(tables)), RunFolder(folder)).trainer.run()
+(resume if go_on else start_training)(config_from_tables(on_base(tables)), RunFolder(folder)).trainer.run()
 """
 MODEL = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
 DATA = {"corpus": "tinyworld:en-fr", "size": 300, "heldout_size": 20, "max_tokens": 60, "batch_tokens": 300}
@@ -29,7 +29,7 @@ TRAIN |= {"schedule": "constant", "lr": 1e-2}
 METHODS = {
     "lora": {"method": "lora", "train": ["*norm*"]},
     "prefix": {"method": "prefix"},
-    "prompt": {"method": "prompt", "parts": ["encoder", "decoder"]},
+    "prompt": {"method": "prompt", "target_modules": ["encoder", "decoder"]},
     "freeze": {"method": "full", "freeze": ["encoder.*"]},
 }
 
@@ -64,8 +64,8 @@ def tables_of(base, name, **settings):
 
 @pytest.mark.parametrize(
     ("name", "parallel"),
-    [("lora", "auto"), ("lora", "replicas"), ("lora", "shards"), ("prefix", "shards"), ("prompt", "shards"),
-     ("freeze", "shards")],
+    [("lora", "auto"), ("lora", "ddp"), ("lora", "fsdp"), ("prefix", "fsdp"), ("prompt", "fsdp"),
+     ("freeze", "fsdp")],
 )  # fmt: skip
 def test_divided_it_is_the_same(base, alone, tmp_path, name, parallel):
     one, two = alone(name), train(tmp_path / "two", tables_of(base, name, parallel=parallel), 2)
@@ -84,7 +84,7 @@ def own_file(name):
 
 def test_it_resumes_with_another_number_of_processes(base, tmp_path):
     whole = train(tmp_path / "whole", tables_of(base, "lora", steps=12))
-    parts = train(tmp_path / "parts", tables_of(base, "lora", parallel="shards"), 2)
+    parts = train(tmp_path / "parts", tables_of(base, "lora", parallel="fsdp"), 2)
     train(parts, tables_of(base, "lora", steps=12), 1, "--resume")
     a, b = load_file(whole / "adapter.safetensors"), load_file(parts / "adapter.safetensors")
     assert max(float(np.abs(a[key] - b[key]).max()) for key in a) < 1e-9

@@ -11,7 +11,7 @@ from helpers import cutaway_here, tiny_of
 from cutaway.config import ModelConfig
 from cutaway.config.presets import preset
 from cutaway.errors import DataError
-from cutaway.explore.explorer import Asked, Explorer
+from cutaway.explore.explorer import Explorer, ExplorerRequest
 
 pytestmark = pytest.mark.slow
 
@@ -129,10 +129,10 @@ def test_the_explorer_of_an_imported_run_answers_or_says_why_not(imported):
     else:
         assert explorer.heads(0)["rows"]
     if name in ("gpt2", "llama", "bert"):
-        assert list(explorer.score(Asked(), 3))[-1]["before"]["perplexity"] > 1
+        assert list(explorer.score(ExplorerRequest(), 3))[-1]["before"]["perplexity"] > 1
     else:
         with pytest.raises(DataError, match="was imported: it has no data with right answers"):
-            list(explorer.score(Asked(), 3))
+            list(explorer.score(ExplorerRequest(), 3))
 
 
 RECIPE = """

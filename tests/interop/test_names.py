@@ -13,9 +13,9 @@ from cutaway.config import ModelConfig
 from cutaway.config.presets import preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.interop import names
-from cutaway.interop.architecture import FREE, Settings
+from cutaway.interop.architecture import FREE, ForeignConfig
 from cutaway.interop.huggingface import ARCHITECTURES, choose_architecture
-from cutaway.interop.tensors import Tensors, cut, read_bytes, read_folder, write_folder
+from cutaway.interop.tensors import TensorFiles, cut, read_bytes, read_folder, write_folder
 from cutaway.models.build import build_model
 from cutaway.runs.recipe import read_recipe
 from cutaway.system.resources import shipped
@@ -90,7 +90,7 @@ def test_their_settings_lead_back_to_the_model(case):
     if config.head in ("classes", "tags"):
         their_config["num_labels"] = config.n_classes
     _, _, theirs = round_trip(case)
-    back = architecture.config_from(Settings(json.loads(json.dumps(their_config))), theirs)
+    back = architecture.config_from(ForeignConfig(json.loads(json.dumps(their_config))), theirs)
     normal = {"init": config.init, "attention_kernel": config.attention_kernel}  # not theirs to say
     if config.embedding_scale == "sqrt_d" and architecture.model_type in ("gpt2", "llama"):
         normal |= {"embeddings": "separate", "embedding_scale": "one"}
@@ -112,7 +112,7 @@ def test_their_model_means_the_same(case):
     ours = perturbed(config)
     theirs = names.write(architecture.table(config), weights_of(ours), "a run")
     their_config = architecture.config_to(config) | {"num_labels": config.n_classes or 2}
-    again = architecture.config_from(Settings(their_config), theirs)
+    again = architecture.config_from(ForeignConfig(their_config), theirs)
     read, _ = names.read(architecture.table(again), theirs, "a file")
     other = build_model(again).eval()
     other.load_state_dict({n: torch.tensor(read[n]) for n, _ in other.named_parameters()}, strict=False)
@@ -311,18 +311,18 @@ def test_recipes_that_cannot(recipe, nearest, setting):
 )  # fmt: skip
 def test_settings_of_theirs_that_are_refused(model_type, setting, named):
     architecture = ARCHITECTURES[model_type]
-    settings = Settings({"architectures": [architecture.classes[0]], **setting}, "the model in FOLDER")
+    settings = ForeignConfig({"architectures": [architecture.classes[0]], **setting}, "the model in FOLDER")
     with pytest.raises(ConfigError, match=named):
         architecture.config_from(settings, {"final_logits_bias": np.zeros(1)})
-    architecture.config_from(Settings({"architectures": [architecture.classes[0]]}), {})  # without it, all is well
+    architecture.config_from(ForeignConfig({"architectures": [architecture.classes[0]]}), {})  # without it, all is well
 
 
 def test_rope_in_both_ways_to_say_it():
     of = ARCHITECTURES["llama"].config_from
-    assert of(Settings({"rope_theta": 500_000.0, "rope_scaling": None}), {}).rope_base == 500_000.0
-    assert of(Settings({"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}}), {}).rope_base == 3e5
-    assert of(Settings({"rope_scaling": {"rope_type": "default"}}), {}).rope_base == 10_000.0
-    stretched = of(Settings({"rope_theta": 3e5, "rope_scaling": {"type": "linear", "factor": 2}}), {})
+    assert of(ForeignConfig({"rope_theta": 500_000.0, "rope_scaling": None}), {}).rope_base == 500_000.0
+    assert of(ForeignConfig({"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}}), {}).rope_base == 3e5
+    assert of(ForeignConfig({"rope_scaling": {"rope_type": "default"}}), {}).rope_base == 10_000.0
+    stretched = of(ForeignConfig({"rope_theta": 3e5, "rope_scaling": {"type": "linear", "factor": 2}}), {})
     assert (stretched.rope_base, stretched.rope_scaling, stretched.rope_factor) == (3e5, "linear", 2.0)
 
 
@@ -337,7 +337,7 @@ def test_t5_says_in_several_ways_that_it_does_not_scale():
     }
 
     def said(file, **settings):
-        config = of(Settings(settings), files[file])
+        config = of(ForeignConfig(settings), files[file])
         return config.embeddings, config.embedding_scale
 
     assert said("tied") == said("twice") == said("tied", scale_decoder_outputs=True) == ("shared", "sqrt_d")
@@ -363,8 +363,8 @@ def file_of(arrays, kinds=None) -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
-def read_raw(content: bytes) -> Tensors:
-    return Tensors(read_bytes(np.frombuffer(content, np.uint8), "a file"))
+def read_raw(content: bytes) -> TensorFiles:
+    return TensorFiles(read_bytes(np.frombuffer(content, np.uint8), "a file"))
 
 
 def test_every_type_of_number():

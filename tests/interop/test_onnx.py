@@ -29,7 +29,7 @@ from cutaway.interop.onnx import export_onnx
 from cutaway.models.build import KERNELS
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.probe import Probe
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 ROOT = Path(__file__).parents[2]
 WANT = ["a b c d", "b , a c d e f g h .", "h", "g f e , d"]  # texts that differ in length
@@ -118,7 +118,7 @@ def test_linear_attention_that_writes_is_refused_by_name(family, tmp_path):
 
 def test_a_model_that_is_being_watched_is_refused(tmp_path):
     pipeline = untrained("decoder")
-    with recording(pipeline.model, "*.heads"), pytest.raises(RunError, match="self_attention.heads"):
+    with record_activations(pipeline.model, "*.heads"), pytest.raises(RunError, match="self_attention.heads"):
         export_onnx(pipeline, tmp_path / "out")
 
 
@@ -185,7 +185,10 @@ def few_choices(axes):
 OF_ENCODERS = {"head", "pooling"}
 BOTH = {k: v for k, v in AXES.items() if k not in OF_ENCODERS} | {"family": ["encoder_decoder"], "experts": [0]}
 BOTH["attention"] = [name for name in AXES["attention"] if name != "linear"]
-BOTH |= {"attention_kernel": ["fused", "fused", "fused", "exact"], "attention_cap": [0.0, 0.0, 0.0, 5.0]}  # as weights
+BOTH |= {
+    "attention_kernel": ["fused", "fused", "fused", "exact"],
+    "attention_softcap": [0.0, 0.0, 0.0, 5.0],
+}  # as weights
 CHOICES = few_choices(BOTH)
 ENDS = [
     *({"head": "classes", "pooling": pooling} for pooling in AXES["pooling"]),
@@ -254,7 +257,7 @@ def test_an_adapted_model_says_the_same(method, choice, tmp_path):
     says_the_same(pipeline, tmp_path / "out", ([1], [9, 4], [longest]))
 
 
-ADAPTED = {"prefix": {"length": 4}, "prompt": {"length": 4}}
+ADAPTED = {"prefix": {"prompt_length": 4}, "prompt": {"prompt_length": 4}}
 
 
 def of_preset(name):

@@ -152,9 +152,9 @@ def test_gpt2_reads_as_its_own_tokenizer_does(tmp_path):
     ours = read_tokenizer(tmp_path, {"model_type": "gpt2", "bos_token_id": len(names), "eos_token_id": len(names)})
     for text in TEXTS + ODD:
         assert ours.encode(text) == theirs(text).input_ids, text
-    assert not ours.begins
-    assert ours.begun(ours.encode("cat")) == ours.encode("cat")
-    assert ours.begun([]) == [len(names)]
+    assert not ours.adds_bos
+    assert ours.add_bos(ours.encode("cat")) == ours.encode("cat")
+    assert ours.add_bos([]) == [len(names)]
     assert ours.decode(ours.encode(ODD[1])) == ODD[1]
 
 
@@ -188,7 +188,7 @@ def test_ours_written_for_others(tmp_path, family, scheme):
     assert back.encode(TEXTS[0]) == ours.encode(TEXTS[0])
     assert back.roles["eos"] == ours.roles["eos"]
     assert (back.bos, back.pad, back.mask) == (ours.bos, ours.pad, ours.mask)
-    assert family != "decoder" or back.begins
+    assert family != "decoder" or back.adds_bos
 
 
 def saved(tokenizer, folder, **settings):
@@ -213,10 +213,10 @@ def test_whether_a_text_begins_with_bos(tmp_path, given, begins):
     ours = Tokenizer.train(TEXTS, "word", 60)
     saved(ours, tmp_path, **({} if given is None else {"add_bos_token": given}), bos_token="<s>")
     found = read_tokenizer(tmp_path, {"model_type": "llama"})
-    assert found.begins is begins
+    assert found.adds_bos is begins
     again = Tokenizer.from_json(found.to_json(), found.roles)  # the file itself says so: a run folder needs no more
-    assert again.begins is begins
-    assert again.begun([9]) == ([again.bos, 9] if begins else [9])
+    assert again.adds_bos is begins
+    assert again.add_bos([9]) == ([again.bos, 9] if begins else [9])
 
 
 def test_a_folder_without_a_tokenizer_is_told(tmp_path):
@@ -257,7 +257,7 @@ def test_one_token_for_everything_is_an_end_and_not_unknown(tmp_path):
     saved(ours, tmp_path, bos_token="</s>", eos_token="</s>", pad_token="</s>", unk_token="</s>")
     found = read_tokenizer(tmp_path, {"model_type": "llama"})
     assert found.unk != found.eos
-    after = found.encode(" sleeps", goes_on=True)
+    after = found.encode(" sleeps", continues=True)
     assert found.decode([*found.encode("the cat"), found.eos, *after, found.pad]) == "the cat sleeps"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looking import untrained
 
-from cutaway.data.examples import Labelled, Picture
+from cutaway.data.examples import LabelledImage, LabelledText
 from cutaway.errors import DataError, MissingExtra
 from cutaway.metrics.baselines import (
     Bigram,
@@ -82,7 +82,7 @@ def test_a_part_of_large_data_is_said(monkeypatch):
     from cutaway.inference import evaluation as measure
 
     made = untrained("encoder", head="classes")
-    examples = [Labelled(f"{word} {i}", word) for i in range(60) for word in ("good", "bad")]
+    examples = [LabelledText(f"{word} {i}", word) for i in range(60) for word in ("good", "bad")]
     assert measure.words_of_text(made, examples, examples).note == ""
     monkeypatch.setattr(measure, "MOST_CHARACTERS", 300)
     found = measure.words_of_text(made, examples, examples)
@@ -93,7 +93,7 @@ def test_a_part_of_large_data_is_said(monkeypatch):
 def test_without_scikit_learn_images_have_the_nearest_neighbour(monkeypatch):
     from cutaway.inference import evaluation as measure
 
-    examples = [Picture(np.full((1, 2, 2), i % 2, np.float32), str(i % 2)) for i in range(8)]
+    examples = [LabelledImage(np.full((1, 2, 2), i % 2, np.float32), str(i % 2)) for i in range(8)]
     assert measure.pixels_alone(None, examples, examples).name == "small MLP"
     monkeypatch.setattr(measure, "find_spec", lambda name: None)
     assert measure.pixels_alone(None, examples, examples).name == "nearest neighbour"

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from cutaway.errors import ConfigError
 from cutaway.inference.fast.prepare import prepare_model
 from cutaway.models.build import build_model
-from cutaway.nn.recording import editing, recording
+from cutaway.nn.recording import edit_activations, record_activations
 from cutaway.train.objectives import OBJECTIVES, loss_of
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -195,7 +195,7 @@ def test_a_forward_that_fails_leaves_the_cache_as_it_was(choice):
     first = model.decode(ids[:, :2], *memory, cache=cache)
     if choice.get("attention") != "linear":  # whose sums have no place beyond the end
         with (
-            editing(model, {"decoder.layers.1.*stream": torch.zeros(1)}),
+            edit_activations(model, {"decoder.layers.1.*stream": torch.zeros(1)}),
             pytest.raises(ConfigError, match="cannot patch"),
         ):
             model.decode(ids[:, 2:], *memory, cache=cache)
@@ -261,7 +261,7 @@ def test_an_expert_that_got_a_token_gets_a_gradient(family):
     config = tiny_of(family=family, experts=3)
     torch.manual_seed(0)
     model, batch = build_model(config), batch_for(config)
-    with recording(model, "*.load") as seen:
+    with record_activations(model, "*.load") as seen:
         loss_of(model, OBJECTIVES[config.task], batch, 0.0, balance=0.01).loss.backward()
     assert len(seen) == sum(1 for name, _ in model.named_modules() if name.endswith("feed_forward"))
     for name, share in seen.items():
@@ -330,7 +330,7 @@ def test_made_ready_to_answer_it_computes_the_same(choice):
     prepare_model(ready)
     assert [*dict(ready.named_parameters())] == [*dict(model.named_parameters())]
     assert all(torch.equal(a, b) for a, b in zip(ready.parameters(), model.parameters(), strict=True))
-    with torch.inference_mode(), recording(ready) as seen, recording(model) as expected:
+    with torch.inference_mode(), record_activations(ready) as seen, record_activations(model) as expected:
         assert max_difference(run(ready, config, ids), run(model, config, ids)) < CLOSE
     assert [*seen] == [*expected]
     with torch.inference_mode():

@@ -13,9 +13,9 @@ from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
 from cutaway.nn.kernels import attend_exact, attend_fused
 from cutaway.nn.masks import Causal, Mask, causal_mask
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 from cutaway.nn.relative_positions import RelativePosition
-from cutaway.nn.sparse_masks import Strided, Window
+from cutaway.nn.sparse_masks import SlidingWindow, Strided
 
 
 def copy_to_torch(ours: MultiHeadAttention, d_model: int, n_heads: int) -> nn.MultiheadAttention:
@@ -40,7 +40,7 @@ def test_equals_torch(seed, n_heads, cross, masked):
     mask = torch.rand(5, keys.size(1)) < 0.6 if masked else None
     if mask is not None:
         mask[:, 0] = True  # torch gives NaN where a row may attend to nothing; ours gives zeros, tested elsewhere
-    with recording(ours, "weights") as seen:
+    with record_activations(ours, "weights") as seen:
         exact = ours(x, memory if cross else None, mask)
     fused = ours(x, memory if cross else None, mask)
     # torch's mask means the opposite of ours: True = may NOT attend
@@ -81,7 +81,7 @@ def test_kernel_is_exact_only_while_watched():
         return attend_fused(*args, **options)
 
     attention, x = MultiHeadAttention(4, 2, kernel=counted), torch.randn(1, 3, 4)
-    with recording(attention, "weights") as seen:
+    with record_activations(attention, "weights") as seen:
         attention(x)
     assert not calls
     assert seen["weights"].shape == (1, 2, 3, 3)
@@ -103,14 +103,14 @@ def test_cache_reorder_repeats_and_drops_rows():
     cache = KVCache(1)
     k = torch.arange(3.0).view(3, 1, 1, 1)
     cache.layers[0].self_attention.append(k, 10 * k)
-    cache.layers[0].cross_attention.held = k, k
+    cache.layers[0].cross_attention.stored = k, k
     cache.advance(1)
     cache.padding = torch.tensor([0, 5, 6])
     cache.reorder(torch.tensor([2, 0, 0, 2]))
     keys, values = cache.layers[0].self_attention.append(torch.full((4, 1, 1, 1), 7.0), torch.full((4, 1, 1, 1), 9.0))
     assert keys[:, 0, :, 0].tolist() == [[2, 7], [0, 7], [0, 7], [2, 7]]
     assert values[:, 0, :, 0].tolist() == [[20, 9], [0, 9], [0, 9], [20, 9]]
-    assert cache.layers[0].cross_attention.held[0].flatten().tolist() == [2, 0, 0, 2]
+    assert cache.layers[0].cross_attention.stored[0].flatten().tolist() == [2, 0, 0, 2]
     assert cache.padding.tolist() == [6, 0, 0, 6]
 
 
@@ -158,7 +158,7 @@ def normed(y, weight, kind):
 @pytest.mark.usefixtures("double")
 def test_qk_norm_bounds_the_scores():
     attention = MultiHeadAttention(8, 2, head_norm=lambda: RMSNorm(4))
-    with recording(attention, "scores") as seen:
+    with record_activations(attention, "scores") as seen:
         attention(1e6 * torch.randn(1, 5, 8))
     assert seen["scores"].abs().max() <= 2 + 1e-9  # |q| = |k| = sqrt(E), so a score is at most sqrt(E)
 
@@ -166,7 +166,7 @@ def test_qk_norm_bounds_the_scores():
 @pytest.mark.usefixtures("double")
 def test_cap_bounds_the_recorded_scores():
     attention = MultiHeadAttention(8, 2, attend_exact, cap=3.0)
-    with recording(attention, "scores") as seen:
+    with record_activations(attention, "scores") as seen:
         attention(1e3 * torch.randn(1, 5, 8))
     assert 2.9 < seen["scores"].abs().max() <= 3.0
 
@@ -178,7 +178,7 @@ def test_what_the_fused_kernel_cannot_do_is_refused(option):
         attention(torch.randn(1, 3, 8))
 
 
-@pytest.mark.parametrize("rules", [(), (Causal(),), (Causal(), Window(3)), (Strided(3),)])
+@pytest.mark.parametrize("rules", [(), (Causal(),), (Causal(), SlidingWindow(3)), (Strided(3),)])
 @pytest.mark.parametrize("attend", [attend_exact, attend_fused])
 @pytest.mark.usefixtures("double")
 def test_a_mask_of_rules_and_the_same_spelled_out(attend, rules):
@@ -188,7 +188,7 @@ def test_a_mask_of_rules_and_the_same_spelled_out(attend, rules):
         mask = Mask(range(7), range(7), rules, is_token)
         spelled_out = attention(x, mask=mask.dense(x.device))
         assert max_difference(attention(x, mask=mask), spelled_out) < 1e-10
-        with recording(attention, "weights"):
+        with record_activations(attention, "weights"):
             assert max_difference(attention(x, mask=mask), spelled_out) < 1e-10
 
 

@@ -12,14 +12,14 @@ from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.chunked_attention import CHUNK, attend_in_chunks
 from cutaway.nn.kernels import attend_exact, attend_fused, attend_masked
 from cutaway.nn.masks import Causal, Mask
-from cutaway.nn.sparse_masks import Strided, Window
+from cutaway.nn.sparse_masks import SlidingWindow, Strided
 
 CPU = torch.device("cpu")
 RULES = {
     "full": (),
     "causal": (Causal(),),
-    "window": (Window(9),),
-    "causal window": (Causal(), Window(9)),
+    "window": (SlidingWindow(9),),
+    "causal window": (Causal(), SlidingWindow(9)),
     "strided": (Strided(7),),
     "causal strided": (Causal(), Strided(7)),
 }
@@ -64,7 +64,7 @@ def test_short_and_even_lengths(length):
 
 @pytest.mark.parametrize("cap", [0.0, 0.5])
 def test_options_reach_the_kernel(cap):
-    mask = Mask(range(77), range(77), (Causal(), Window(9)))
+    mask = Mask(range(77), range(77), (Causal(), SlidingWindow(9)))
     assert_same(lambda q, k, v, m: attend_exact(q, k, v, m, cap=cap), mask, *random_qkv(77, 77))
 
 
@@ -73,7 +73,7 @@ def test_rows_that_may_see_nothing(kernel):
     """Padding before the text and a whole row of padding: zeros, and no NaN on the way back."""
     is_token = torch.ones(2, 77, dtype=torch.bool)
     is_token[0, :40], is_token[1] = False, False
-    mask = Mask(range(77), range(77), (Causal(), Window(5)), is_token)
+    mask = Mask(range(77), range(77), (Causal(), SlidingWindow(5)), is_token)
     out, *gradients = value_and_gradients(lambda q, k, v: attend_in_chunks(kernel, q, k, v, mask), *random_qkv(77, 77))
     assert (out[0, :, :40] == 0).all()
     assert (out[1] == 0).all()
@@ -82,7 +82,7 @@ def test_rows_that_may_see_nothing(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_a_block_that_reaches_no_key_at_all(kernel):
-    mask = Mask(range(40, 117), range(77), (Window(9),))  # the last queries are far beyond the last key
+    mask = Mask(range(40, 117), range(77), (SlidingWindow(9),))  # the last queries are far beyond the last key
     out, *gradients = value_and_gradients(lambda q, k, v: attend_in_chunks(kernel, q, k, v, mask), *random_qkv(77, 77))
     assert (out[:, :, 77 + 8 - 40 :] == 0).all()
     assert all(g.isfinite().all() for g in gradients)
@@ -158,7 +158,7 @@ def results(module, x, mask):
 def forced_chunks(monkeypatch):
     """From here on every mask counts as too large to be spelled out. -> the masks that were worked in chunks"""
     used, work = [], kernels.attend_in_chunks
-    monkeypatch.setattr(kernels, "DENSE", 0)
+    monkeypatch.setattr(kernels, "MAX_DENSE_ENTRIES", 0)
     monkeypatch.setattr(
         kernels, "attend_in_chunks", lambda attend, q, k, v, mask: used.append(mask) or work(attend, q, k, v, mask)
     )
@@ -215,7 +215,7 @@ LONG_MASKS = {
     "padding": Mask(range(LONG), range(LONG), (), TOKENS),
     "causal": Mask(range(LONG), range(LONG), (Causal(),)),
     "causal, padding": Mask(range(LONG), range(LONG), (Causal(),), TOKENS),
-    "window": Mask(range(LONG), range(LONG), (Causal(), Window(128))),
+    "window": Mask(range(LONG), range(LONG), (Causal(), SlidingWindow(128))),
     "sparse": Mask(range(LONG), range(LONG), (Causal(), Strided(128))),
 }
 
@@ -236,7 +236,7 @@ def test_the_watch_would_notice_one():
     assert largest_tensor(torch.ones(n, n, dtype=torch.bool), n, attend=attend_exact) >= 2 * n**2  # two heads
 
 
-WAYS = {"at once, by is_causal": (Causal(),), "spelled out": (Window(3),), "in chunks": (Window(3),)}
+WAYS = {"at once, by is_causal": (Causal(),), "spelled out": (SlidingWindow(3),), "in chunks": (SlidingWindow(3),)}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -249,7 +249,7 @@ def test_the_cheapest_way_is_taken(way, monkeypatch):
 
     monkeypatch.setattr(kernels, "attend_fused", noted)
     if way == "in chunks":
-        monkeypatch.setattr(kernels, "DENSE", 0)
+        monkeypatch.setattr(kernels, "MAX_DENSE_ENTRIES", 0)
     attend_masked(noted, *random_qkv(64, 64), Mask(range(64), range(64), WAYS[way]))
     expected = {"at once, by is_causal": [(64, True, False)], "spelled out": [(64, False, True)]}
     assert calls == expected.get(way, [(CHUNK, False, True)] * 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.nn.experts import Experts, balance_loss
 from cutaway.nn.feedforward import FeedForward
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 
 def a_mixture(n=5, k=2, seed=0, **options):
@@ -70,7 +70,7 @@ def test_probes_equal_their_formulas_and_do_not_count_padding(k):
     """Fedus et al. 2021, equations 4 to 6; with k experts a token, a share is of the k · tokens places."""
     mixture, x = a_mixture(n=4, k=k), torch.randn(2, 5, 6)
     is_token = torch.tensor([[True] * 5, [True, True, False, False, False]])
-    with recording(mixture, "router", "load", "balance") as seen:
+    with record_activations(mixture, "router", "load", "balance") as seen:
         mixture(x, is_token)
     counts, sums, tokens = np.zeros(4), np.zeros(4), 0
     for b, t in np.ndindex(2, 5):
@@ -93,7 +93,7 @@ def test_balance_is_one_when_even_and_n_when_one_expert_gets_all():
     assert balance_loss(even, even).item() == 1.0
     assert balance_loss(one, one).item() == 8.0
     mixture = always(a_mixture(n=4, k=1), 2)
-    with recording(mixture, "load", "balance") as seen:
+    with record_activations(mixture, "load", "balance") as seen:
         mixture(torch.rand(2, 3, 6) + 1)
     assert seen["load"].tolist() == [0, 0, 1, 0]
     assert abs(seen["balance"].item() - 4) < 1e-5
@@ -116,7 +116,7 @@ def test_balance_pulls_the_router_towards_even_shares():
 def test_unwatched_the_router_shows_nothing():
     mixture, x = a_mixture(), torch.randn(1, 3, 6)
     plain = mixture(x)
-    with recording(mixture) as seen:
+    with record_activations(mixture) as seen:
         assert torch.equal(mixture(x), plain)
     assert {"router", "load", "balance"} <= set(seen)
 
@@ -172,7 +172,7 @@ def test_gradients_by_finite_differences():
 def test_the_probes_of_a_model_with_experts():
     model = tiny_model(experts=3)
     is_token = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
-    with recording(model, "*.load", "*.router", "*.balance") as seen:
+    with record_activations(model, "*.load", "*.router", "*.balance") as seen:
         model(random_ids(2, 5), random_ids(2, 4), is_token)
     assert seen["encoder.layers.1.feed_forward.router"].shape == (2, 5, 3)
     for name in (n for n in seen if n.endswith("load")):

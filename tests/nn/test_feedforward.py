@@ -8,7 +8,7 @@ import torch
 from helpers import tiny_config
 
 from cutaway.models.build import FEED_FORWARDS
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 # max(0, x) and the like, number by number
 ACTIVATIONS = {
@@ -37,7 +37,7 @@ def test_feed_forward_equals_its_formula(name, bias):
     torch.manual_seed(0)
     network = FEED_FORWARDS[name](tiny_config(feed_forward=name, bias=bias))
     x = 2 * torch.randn(2, 3, 8)
-    with recording(network, "hidden") as seen:
+    with record_activations(network, "hidden") as seen:
         out = network(x)
     for b, t in np.ndindex(2, 3):
         token = x[b, t].numpy()

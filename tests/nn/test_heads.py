@@ -12,7 +12,7 @@ from torch.nn import LayerNorm
 from cutaway.models.build import POOLINGS
 from cutaway.nn.embedding import LanguageHead
 from cutaway.nn.heads import AttentionPool, ClassHead, MaskedLanguageHead, TagHead, VectorHead
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 
 def pool_by_loops(name, x, pool):
@@ -50,7 +50,7 @@ def test_poolings_equal_loops_over_the_tokens(name, padded):
 def test_attention_pool_shows_its_weights():
     pool, x = AttentionPool(4), torch.randn(2, 3, 4)
     is_token = torch.tensor([[True] * 3, [True, False, False]])
-    with recording(pool, "weights") as seen:
+    with record_activations(pool, "weights") as seen:
         pool(x, is_token)
     assert max_difference(seen["weights"].sum(1), torch.ones(2)) < 1e-6
     assert seen["weights"][1].tolist() == [1, 0, 0]
@@ -92,7 +92,7 @@ def test_language_head_is_the_embedding_turned_round():
 def test_a_vector_head_is_its_pooling():
     head, x = VectorHead(POOLINGS["mean"](tiny_config())), torch.randn(2, 4, 8)
     is_token = torch.arange(4) < torch.tensor([[4], [2]])
-    with recording(head, "pooled") as seen:
+    with record_activations(head, "pooled") as seen:
         vectors = head(x, is_token)
     assert torch.equal(vectors, seen["pooled"])
     assert max_difference(vectors, torch.stack([x[0].mean(0), x[1, :2].mean(0)])) < 1e-12
@@ -103,7 +103,7 @@ def test_tag_and_class_heads():
     tags, classes = TagHead(3, 8), ClassHead(POOLINGS["mean"](tiny_config()), 3, 8)
     x, is_token = torch.randn(2, 4, 8), torch.arange(4) < torch.tensor([[4], [2]])
     assert max_difference(tags(x), x @ tags.classify.weight.T + tags.classify.bias) < 1e-12
-    with recording(classes) as seen:
+    with record_activations(classes) as seen:
         logits = classes(x, is_token)
     means = torch.stack([x[0].mean(0), x[1, :2].mean(0)])
     assert max_difference(seen["pooled"], means) < 1e-12

@@ -9,7 +9,7 @@ from torch.nn import LayerNorm, RMSNorm
 from cutaway.errors import CutawayError
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.feedforward import FeedForward
-from cutaway.nn.layers import tokens_of
+from cutaway.nn.layers import token_mask
 from cutaway.nn.masks import Causal, Mask, causal_mask
 from cutaway.nn.parallel_layer import ParallelLayer
 from cutaway.nn.residual import PostNorm, PreNorm
@@ -154,9 +154,9 @@ def test_a_stack_ends_normed_whatever_the_placement(placement):
 def test_tokens_of_new_positions_only():
     is_token = torch.tensor([[True, True, False, True]])
     mask = Mask(range(2, 4), range(4), (Causal(),), is_token)
-    assert tokens_of(torch.zeros(1, 2, 3), mask).tolist() == [[False, True]]
-    assert tokens_of(torch.zeros(1, 2, 3), Mask(range(2), range(2))) is None
-    assert tokens_of(torch.zeros(1, 2, 3), None) is None
+    assert token_mask(torch.zeros(1, 2, 3), mask).tolist() == [[False, True]]
+    assert token_mask(torch.zeros(1, 2, 3), Mask(range(2), range(2))) is None
+    assert token_mask(torch.zeros(1, 2, 3), None) is None
 
 
 @pytest.mark.parametrize("block", ["sequential", "parallel"])

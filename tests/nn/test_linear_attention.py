@@ -9,14 +9,14 @@ from helpers import max_difference, tiny_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.config.model import AT_THE_INPUT
+from cutaway.config.model import INPUT_POSITIONS
 from cutaway.errors import ConfigError
 from cutaway.models.build import POSITIONS
 from cutaway.nn.cache import KVCache
 from cutaway.nn.linear_attention import CHUNK, LinearAttention
 from cutaway.nn.masks import Causal, Mask, causal_mask
-from cutaway.nn.recording import recording
-from cutaway.nn.sparse_masks import Window
+from cutaway.nn.recording import record_activations
+from cutaway.nn.sparse_masks import SlidingWindow
 
 
 def phi(x):
@@ -57,7 +57,7 @@ def test_equals_the_loops(causal, padded, n_kv_heads):
     is_token = torch.arange(n) < torch.tensor(lengths)[:, None]
     mask = Mask(range(n), range(n), (Causal(),) if causal else (), is_token if padded else None)
     out = attention(x, mask=mask)
-    with recording(attention, "weights") as seen:
+    with record_activations(attention, "weights") as seen:
         watched = attention(x, mask=mask)
     assert max_difference(watched, out) < 1e-10
     assert max_difference(seen["weights"].sum(-1), torch.ones(2, 4, n)) < 1e-10
@@ -80,7 +80,7 @@ def test_one_token_at_a_time_is_the_same(n_kv_heads):
         )
         cache.advance(1)
         assert max_difference(part, whole[:, t : t + 1]) < 1e-10
-    assert [tuple(held.shape) for held in cache.layers[0].self_attention.held] == [(2, 4, 2, 2), (2, 4, 2)]
+    assert [tuple(stored.shape) for stored in cache.layers[0].self_attention.stored] == [(2, 4, 2, 2), (2, 4, 2)]
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=4), st.integers(0, 100))
@@ -114,7 +114,7 @@ def test_cross_attention_and_its_cache():
     for t in range(5):
         step = attention(x[:, t : t + 1], memory, Mask(range(t, t + 1), range(6), is_token=is_token), cache)
         assert max_difference(step, out[:, t : t + 1]) < 1e-10
-    with recording(attention, "weights") as seen:
+    with record_activations(attention, "weights") as seen:
         assert max_difference(attention(x, memory, mask), out) < 1e-10
     assert (seen["weights"][1, :, :, 4:] == 0).all()
 
@@ -129,7 +129,7 @@ def test_gradients_are_those_of_the_quadratic_form():
         return torch.autograd.grad(attention(x, mask=mask).pow(2).sum(), list(attention.parameters()))
 
     chunked = gradients()
-    with recording(attention, "weights"):
+    with record_activations(attention, "weights"):
         quadratic = gradients()
     for a, b in zip(chunked, quadratic, strict=True):
         assert max_difference(a, b) < 1e-9
@@ -143,7 +143,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_no_nan(watched, causal):
     is_token = torch.tensor([[True] * 6, [False] * 6])
     mask = Mask(range(6), range(6), (Causal(),) if causal else (), is_token)
     if watched:
-        with recording(attention, "weights"):
+        with record_activations(attention, "weights"):
             out = attention(x, mask=mask)
     else:
         out = attention(x, mask=mask)
@@ -153,7 +153,9 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_no_nan(watched, causal):
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("mask", [causal_mask(3), Mask(range(3), range(3), (Window(2),))], ids=["tensor", "window"])
+@pytest.mark.parametrize(
+    "mask", [causal_mask(3), Mask(range(3), range(3), (SlidingWindow(2),))], ids=["tensor", "window"]
+)
 def test_masks_that_no_sum_can_keep_are_refused(mask):
     with pytest.raises(ConfigError, match="linear attention knows padding and causality"):
         a_module()(torch.randn(1, 3, 8), mask=mask)
@@ -163,8 +165,8 @@ def test_masks_that_no_sum_can_keep_are_refused(mask):
 def test_a_position_scheme_that_acts_inside_attention_is_refused(name):
     """Not ignored in silence, whoever built the module."""
     scheme = POSITIONS[name](tiny_of(), False)
-    assert scheme.acts_inside == (name not in AT_THE_INPUT)
-    if scheme.acts_inside:
+    assert scheme.acts_in_attention == (name not in INPUT_POSITIONS)
+    if scheme.acts_in_attention:
         with pytest.raises(ConfigError, match=f"no scores or rotations for {type(scheme).__name__}"):
             LinearAttention(8, 2, position=scheme)
     else:

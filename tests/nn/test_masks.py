@@ -13,19 +13,19 @@ from cutaway.errors import ConfigError
 from cutaway.nn import chunked_attention, sparse_masks
 from cutaway.nn.chunked_attention import reachable_keys
 from cutaway.nn.masks import Causal, Mask, Span, as_span, causal_mask, padding_mask
-from cutaway.nn.sparse_masks import Strided, Window
+from cutaway.nn.sparse_masks import SlidingWindow, Strided
 
 CPU = torch.device("cpu")
 
 # written once more, pair by pair
 ALLOWS = {
     Causal: lambda rule, i, j: j <= i,
-    Window: lambda rule, i, j: abs(i - j) < rule.width,
+    SlidingWindow: lambda rule, i, j: abs(i - j) < rule.width,
     Strided: lambda rule, i, j: abs(i - j) < rule.width or (i - j) % rule.width == 0,
 }
 
 RULES = st.one_of(
-    st.just(Causal()), st.builds(Window, st.integers(1, 12)), st.builds(Strided, st.integers(1, 12))
+    st.just(Causal()), st.builds(SlidingWindow, st.integers(1, 12)), st.builds(Strided, st.integers(1, 12))
 )  # fmt: skip
 
 
@@ -54,20 +54,20 @@ def test_true_means_may_attend():
 
 
 def test_a_cached_step_is_the_last_row():
-    for rules in ((Causal(),), (Causal(), Window(3)), (Causal(), Strided(2))):
+    for rules in ((Causal(),), (Causal(), SlidingWindow(3)), (Causal(), Strided(2))):
         whole = spelled_out(Mask(range(6), range(6), rules))
         assert torch.equal(spelled_out(Mask(range(5, 6), range(6), rules)), whole[5:])
 
 
 def test_masks_are_joined_with_and():
-    joined = Mask(range(7), range(7)) & Causal() & Window(2)
-    assert joined.rules == (Causal(), Window(2))
-    assert torch.equal(spelled_out(joined), causal_mask(7) & spelled_out(Mask(range(7), range(7), (Window(2),))))
+    joined = Mask(range(7), range(7)) & Causal() & SlidingWindow(2)
+    assert joined.rules == (Causal(), SlidingWindow(2))
+    assert torch.equal(spelled_out(joined), causal_mask(7) & spelled_out(Mask(range(7), range(7), (SlidingWindow(2),))))
 
 
 @pytest.mark.parametrize("n_rules", [0, 1, 2, 3])
 def test_dense_equals_a_double_loop(n_rules):
-    every = (Causal(), Window(1), Window(3), Strided(2), Strided(4))
+    every = (Causal(), SlidingWindow(1), SlidingWindow(3), Strided(2), Strided(4))
     for rules in itertools.combinations(every, n_rules):
         for queries, keys in (
             (range(9), range(9)),
@@ -124,18 +124,18 @@ def test_a_chunk_with_chosen_keys_is_a_piece_of_the_whole(queries, keys, width, 
     assert torch.equal(piece.expand(2, 1, chunk.queries.size, -1), whole if chosen is None else whole[..., chosen])
 
 
-@pytest.mark.parametrize("kind", [Causal, Window, Strided])
+@pytest.mark.parametrize("kind", [Causal, SlidingWindow, Strided])
 @given(ranges(), ranges(), st.integers(1, 30))
 def test_a_rule_forbids_nothing_exactly_when_all_is_allowed(kind, queries, keys, width):
     rule = kind() if kind is Causal else kind(width)
     everything = all(itertools.chain(*pair_by_pair(Mask(queries, keys, (rule,)))))
-    assert rule.forbids_nothing(as_span(queries), as_span(keys)) == everything
+    assert rule.allows_all(as_span(queries), as_span(keys)) == everything
 
 
 @given(ranges(), ranges(), st.lists(RULES, max_size=3))
 def test_what_does_not_bind_makes_no_difference(queries, keys, rules):
     mask = Mask(queries, keys, tuple(rules))
-    if not mask.binding:
+    if not mask.active_rules:
         assert all(itertools.chain(*pair_by_pair(mask)))
 
 
@@ -146,11 +146,11 @@ def test_the_drawing_of_the_rules_is_right():
     titles = re.split(r" {2,}", header.strip())
     assert [eval(title, {"Causal": Causal, **vars(sparse_masks)}) for title in titles if "&" not in title] == [
         Causal(),
-        Window(2),
+        SlidingWindow(2),
     ]
     assert titles[2:] == ["Window(2) & Causal()", "Strided(2) & Causal()"]
     assert letters.split() == list("abcde") * 4
-    drawn_rules = ((Causal(),), (Window(2),), (Window(2), Causal()), (Strided(2), Causal()))
+    drawn_rules = ((Causal(),), (SlidingWindow(2),), (SlidingWindow(2), Causal()), (Strided(2), Causal()))
     for which, rules in enumerate(drawn_rules):
         drawn = [re.findall(r"[■·]", row)[5 * which : 5 * which + 5] for row in rows]
         assert [[cell == "■" for cell in row] for row in drawn] == pair_by_pair(Mask(range(5), range(5), rules))
@@ -158,7 +158,7 @@ def test_the_drawing_of_the_rules_is_right():
 
 def test_the_drawing_of_the_chunks_is_right():
     lines = [line for line in chunked_attention.__doc__.splitlines() if re.search(r"[■·]", line)]
-    mask = Mask(range(8), range(8), (Window(3), Causal()))
+    mask = Mask(range(8), range(8), (SlidingWindow(3), Causal()))
     assert [[c == "■" for c in re.findall(r"[■·]", line)] for line in lines] == pair_by_pair(mask)[: len(lines)]
     reached = [line.split("┘")[1].split() for line in lines if "┘" in line]
     for i, letters in enumerate(reached):
@@ -191,7 +191,7 @@ def test_a_mask_takes_ranges_for_spans():
 class Spelled(torch.nn.Module):
     """All rules, each alone, for a text of the length of x [T]."""
 
-    rules = (Causal(), Window(3), Strided(4))
+    rules = (Causal(), SlidingWindow(3), Strided(4))
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         text = Span(0, x.size(0))

@@ -15,7 +15,7 @@ from cutaway.nn.learned_positions import LearnedPosition
 from cutaway.nn.masks import Causal, Mask
 from cutaway.nn.positions import Position, SinusoidalPosition
 from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition, alibi_slopes, t5_bucket
-from cutaway.nn.rotary import RotaryPosition, linear_stretch, llama3_stretch
+from cutaway.nn.rotary import RotaryPosition, linear_scaling, llama3_scaling
 
 
 @pytest.mark.usefixtures("double")
@@ -101,8 +101,8 @@ def test_rope_equals_its_formula(base):
 def test_stretched_rope_equals_its_formula():
     """Pair by pair, by its wave length; of the pairs here, some are kept, some stretched, some between."""
     factor, slow, fast, length, base, width = 8.0, 1.0, 4.0, 64, 100.0, 16
-    stretched = RotaryPosition(width, 50, base, llama3_stretch(factor, slow, fast, length))
-    evenly = RotaryPosition(width, 50, base, linear_stretch(factor))
+    stretched = RotaryPosition(width, 50, base, llama3_scaling(factor, slow, fast, length))
+    evenly = RotaryPosition(width, 50, base, linear_scaling(factor))
     kinds = set()
     for i in range(width // 2):
         speed = base ** (-2 * i / width)

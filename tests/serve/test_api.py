@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 from looking import untrained
-from serving import HOME, answered, ask, events, served_here, tiny_runs, until, write_run
+from serving import HOME, ask, ask_json, events, serve_in_thread, tiny_runs, until, write_run
 from starlette.datastructures import Headers
 
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError, DataError
 from cutaway.explore.trace import trace
 from cutaway.inference.pipelines import Classifier, Embedder, Tagger, TextGenerator, Translator
-from cutaway.search.request import Wish
-from cutaway.serve.docs_page import docs_page, resolved
-from cutaway.serve.middleware import Access, origins_of
+from cutaway.search.request import Request
+from cutaway.serve.docs_page import docs_page, resolve_ref
+from cutaway.serve.middleware import Access, parse_origins
 
 TEXTS = ["a b c d", "e", "h g f e d c b a , .", "", "b b b"]
 HOSTILE = [
@@ -37,7 +37,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(runs):
-    with served_here(runs) as found:
+    with serve_in_thread(runs) as found:
         yield found
 
 
@@ -61,7 +61,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
 def test_texts_are_those_of_the_pipeline(port, runs, search):
-    told = answered(port, "/translate", {"text": TEXTS, **search})
+    told = ask_json(port, "/translate", {"text": TEXTS, **search})
     translator = load(Translator, runs[0])
     expected = translator.translate(TEXTS, DecodeConfig(**search))
     assert told["model"] == "translator"
@@ -72,7 +72,7 @@ def test_texts_are_those_of_the_pipeline(port, runs, search):
             assert one["log_probability"] == pytest.approx(hypotheses[0].log_probability)
             assert (one["tokens"], one["finished"]) == (len(hypotheses[0].tokens), hypotheses[0].finished)
             assert one["reason"] == ("stop" if hypotheses[0].finished else "length")
-    told = answered(port, "/generate", {"text": TEXTS, **search})
+    told = ask_json(port, "/generate", {"text": TEXTS, **search})
     generated = load(TextGenerator, runs[1]).generate(TEXTS, DecodeConfig(**search))
     assert [text + one["text"] for text, one in zip(TEXTS, told["results"], strict=True)] == generated
 
@@ -81,7 +81,7 @@ def test_texts_are_those_of_the_pipeline(port, runs, search):
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
 def test_a_stream_tells_the_same_text(port, path, search):
     body = {"text": TEXTS, **search}
-    whole = answered(port, path, body)["results"]
+    whole = ask_json(port, path, body)["results"]
     told = events(port, path, body)
     for index, one in enumerate(whole):
         own = [event for event in told if event["index"] == index]
@@ -97,7 +97,7 @@ def test_a_stream_comes_in_pieces(port):
 
 def test_several_versions_and_a_prefix(port, runs):
     body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3, "prefix": "c"}
-    [one] = answered(port, "/translate", body)["results"]
+    [one] = ask_json(port, "/translate", body)["results"]
     assert len(one["others"]) == 2
     scores = [one["score"], *(other["score"] for other in one["others"])]
     assert scores == sorted(scores, reverse=True)
@@ -114,23 +114,23 @@ def test_choices(port, runs):
             body = {"text": TEXTS[:3], "choices": choices, **search}
             decode = DecodeConfig(**search) if search else None
             expected = writer.answers(TEXTS[:3], decode, choices=choices)
-            assert [one["text"] for one in answered(port, path, body)["results"]] == expected
+            assert [one["text"] for one in ask_json(port, path, body)["results"]] == expected
             assert {text.strip() for text in expected} <= set(choices)
     response, content = ask(port, "/translate", {"text": "a", "choices": ["a", "zebra"]})
-    assert (response.status, "the choice 'zebra' cannot be written" in content.decode()) == (400, True)
+    assert (response.status, "the choice 'zebra' cannot be generated" in content.decode()) == (400, True)
     assert ask(port, "/translate", {"text": "a", "choices": [""]})[0].status == 422
 
 
 def test_what_a_translator_does_not_know_is_told(port):
-    found = answered(port, "/translate", {"text": ["a b", "a zebra"], "strategy": "greedy"})["results"]
+    found = ask_json(port, "/translate", {"text": ["a b", "a zebra"], "strategy": "greedy"})["results"]
     assert [one.get("unknown") for one in found] == [None, ["zebra"]]
     response, content = ask(port, "/translate", {"text": "a", "prefix": "zebra"})
-    assert (response.status, "the prefix 'zebra' cannot be written" in content.decode()) == (400, True)
+    assert (response.status, "the prefix 'zebra' cannot be generated" in content.decode()) == (400, True)
 
 
 def test_a_stream_tells_of_the_other_versions_at_its_end(port):
     body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3}
-    [whole] = answered(port, "/translate", body)["results"]
+    [whole] = ask_json(port, "/translate", body)["results"]
     *pieces, last = events(port, "/translate", body)
     assert "".join(piece["text"] for piece in pieces) == whole["text"]
     assert last["others"] == whole["others"]
@@ -140,10 +140,10 @@ def test_a_stream_tells_of_the_other_versions_at_its_end(port):
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
 def test_a_stop_ends_a_text(port, strategy):
     body = {"text": "a b", "strategy": strategy, "max_length": 12}
-    [whole] = answered(port, "/generate", body)["results"]
+    [whole] = ask_json(port, "/generate", body)["results"]
     words = whole["text"].split()
     stop = " " + words[len(words) // 2]
-    [cut] = answered(port, "/generate", {**body, "stop": [stop, "nothing of the kind"]})["results"]
+    [cut] = ask_json(port, "/generate", {**body, "stop": [stop, "nothing of the kind"]})["results"]
     assert cut["text"] == whole["text"][: whole["text"].index(stop)]
     assert cut["reason"] == "stop"
     told = events(port, "/generate", {**body, "stop": [stop]})
@@ -154,18 +154,18 @@ def test_a_stop_ends_a_text(port, strategy):
 
 def test_labels_tags_and_vectors(port, runs):
     texts = ["a b", "c d e f g"]
-    told = answered(port, "/classify", {"text": texts, "top": 2})
+    told = ask_json(port, "/classify", {"text": texts, "top": 2})
     rows = load(Classifier, runs[2]).probabilities(texts)
     for one, row in zip(told["results"], rows, strict=True):
         assert one["probability"] == pytest.approx(max(row))
         assert [label["probability"] for label in one["labels"]] == pytest.approx(sorted(row, reverse=True)[:2])
         assert one["label"] == f"label {row.index(max(row))}"
-    told = answered(port, "/tag", {"text": texts})
+    told = ask_json(port, "/tag", {"text": texts})
     tagger = load(Tagger, runs[3])
     assert [one["tags"] for one in told["results"]] == tagger.tag([tagger.words(text) for text in texts])
     assert told["results"][0]["words"] == ["a", "b"]
     for name, run in (("translator", runs[0]), ("writer", runs[1]), ("tagger", runs[3])):
-        told = answered(port, "/embed", {"text": texts, "model": name, "pooling": "max"})
+        told = ask_json(port, "/embed", {"text": texts, "model": name, "pooling": "max"})
         expected = load(Embedder, run).embed(texts, "max")
         assert [one["vector"] for one in told["results"]] == [pytest.approx(vector) for vector in expected]
 
@@ -176,24 +176,24 @@ def test_a_prompt_is_put_before_texts_to_make_vectors_of(tmp_path):
     made.config = replace(made.config, data=data)
     run = write_run(tmp_path / "vectors", made)
     embedder = load(Embedder, run)
-    with served_here([run]) as here:
+    with serve_in_thread([run]) as here:
         for prompt, before in ((None, "a b "), ("query", "a b "), ("passage", "c "), ("", "")):
-            told = answered(here.port, "/embed", {"text": "d e", "prompt": prompt})
+            told = ask_json(here.port, "/embed", {"text": "d e", "prompt": prompt})
             assert told["results"][0]["vector"] == pytest.approx(embedder.embed([before + "d e"], prompt="")[0])
         response, content = ask(here.port, "/embed", {"text": "d e", "prompt": "qery"})
         assert response.status == 400
         assert b"there is no prompt 'qery'. Did you mean 'query'?" in content
-        told = answered(here.port, "/v1/embeddings", {"model": "vectors", "input": "d e"})
+        told = ask_json(here.port, "/v1/embeddings", {"model": "vectors", "input": "d e"})
         assert told["data"][0]["embedding"] == pytest.approx(embedder.embed(["d e"])[0])
         assert told["usage"]["prompt_tokens"] == 6  # <s> a b d e </s>
 
 
 def test_a_trace_is_the_models_own(port, runs):
     own = trace(load(Translator, runs[0]), "a b c")
-    told = answered(port, "/trace", {"text": "a b c"})
+    told = ask_json(port, "/trace", {"text": "a b c"})
     assert (told["output"], told["source"]) == (own.output, own.source)
     assert told["log_p"] == pytest.approx(own.log_p)
-    led = answered(port, "/trace", {"text": "a b c", "target": "c b a"})
+    led = ask_json(port, "/trace", {"text": "a b c", "target": "c b a"})
     assert led["output"] == "c b a"
 
 
@@ -201,8 +201,8 @@ def test_a_trace_is_the_models_own(port, runs):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_text(port, text):
     for path in ("/translate", "/generate", "/classify", "/tag", "/embed"):
-        assert len(answered(port, path, {"text": [text]})["results"]) == 1
-    told = answered(port, "/v1/completions", {"model": "writer", "prompt": text, "max_tokens": 2, "echo": True})
+        assert len(ask_json(port, path, {"text": [text]})["results"]) == 1
+    told = ask_json(port, "/v1/completions", {"model": "writer", "prompt": text, "max_tokens": 2, "echo": True})
     assert told["choices"][0]["text"].startswith(text)
 
 
@@ -320,7 +320,7 @@ def test_names_are_names_in_any_case_and_a_link_to_the_page_is_followed(port):
 
 @pytest.mark.parametrize("given", ["*", "https://Example.org/", "https://example.org"])
 def test_pages_elsewhere_that_may_ask(given):
-    access = Access(origins=origins_of([given]))
+    access = Access(origins=parse_origins([given]))
     asked = {"origin": "https://example.org", "sec-fetch-site": "cross-site"}
     assert access.lets_in(Headers(asked), "POST", "/translate")
     others = Headers({**asked, "origin": "https://evil.example"})
@@ -331,12 +331,12 @@ def test_pages_elsewhere_that_may_ask(given):
 @pytest.mark.parametrize("given", ["example.org", "https://", "https://example.org/page", ""])
 def test_what_is_no_origin(given):
     with pytest.raises(ConfigError, match="is no origin"):
-        origins_of([given])
+        parse_origins([given])
 
 
 def test_a_token_and_an_origin(runs):
     access = Access("voilà", HOME, ("https://example.org",))  # its last byte looks like a space
-    with served_here(runs[:1], access) as served:
+    with serve_in_thread(runs[:1], access) as served:
         for path in ("/health", "/ready", "/docs", "/openapi.json"):
             assert ask(served.port, path)[0].status == 200
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic voilà".encode()}):
@@ -345,7 +345,7 @@ def test_a_token_and_an_origin(runs):
             assert response.headers["www-authenticate"] == "Bearer"
             assert ask(served.port, "/metrics", headers=header)[0].status == 401
         right = {"Authorization": "Bearer voilà".encode()}
-        assert answered(served.port, "/translate", {"text": "a"}, headers=right)["results"]
+        assert ask_json(served.port, "/translate", {"text": "a"}, headers=right)["results"]
         page = {**right, "Origin": "https://example.org", "Sec-Fetch-Site": "cross-site"}
         response, _ = ask(served.port, "/translate", {"text": "a"}, page)
         assert (response.status, response.headers["access-control-allow-origin"]) == (200, "https://example.org")
@@ -357,24 +357,24 @@ def test_a_token_and_an_origin(runs):
 
 
 def test_the_server_tells_of_itself(port):
-    told = answered(port, "/models")
-    assert told == answered(port, "/v1/models")
+    told = ask_json(port, "/models")
+    assert told == ask_json(port, "/v1/models")
     assert {card["id"]: card["can"][0] for card in told["data"]} == {
         "translator": "translate", "writer": "generate", "classifier": "classify", "tagger": "tag",
     }  # fmt: skip
-    assert answered(port, "/v1/models/writer") == told["data"][1]
+    assert ask_json(port, "/v1/models/writer") == told["data"][1]
     response, content = ask(port, "/v1/models/writter")
     assert (response.status, json.loads(content)["error"]["type"]) == (404, "not_found_error")
     assert "Did you mean 'writer'?" in content.decode()
-    assert answered(port, "/health") == {
+    assert ask_json(port, "/health") == {
         "status": "alive",
     }
-    assert answered(port, "/ready")["models"]["writer"] == "language_model"
+    assert ask_json(port, "/ready")["models"]["writer"] == "language_model"
 
 
 def test_the_page_shows_every_path_and_loads_nothing(port):
     page = ask(port, "/docs")[1].decode()
-    document = answered(port, "/openapi.json")
+    document = ask_json(port, "/openapi.json")
     for path, methods in document["paths"].items():
         assert path in page
         for operation in methods.values():
@@ -396,12 +396,12 @@ def test_the_page_shows_every_path_and_loads_nothing(port):
 
 
 def test_the_page_explains_every_field_and_names_models_that_are_there(port):
-    document = answered(port, "/openapi.json")
+    document = ask_json(port, "/openapi.json")
     for methods in document["paths"].values():
         for operation in methods.values():
             if "requestBody" not in operation:
                 continue
-            schema = resolved(operation["requestBody"]["content"]["application/json"]["schema"], document)
+            schema = resolve_ref(operation["requestBody"]["content"]["application/json"]["schema"], document)
             for name, field in schema["properties"].items():
                 assert field.get("description"), name
             assert {example.get("model", "writer") for example in schema["examples"]} <= {"writer", "translator"}
@@ -413,8 +413,8 @@ def test_the_page_explains_every_field_and_names_models_that_are_there(port):
 
 @pytest.mark.slow
 def test_metrics_are_what_happened(runs):
-    with served_here(runs[:1]) as served:
-        answered(served.port, "/translate", {"text": ["a b", "c"], "strategy": "greedy", "max_length": 3})
+    with serve_in_thread(runs[:1]) as served:
+        ask_json(served.port, "/translate", {"text": ["a b", "c"], "strategy": "greedy", "max_length": 3})
         ask(served.port, "/translate", {})
         ask(served.port, "/elsewhere")
         text = ask(served.port, "/metrics")[1].decode()
@@ -436,8 +436,8 @@ class Held:
 
     def __init__(self, worker):
         self.worker, self.go, self.batches = worker, threading.Event(), []
-        self.own = worker.served.work
-        worker.served.work = self.work
+        self.own = worker.model.work
+        worker.model.work = self.work
 
     def work(self, jobs):
         self.batches.append([job.index for job in jobs])
@@ -449,7 +449,7 @@ class Held:
 
     def __exit__(self, *trouble):
         self.go.set()
-        del self.worker.served.work
+        del self.worker.model.work
 
 
 def in_threads(calls):
@@ -468,14 +468,14 @@ def test_what_waits_is_worked_on_together(served):
     worker = served.app_state.workers[0]
     one = {"text": "a b", "strategy": "greedy", "max_length": 2}
     with Held(worker) as held:
-        first, _ = in_threads([lambda: answered(served.port, "/translate", one)])
+        first, _ = in_threads([lambda: ask_json(served.port, "/translate", one)])
         until(lambda: held.batches)
         body = [{**one, "text": f"a {'b ' * n}", "max_length": 2 + n} for n in range(5)]  # lengths do not part them
         other = {**one, "strategy": "beam", "beam_size": 2}
         later, found = in_threads(
-            [lambda b=b: answered(served.port, "/translate", b) for b in (*body, other, {**other, "text": ["a"] * 3})]
+            [lambda b=b: ask_json(served.port, "/translate", b) for b in (*body, other, {**other, "text": ["a"] * 3})]
         )
-        until(lambda: len(worker.waiting) == 9)
+        until(lambda: len(worker.queue) == 9)
         held.go.set()
         for thread in first + later:
             thread.join(20)
@@ -485,12 +485,12 @@ def test_what_waits_is_worked_on_together(served):
 
 @pytest.mark.slow
 def test_too_much_is_sent_away_until_there_is_room(runs):
-    with served_here(runs[:1], waiting=4, texts=4) as served, Held(served.app_state.workers[0]) as held:
+    with serve_in_thread(runs[:1], waiting=4, texts=4) as served, Held(served.app_state.workers[0]) as held:
         body = {"text": ["a"], "strategy": "greedy", "max_length": 2}
-        first, _ = in_threads([lambda: answered(served.port, "/translate", body)])
+        first, _ = in_threads([lambda: ask_json(served.port, "/translate", body)])
         until(lambda: held.batches)
-        later, found = in_threads([lambda: answered(served.port, "/translate", {**body, "text": ["a"] * 3})])
-        until(lambda: len(served.app_state.workers[0].waiting) == 3)
+        later, found = in_threads([lambda: ask_json(served.port, "/translate", {**body, "text": ["a"] * 3})])
+        until(lambda: len(served.app_state.workers[0].queue) == 3)
         response, content = ask(served.port, "/translate", {**body, "text": ["a"] * 2})
         assert (response.status, response.headers["retry-after"]) == (429, "1")
         assert "no room for 2 more" in content.decode()
@@ -500,18 +500,18 @@ def test_too_much_is_sent_away_until_there_is_room(runs):
         for thread in first + later:
             thread.join(20)
         assert len(found[0]["results"]) == 3
-        assert answered(served.port, "/translate", {**body, "text": ["a"] * 4})["results"]
+        assert ask_json(served.port, "/translate", {**body, "text": ["a"] * 4})["results"]
 
 
 @pytest.mark.slow
 def test_time_is_limited(runs):
-    with served_here(runs[:1], seconds=0.3) as served, Held(served.app_state.workers[0]) as held:
+    with serve_in_thread(runs[:1], seconds=0.3) as served, Held(served.app_state.workers[0]) as held:
         response, content = ask(served.port, "/translate", {"text": "a"})
         assert (response.status, "within 0.3 seconds" in content.decode()) == (503, True)
         assert response.headers["retry-after"]
         response, _ = ask(served.port, "/translate", {"text": "a", "stream": True})
         assert response.status == 503
-        assert len(served.app_state.workers[0].waiting) == 0  # what had not begun is forgotten
+        assert len(served.app_state.workers[0].queue) == 0  # what had not begun is forgotten
         held.go.set()
         until(lambda: len(held.batches) == 1)
 
@@ -533,18 +533,18 @@ def test_clients_that_leave_are_given_up(served, stream):
         first = left_behind(served.port, body)
         until(lambda: held.batches)
         second = left_behind(served.port, {**body, "text": ["a", "b"]})
-        until(lambda: len(worker.waiting) == 2)
+        until(lambda: len(worker.queue) == 2)
         second.close()
-        until(lambda: len(worker.waiting) == 0)  # removed at once, though the worker is busy
+        until(lambda: len(worker.queue) == 0)  # removed at once, though the worker is busy
         first.close()
         until(lambda: served.app_state.metrics.in_flight == 0)
-    assert answered(served.port, "/generate", {"text": "a", "max_length": 2})["results"]
+    assert ask_json(served.port, "/generate", {"text": "a", "max_length": 2})["results"]
     assert held.batches[0] == [0]
 
 
 def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypatch):
     """A client leaves in the midst of a stream: the search hears of it and ends."""
-    worker, own = served.app_state.workers[1], served.app_state.workers[1].served.pipeline.written
+    worker, own = served.app_state.workers[1], served.app_state.workers[1].model.pipeline.written
     ended = queue.SimpleQueue()
 
     def slowly(wishes, *rest, **more):
@@ -556,11 +556,11 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypa
         ended.put(found[0][0])
         return found
 
-    monkeypatch.setattr(worker.served.pipeline, "written", slowly)
+    monkeypatch.setattr(worker.model.pipeline, "written", slowly)
     client = left_behind(served.port, {"text": "a b", "strategy": "greedy", "max_length": 30, "stream": True})
     assert b"data: " in client.recv(4096) + client.recv(4096)
     client.close()
-    [[whole]] = own([Wish("a b")], DecodeConfig(strategy="greedy", max_length=30))
+    [[whole]] = own([Request("a b")], DecodeConfig(strategy="greedy", max_length=30))
     begun = ended.get(timeout=10)
     assert (whole.finished, begun.finished) == (True, False)
     assert len(begun.tokens) < len(whole.tokens)
@@ -568,7 +568,7 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypa
 
 def test_one_bad_text_does_not_fail_its_company(served):
     worker = served.app_state.workers[0]
-    own = worker.served.work
+    own = worker.model.work
 
     def fails(jobs):
         if any(job.content.wish.text == "bad" for job in jobs):
@@ -576,7 +576,7 @@ def test_one_bad_text_does_not_fail_its_company(served):
         return own(jobs)
 
     body = {"strategy": "greedy", "max_length": 3}
-    expected = answered(served.port, "/translate", {**body, "text": "a b"})
+    expected = ask_json(served.port, "/translate", {**body, "text": "a b"})
     with Held(worker) as held:
         held.own = fails
         first, _ = in_threads([lambda: ask(served.port, "/translate", {**body, "text": "a"})])
@@ -584,7 +584,7 @@ def test_one_bad_text_does_not_fail_its_company(served):
         later, found = in_threads(
             [lambda text=text: ask(served.port, "/translate", {**body, "text": text}) for text in ("a b", "bad", "a b")]
         )
-        until(lambda: len(worker.waiting) == 3)
+        until(lambda: len(worker.queue) == 3)
         held.go.set()
         for thread in first + later:
             thread.join(20)
@@ -597,14 +597,14 @@ def test_one_bad_text_does_not_fail_its_company(served):
 def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
     """One that has told something already is written anew, alone, and tells the rest."""
     worker = served.app_state.workers[1]
-    own = worker.served.work
+    own = worker.model.work
     body = {"strategy": "greedy", "max_length": 9}
-    expected = answered(served.port, "/generate", {**body, "text": "a b"})["results"][0]["text"]
+    expected = ask_json(served.port, "/generate", {**body, "text": "a b"})["results"][0]["text"]
 
     def fails(jobs):
         if len(jobs) > 1:  # after the first piece of each
             for job in jobs:
-                job.ticket.tell(job.index, expected[:3])
+                job.pending.tell(job.index, expected[:3])
             raise RuntimeError("a mistake of ours")
         if jobs[0].content.wish.text == "bad":
             raise DataError("this text is not for me.")
@@ -617,7 +617,7 @@ def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
         later, found = in_threads(
             [lambda text=text: events(served.port, "/generate", {**body, "text": text}) for text in ("a b", "bad")]
         )
-        until(lambda: len(worker.waiting) == 2)
+        until(lambda: len(worker.queue) == 2)
         held.go.set()
         for thread in first + later:
             thread.join(20)
@@ -631,10 +631,10 @@ def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
 def test_what_was_told_is_not_contradicted(served, caplog):
     """Should a text come out otherwise when it is written anew, its reader hears of it."""
     worker = served.app_state.workers[1]
-    own = worker.served.work
+    own = worker.model.work
 
     def has_told(jobs):
-        jobs[0].ticket.told[0] = "something else"
+        jobs[0].pending.told[0] = "something else"
         return own(jobs)
 
     with Held(worker) as held:
@@ -649,7 +649,7 @@ def test_what_was_told_is_not_contradicted(served, caplog):
 
 @pytest.mark.slow
 def test_a_worker_that_ends_is_noticed(runs):
-    with served_here(runs[:1]) as served:
+    with serve_in_thread(runs[:1]) as served:
         worker = served.app_state.workers[0]
         worker.stop()
         worker.thread.join(10)

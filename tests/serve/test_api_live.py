@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import cutaway_here
-from serving import answered, ask, events, served_apart, tiny_runs, until
+from serving import ask, ask_json, events, serve_in_process, tiny_runs, until
 
 from cutaway.config import DecodeConfig
 from cutaway.inference.pipelines import TextGenerator, Translator
@@ -63,12 +63,12 @@ def test_under_load_every_text_is_what_the_pipeline_alone_writes(runs, search):
     translator = Translator.load(runs[0], "cpu", dtype="float64")
     generator = TextGenerator.load(runs[1], "cpu", dtype="float64")
     found = {"/translate": {}, "/generate": {}}
-    with served_apart(runs[:2], "--dtype", "float64", "--device", "cpu") as served:
+    with serve_in_process(runs[:2], "--dtype", "float64", "--device", "cpu") as served:
 
         def work(number):
             for i in range(number, 200, 16):
                 for path in found:
-                    found[path][i] = answered(served.port, path, {"text": texts[i], **search, **seeds[i]})["results"][
+                    found[path][i] = ask_json(served.port, path, {"text": texts[i], **search, **seeds[i]})["results"][
                         0
                     ]["text"]
 
@@ -87,7 +87,7 @@ def test_under_load_every_text_is_what_the_pipeline_alone_writes(runs, search):
 
 
 def test_sigterm_under_load_answers_all_that_was_accepted(runs):
-    with served_apart(runs[:1]) as served:
+    with serve_in_process(runs[:1]) as served:
         asked = []  # [when it was sent, what came of it]
 
         def work(number):
@@ -134,7 +134,7 @@ def test_sigterm_under_load_answers_all_that_was_accepted(runs):
 
 HELD = """
 import os, pathlib, time
-from cutaway.serve.served_model import Served
+from cutaway.serve.loaded_model import Served
 
 own, place = Served.work, pathlib.Path(os.environ["CUTAWAY_TEST_PLACE"])
 
@@ -150,14 +150,14 @@ Served.work = work
 
 def held_apart(runs, place):
     """A server whose model begins, makes a file `begun`, and goes on when there is a file `go`."""
-    return served_apart(runs, before=HELD, environment={"CUTAWAY_TEST_PLACE": str(place)})
+    return serve_in_process(runs, before=HELD, environment={"CUTAWAY_TEST_PLACE": str(place)})
 
 
 def test_a_request_that_is_being_answered_is_finished(runs, tmp_path):
     with held_apart(runs[1:2], tmp_path) as served:
         found = []
         body = {"text": sentences(20), "strategy": "beam", "beam_size": 3, "max_length": 9}
-        threads, trouble = clients(1, lambda number: found.append(answered(served.port, "/generate", body)))
+        threads, trouble = clients(1, lambda number: found.append(ask_json(served.port, "/generate", body)))
         until((tmp_path / "begun").exists)
         served.process.send_signal(signal.SIGINT)
         until(lambda: any("1 request is being answered" in line for line in served.told))
@@ -183,7 +183,7 @@ def test_the_second_signal_ends_it_at_once(runs, tmp_path):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6])
 def test_a_signal_while_it_is_loading_ends_it_in_good_order(runs, seconds):
-    with served_apart(runs[:2], wait=False) as served:
+    with serve_in_process(runs[:2], wait=False) as served:
         time.sleep(seconds)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
@@ -192,7 +192,7 @@ def test_a_signal_while_it_is_loading_ends_it_in_good_order(runs, seconds):
 
 NEVER_DONE = """
 import torch
-from cutaway.serve.served_model import Served
+from cutaway.serve.loaded_model import Served
 
 def work(self, jobs):
     while True:
@@ -204,7 +204,7 @@ Served.work = work
 
 def test_a_model_that_does_not_come_back_does_not_spoil_the_end(runs):
     """Python would abort if it ended beside a thread that is inside of PyTorch."""
-    with served_apart(runs[:1], "--timeout", "0.5", before=NEVER_DONE) as served:
+    with serve_in_process(runs[:1], "--timeout", "0.5", before=NEVER_DONE) as served:
         assert ask(served.port, "/translate", {"text": "a"})[0].status == 503  # given up, but not ended
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
@@ -212,7 +212,7 @@ def test_a_model_that_does_not_come_back_does_not_spoil_the_end(runs):
 
 
 def test_clients_that_are_killed_leave_the_server_well(runs):
-    with served_apart(runs[1:2]) as served:
+    with serve_in_process(runs[1:2]) as served:
         body = json.dumps({"text": "a b", "strategy": "greedy", "max_length": 30, "stream": True}).encode()
         head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         for number in range(60):
@@ -230,7 +230,7 @@ def test_clients_that_are_killed_leave_the_server_well(runs):
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up(runs):
-    with served_apart(runs[1:2]) as served:
+    with serve_in_process(runs[1:2]) as served:
         body = json.dumps({"text": ["a b"] * 200, "strategy": "greedy", "max_length": 30, "stream": True}).encode()
         head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         slow = []
@@ -240,7 +240,7 @@ def test_a_reader_that_does_not_read_holds_nobody_up(runs):
             client.connect(("127.0.0.1", served.port))
             client.sendall(head % len(body) + body)
             slow.append(client)
-        assert answered(served.port, "/generate", {"text": "a", **GREEDY}, timeout=30)["results"]
+        assert ask_json(served.port, "/generate", {"text": "a", **GREEDY}, timeout=30)["results"]
         for client in slow:
             client.close()
 
@@ -265,7 +265,7 @@ def test_memory_does_not_grow(runs):
         ("/translate", {"text": 5}),
         ("/metrics", None),
     ]
-    with served_apart(runs) as served:
+    with serve_in_process(runs) as served:
 
         def asked(count):
             def work(number):
@@ -323,16 +323,16 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(runs, tmp_path):
         (broken / file.name).write_bytes(file.read_bytes())
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x01\x02\x03")
-    with served_apart([runs[0], broken], wait=False) as served:
+    with serve_in_process([runs[0], broken], wait=False) as served:
         assert served.process.wait(60) == 1
         until(lambda: any("error:" in line for line in served.told))
-    with served_apart([runs[2]], "--engine", "numpy", wait=False) as served:
+    with serve_in_process([runs[2]], "--engine", "numpy", wait=False) as served:
         assert served.process.wait(60) == 1
         until(lambda: any("cannot do this" in line for line in served.told))
 
 
 def test_it_says_that_it_is_starting(runs):
-    with served_apart(runs[:1], wait=False, environment={"CUTAWAY_TOKEN": "secret"}) as served:
+    with serve_in_process(runs[:1], wait=False, environment={"CUTAWAY_TOKEN": "secret"}) as served:
         statuses = set()
         header = {"Authorization": "Bearer secret"}
 
@@ -349,26 +349,26 @@ def test_it_says_that_it_is_starting(runs):
 
 
 def test_what_an_engine_cannot_do_is_done_by_torch(runs):
-    with served_apart(runs[:3], "--engine", "ct2") as served:
-        cards = answered(served.port, "/models")["data"]
+    with serve_in_process(runs[:3], "--engine", "ct2") as served:
+        cards = ask_json(served.port, "/models")["data"]
         assert [(card["id"], card["engine"]) for card in cards] == [
             ("translator", "ct2"), ("writer", "ct2"), ("classifier", "torch"),
         ]  # fmt: skip
-        assert answered(served.port, "/classify", {"text": "a b"})["results"]
+        assert ask_json(served.port, "/classify", {"text": "a b"})["results"]
         assert any("classifier: classify, embed, trace (torch)" in line for line in served.told)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "ct2"])
 def test_other_engines(runs, engine):
-    with served_apart(runs[:2], "--engine", engine) as served:
-        told = answered(served.port, "/translate", {"text": sentences(20), **GREEDY})["results"]
+    with serve_in_process(runs[:2], "--engine", engine) as served:
+        told = ask_json(served.port, "/translate", {"text": sentences(20), **GREEDY})["results"]
         expected = Translator.load(runs[0], "cpu", engine=engine).translate(sentences(20), DecodeConfig(**GREEDY))
         assert [one["text"] for one in told] == expected
         streamed = events(served.port, "/generate", {"text": "a b", **GREEDY})
-        [whole] = answered(served.port, "/generate", {"text": "a b", **GREEDY})["results"]
+        [whole] = ask_json(served.port, "/generate", {"text": "a b", **GREEDY})["results"]
         assert "".join(event.get("text", "") for event in streamed) == whole["text"]
         response, content = ask(served.port, "/embed", {"text": "a"})
         assert (response.status, "none of the models here can embed" in content.decode()) == (404, True)
-        assert [card["engine"] for card in answered(served.port, "/models")["data"]] == [engine, engine]
+        assert [card["engine"] for card in ask_json(served.port, "/models")["data"]] == [engine, engine]
         sampled, content = ask(served.port, "/generate", {"text": "a", "strategy": "sample"})
         assert sampled.status == (400 if engine == "ct2" else 200), content

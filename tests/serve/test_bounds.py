@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
-from serving import answered, ask, served_here, tiny_runs, until
+from serving import ask, ask_json, serve_in_thread, tiny_runs, until
 
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.serve import requests as asking
-from cutaway.serve.middleware import State
-from cutaway.serve.openai_api import pieces_of
+from cutaway.serve.middleware import ServerStatus
+from cutaway.serve.openai_api import token_texts
 from cutaway.serve.openai_schemas import CompletionRequest
 from cutaway.serve.schemas import TranslateRequest
 from cutaway.serve.state import AppState
@@ -57,7 +57,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bounded(runs):
-    with served_here(runs[:2], new_tokens=3) as found:
+    with serve_in_thread(runs[:2], new_tokens=3) as found:
         yield found
 
 
@@ -74,9 +74,9 @@ def test_such_requests_are_answered_in_a_line(bounded):
 
 def test_the_greatest_length_holds_though_no_length_is_asked_for(bounded):
     for path in ("/translate", "/generate"):
-        [found] = answered(bounded.port, path, {"text": "a b c", "strategy": "greedy", "min_length": 3})["results"]
+        [found] = ask_json(bounded.port, path, {"text": "a b c", "strategy": "greedy", "min_length": 3})["results"]
         assert found["tokens"] == 3
-    told = answered(
+    told = ask_json(
         bounded.port, "/v1/completions", {"model": "writer", "prompt": "a", "temperature": 0, "min_length": 3}
     )
     assert told["usage"]["completion_tokens"] == 3
@@ -86,8 +86,8 @@ def test_the_greatest_length_holds_though_no_length_is_asked_for(bounded):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_beam_search_ends_when_its_time_is_over(runs, monkeypatch, stream):
     """It is asked at every step whether to go on; each takes a fifth of a second here."""
-    with served_here(runs[1:2], seconds=3) as served:
-        pipeline = served.app_state.workers[0].served.pipeline
+    with serve_in_thread(runs[1:2], seconds=3) as served:
+        pipeline = served.app_state.workers[0].model.pipeline
         asked, own = [], pipeline.written
 
         def slowly(wishes, *rest, **named):
@@ -130,12 +130,12 @@ def test_long_texts_are_counted_in_another_thread(bounded, monkeypatch):
         assert ask(bounded.port, path, body)[0].status in (400, 422)  # too long for the model
         assert len(begun) > before, path
     before = len(begun)
-    answered(bounded.port, "/translate", {"text": "a"})
+    ask_json(bounded.port, "/translate", {"text": "a"})
     assert len(begun) == before
 
 
 def test_a_server_that_is_ending_is_not_opened_by_its_models():
-    app_state = AppState(workers=[SimpleNamespace(served=True)], state=State(ending="the server is ending"))
+    app_state = AppState(workers=[SimpleNamespace(served=True)], state=ServerStatus(ending="the server is ending"))
     app_state.loaded(None)
     assert (app_state.state.closed, app_state.state.loading) == ("the server is ending", "")
 
@@ -146,7 +146,7 @@ def test_what_tokens_add_is_the_text_though_characters_are_cut(scheme, before):
     tokenizer = Tokenizer.train(["a b c né €uro"], scheme, 320)
     text = " a€é 😀b" if before else "a€é 😀b"
     ids, prompt = tokenizer.encode(text), tokenizer.encode(before)
-    pieces = pieces_of(tokenizer, ids, prompt)
+    pieces = token_texts(tokenizer, ids, prompt)
     whole = tokenizer.decode([*prompt, *ids])[len(tokenizer.decode(prompt)) :]
     assert len(pieces) == len(ids)
     assert "".join(pieces) == whole

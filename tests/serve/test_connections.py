@@ -8,10 +8,10 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from serving import answered, ask, served_apart, served_here, tiny_runs
+from serving import ask, ask_json, serve_in_process, serve_in_thread, tiny_runs
 
-from cutaway.serve.connections import OnceInAWhile
-from cutaway.serve.limits import MOST_CONNECTIONS, connections_allowed
+from cutaway.serve.connections import RepeatFilter
+from cutaway.serve.limits import MAX_CONNECTIONS, default_connections
 
 PLACES, SECONDS = 5, 0.6
 BEGUN = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def port(runs):
-    with served_here(runs, connections=PLACES, upload_seconds=SECONDS) as served:
+    with serve_in_thread(runs, connections=PLACES, upload_seconds=SECONDS) as served:
         yield served.port
 
 
@@ -49,7 +49,7 @@ def is_open(connection):
 def test_idle_connections_make_room_for_new_ones(connect, port):
     idle = [connect() for _ in range(3 * PLACES)]
     began = time.monotonic()
-    assert answered(port, "/health") == {"status": "alive"}
+    assert ask_json(port, "/health") == {"status": "alive"}
     assert time.monotonic() - began < 1
     assert [is_open(one) for one in idle[-2:]] == [True, True]  # those that came last
     assert not any(is_open(one) for one in idle[: 2 * PLACES])
@@ -100,7 +100,7 @@ def test_two_lengths_are_refused(connect):
 def test_what_repeats_itself_is_logged_once(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("cutaway.serve.connections.time.monotonic", lambda: clock[0])
-    passes = OnceInAWhile().filter
+    passes = RepeatFilter().filter
     record = logging.makeLogRecord({"name": "asyncio", "msg": "out of %s", "args": ("files",)})
     other = logging.makeLogRecord({"name": "asyncio", "msg": "out of %s", "args": ("memory",)})
     assert [passes(record), passes(record), passes(other)] == [True, False, True]
@@ -108,10 +108,10 @@ def test_what_repeats_itself_is_logged_once(monkeypatch):
     assert passes(record)
 
 
-@pytest.mark.parametrize(("descriptors", "expected"), [(1024, 896), (256, 192), (20, 1), (1 << 20, MOST_CONNECTIONS)])
+@pytest.mark.parametrize(("descriptors", "expected"), [(1024, 896), (256, 192), (20, 1), (1 << 20, MAX_CONNECTIONS)])
 def test_as_many_connections_as_descriptors_allow(monkeypatch, descriptors, expected):
     monkeypatch.setattr("resource.getrlimit", lambda which: (descriptors, descriptors))
-    assert connections_allowed() == expected
+    assert default_connections() == expected
 
 
 HOLD = """
@@ -127,7 +127,7 @@ sys.stdin.read()
 def test_more_idle_connections_than_descriptors(runs, command):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))"
     options = ["--no-open"] if command == "explore" else []
-    with served_apart(runs, *options, before=limit, command=command) as served, ExitStack() as held:
+    with serve_in_process(runs, *options, before=limit, command=command) as served, ExitStack() as held:
         slowest = 0.0
         for _ in range(4):
             program = [sys.executable, "-c", HOLD, str(served.port), "550"]

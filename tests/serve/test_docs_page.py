@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from browsing import a_browser
-from serving import HOME, served_here, tiny_runs
+from browsing import open_browser
+from serving import HOME, serve_in_thread, tiny_runs
 
 from cutaway.serve.middleware import Access
 
@@ -18,7 +18,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    with a_browser() as started:
+    with open_browser() as started:
         yield started
 
 
@@ -42,7 +42,7 @@ def tried(page, path, body=None):
 
 
 def test_every_example_is_answered(browser, runs):
-    with served_here(runs) as served:
+    with serve_in_thread(runs) as served:
         page, problems, requests = open_page(browser, served.port)
         paths = page.eval_on_selector_all("form[data-path]", "forms => forms.map(form => form.dataset.path)")
         assert {"/translate", "/generate", "/classify", "/tag", "/embed", "/trace", "/v1/completions"} < set(paths)
@@ -63,7 +63,7 @@ def test_every_example_is_answered(browser, runs):
 
 @pytest.mark.parametrize("width", [390, 1000])
 def test_the_page_fits_with_all_its_fields(browser, runs, width):
-    with served_here(runs[:1]) as served:
+    with serve_in_thread(runs[:1]) as served:
         page, *_ = open_page(browser, served.port, width)
         for summary in page.locator("summary").all():
             summary.click()
@@ -72,7 +72,7 @@ def test_the_page_fits_with_all_its_fields(browser, runs, width):
 
 
 def test_a_token_is_asked_for_where_one_is_wanted(browser, runs):
-    with served_here(runs[:1], Access("sesame", HOME)) as served:
+    with serve_in_thread(runs[:1], Access("sesame", HOME)) as served:
         page, *_ = open_page(browser, served.port)
         field = page.locator("#token")
         assert not field.is_visible()

@@ -15,8 +15,8 @@ from cutaway.errors import ConfigError
 from cutaway.explore.trace import trace
 from cutaway.explore.values import dumps
 from cutaway.inference.pipelines import load_pipeline
-from cutaway.inference.training.setup import begin
-from cutaway.nn.recording import editing, without_head
+from cutaway.inference.training.setup import start_training
+from cutaway.nn.recording import edit_activations, without_head
 from cutaway.runs import RunFolder
 from cutaway.serve.connections import BoundedServer
 from cutaway.serve.explorer_app import PAGE, explorer_app
@@ -55,7 +55,7 @@ def served(explorer, **options):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served") / "reverse"
-    begin(small_recipe(snapshots=2), RunFolder(folder)).trainer.run()
+    start_training(small_recipe(snapshots=2), RunFolder(folder)).trainer.run()
     return folder
 
 
@@ -76,14 +76,14 @@ def ask(port, path, body=None, headers=None, method=None):
     return response, content
 
 
-def answered(port, path, body=None):
+def ask_json(port, path, body=None):
     response, content = ask(port, path, body)
     assert response.status == 200, content
     return json.loads(content)
 
 
 def test_it_tells_what_can_be_asked(port, run):
-    told = answered(port, "/api/info")
+    told = ask_json(port, "/api/info")
     [one] = told["runs"]
     assert one["task"] == "translation"
     assert one["snapshots"] == [6, 12]
@@ -97,33 +97,33 @@ def test_it_tells_what_can_be_asked(port, run):
 
 def test_its_trace_is_the_models_own(port, run):
     pipeline = load_pipeline(run, "cpu")
-    told = answered(port, "/api/trace", {"text": "a b c"})
+    told = ask_json(port, "/api/trace", {"text": "a b c"})
     own = trace(pipeline, "a b c")
     assert told["output"] == own.output == pipeline.translate(["a b c"])[0]
     assert told["attention"] == own.attention
     assert told["log_p"] == pytest.approx(own.log_p)
-    off = answered(
+    off = ask_json(
         port, "/api/trace", {"text": "a b c", "target": "c b a", "off": ["decoder.layers.1.cross_attention.heads.1"]}
     )
-    with editing(pipeline.model, {"decoder.layers.1.cross_attention.heads": without_head(1)}):
+    with edit_activations(pipeline.model, {"decoder.layers.1.cross_attention.heads": without_head(1)}):
         expected = trace(pipeline, "a b c", target="c b a")
     assert off["log_p"] == pytest.approx(expected.log_p)
     assert off["steps"] == expected.steps
     assert off["steps"] != trace(pipeline, "a b c", target="c b a").steps
-    again = answered(port, "/api/trace", {"text": "a b c"})
+    again = ask_json(port, "/api/trace", {"text": "a b c"})
     assert {**again, "milliseconds": 0} == {**told, "milliseconds": 0}  # nothing of the experiment stays behind
 
 
 def test_the_other_questions(port, run):
     text = {"text": "a b c"}
-    assert answered(port, "/api/beam", {**text, "beam_size": 3})["beam_size"] == 3
-    assert answered(port, "/api/part", {**text, "name": "encoder.norm"})["kind"]
-    ablated = answered(port, "/api/ablations", text)
-    assert len(ablated["rows"]) == len(answered(port, "/api/info")["runs"][0]["switches"])
+    assert ask_json(port, "/api/beam", {**text, "beam_size": 3})["beam_size"] == 3
+    assert ask_json(port, "/api/part", {**text, "name": "encoder.norm"})["kind"]
+    ablated = ask_json(port, "/api/ablations", text)
+    assert len(ablated["rows"]) == len(ask_json(port, "/api/info")["runs"][0]["switches"])
     first, *rest = [json.loads(line) for line in ask(port, "/api/snapshots", text)[1].splitlines()]
     assert first["steps"] == [6, 12, None]
     assert [line["step"] for line in rest] == [6, 12, None]
-    final = answered(port, "/api/trace", text)
+    final = ask_json(port, "/api/trace", text)
     assert rest[-1]["output"] == final["output"]
     assert rest[-1]["attention"] == final["attention"]
     assert rest[-1]["log_p"] == pytest.approx(final["log_p"])
@@ -138,7 +138,7 @@ def test_the_other_questions(port, run):
     assert last["sentences"] == 5
     assert last["before"].keys() == last["after"].keys() >= {"bleu", "exact match", "perplexity"}
     assert last["before"]["perplexity"] != last["after"]["perplexity"]
-    assert len(answered(port, "/api/heads?run=0")["rows"]) == 12
+    assert len(ask_json(port, "/api/heads?run=0")["rows"]) == 12
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -219,14 +219,14 @@ def test_the_page_and_its_modules_are_served(port):
 
 def test_many_at_once_do_not_disturb_each_other(port):
     alone = {
-        off: answered(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]
+        off: ask_json(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]
         for off in ("", "encoder.layers.0.feed_forward")
     }
     found = []
 
     def client(off):
         found.extend(
-            (off, answered(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]) for _ in range(5)
+            (off, ask_json(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]) for _ in range(5)
         )
 
     threads = [threading.Thread(target=client, args=[off]) for off in (*alone, *alone)]

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 import uvicorn
-from browsing import a_browser
+from browsing import open_browser
 
 from cutaway.cli.explore import listen, opened
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import DecodeConfig
 from cutaway.explore.explorer import Explorer
 from cutaway.explore.export import export_page
-from cutaway.explore.question import ask
 from cutaway.explore.trace import trace
+from cutaway.explore.traced_example import ask
 from cutaway.inference.pipelines import load_pipeline
-from cutaway.inference.training.setup import begin
-from cutaway.nn.recording import editing, without_head
+from cutaway.inference.training.setup import start_training
+from cutaway.nn.recording import edit_activations, without_head
 from cutaway.runs import RunFolder
 from cutaway.runs.recipe import read_recipe
 from cutaway.serve.explorer_app import explorer_app
@@ -61,7 +61,7 @@ def others(tmp_path_factory):
     """A run of every other task, hardly trained: they need to be shown, not to be good."""
     folder = tmp_path_factory.mktemp("others")
     for name, settings in OTHERS.items():
-        begin(read_recipe(find_recipe(name), [*TINY, *settings]), RunFolder(folder / name)).trainer.run()
+        start_training(read_recipe(find_recipe(name), [*TINY, *settings]), RunFolder(folder / name)).trainer.run()
     yield from serving([folder / name for name in OTHERS])
 
 
@@ -77,7 +77,7 @@ def serving(runs):
 
 @pytest.fixture(scope="module")
 def browser():
-    with a_browser() as started:
+    with open_browser() as started:
         yield started
 
 
@@ -181,7 +181,7 @@ def test_the_drawn_weights_are_the_recorded_ones(seen, address, run, kind, label
 
 def test_switching_a_head_off_does_what_editing_does(seen, address, run):
     pipeline = load_pipeline(run, "cpu")
-    with editing(pipeline.model, {"decoder.layers.1.cross_attention.heads": without_head(0, 1, 2, 3)}):
+    with edit_activations(pipeline.model, {"decoder.layers.1.cross_attention.heads": without_head(0, 1, 2, 3)}):
         predicted = pipeline.translate([SENTENCE])[0]
         log_p = ask(pipeline, SENTENCE, target=pipeline.translate([SENTENCE])[0])
         log_p = log_p.total_log_p(log_p.logits(pipeline.model))
@@ -423,7 +423,7 @@ def test_the_exported_page_works_from_the_disk(browser, run, tmp_path):
     seen.open(f"{file.as_uri()}#view=experiments")
     id, head = "decoder.layers.1.cross_attention.heads", 2
     seen.page.get_by_role("button", name=f"switch off decoder layer 1, cross-attention, head {head}").click()
-    with editing(pipeline.model, {id: without_head(head)}):
+    with edit_activations(pipeline.model, {id: without_head(head)}):
         expected = pipeline.translate([SENTENCE])[0]
     seen.until_said(expected)
     assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from looking import untrained
-from serving import answered, ask, served_apart, served_here, tiny_runs, until, write_run
+from serving import ask, ask_json, serve_in_process, serve_in_thread, tiny_runs, until, write_run
 
 from cutaway.explore.explorer import Explorer
 from cutaway.serve.connections import BoundedServer
@@ -45,7 +45,7 @@ ODD = [*HUGE, *NO_NUMBERS, *([value] for value in (2**63, 10**30, -1, "1", None)
     ],
 )
 def test_no_request_is_answered_wrongly(tmp_path, requests, examples):
-    with served_apart(tiny_runs(tmp_path)) as served:
+    with serve_in_process(tiny_runs(tmp_path)) as served:
         program = Path(sys.executable).with_name("schemathesis")
         result = subprocess.run(
             [
@@ -64,7 +64,7 @@ def test_no_request_is_answered_wrongly(tmp_path, requests, examples):
         assert not [name for name in answers if 'status="5' in name]
         assert counts["cutaway_requests_in_flight"] == "1"  # none is still waiting, but for the one that asks
         assert all(counts[name] == "0" for name in counts if name.startswith("cutaway_texts_waiting"))
-        assert len(answered(served.port, "/models")["data"]) == 4
+        assert len(ask_json(served.port, "/models")["data"]) == 4
         assert not [line for line in served.told if "Traceback" in line]
 
 
@@ -83,8 +83,8 @@ def bodies(document, path):
 
 @pytest.mark.slow
 def test_no_number_of_the_api_is_a_mistake_of_ours(tmp_path):
-    with served_here(tiny_runs(tmp_path), new_tokens=8, seconds=20.0) as served:
-        document = answered(served.port, "/openapi.json")
+    with serve_in_thread(tiny_runs(tmp_path), new_tokens=8, seconds=20.0) as served:
+        document = ask_json(served.port, "/openapi.json")
         for path in (path for path, way in document["paths"].items() if "post" in way):
             for model in ("translator", "writer"):
                 usual = {"model": model, "text": "a b"} if "/v1" not in path else {"model": model, "prompt": "a b"}

@@ -6,11 +6,11 @@ import json
 import numpy as np
 import openai
 import pytest
-from serving import HOME, ask, served_here, tiny_runs
+from serving import HOME, ask, serve_in_thread, tiny_runs
 
 from cutaway.config import DecodeConfig
 from cutaway.inference.pipelines import Embedder, TextGenerator, Translator
-from cutaway.search.request import Wish
+from cutaway.search.request import Request
 from cutaway.serve.middleware import Access
 
 pytestmark = pytest.mark.slow  # importing the client alone takes a while
@@ -23,7 +23,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(runs):
-    with served_here(runs, Access("secret", HOME)) as found:
+    with serve_in_thread(runs, Access("secret", HOME)) as found:
         yield found
 
 
@@ -42,9 +42,9 @@ def writer(runs):
 
 def continuation(writer, prompt, number=0, **settings):
     """What the pipeline alone writes after the prompt."""
-    wish = Wish(prompt, number=number)
-    [[found]] = writer.written([wish], DecodeConfig(**settings))
-    return writer.text_of(wish, found), found
+    request = Request(prompt, number=number)
+    [[found]] = writer.search([request], DecodeConfig(**settings))
+    return writer.text_of(request, found), found
 
 
 def test_models(client):

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import ConfigError
+from cutaway.serve.errors import ApiError
 from cutaway.serve.limits import Limits
 from cutaway.serve.metrics import Metrics
-from cutaway.serve.queue import Job, Ticket, Waiting, first_batch
-from cutaway.serve.refusals import Refusal
+from cutaway.serve.queue import JobQueue, PendingRequest, TextJob, first_batch
 from cutaway.serve.sockets import listen
 
 KINDS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 30)), min_size=1, max_size=30)
 
 
-def jobs_of(kinds, ticket=None):
-    return [Job(ticket, i, kind, None, None, tokens) for i, (kind, tokens) in enumerate(kinds)]
+def jobs_of(kinds, pending=None):
+    return [TextJob(pending, i, kind, None, None, tokens) for i, (kind, tokens) in enumerate(kinds)]
 
 
 @given(KINDS, st.integers(1, 8), st.integers(30, 120))
 def test_batches_keep_the_order_and_the_bounds(kinds, size, tokens):
     limits = Limits(batch_size=size, batch_tokens=tokens)
-    waiting = Waiting(limits)
+    waiting = JobQueue(limits)
     waiting.put(jobs_of(kinds))
     served = []
     while len(waiting):
@@ -61,11 +61,11 @@ def test_what_comes_too_late_is_no_result():
     """A search that was ended by its time has found only a part: nobody may take that for an answer."""
 
     async def check():
-        late, stream = Ticket(1, seconds=-1), Ticket(1, seconds=-1, is_stream=True)
-        for ticket in (late, stream):
-            assert not ticket.is_wanted()
-            ticket.settle(0, "a part of it")
-            assert (ticket.future.done(), ticket.missing) == (False, 0)
+        late, stream = PendingRequest(1, seconds=-1), PendingRequest(1, seconds=-1, is_stream=True)
+        for pending in (late, stream):
+            assert not pending.is_active()
+            pending.set_outcome(0, "a part of it")
+            assert (pending.future.done(), pending.remaining) == (False, 0)
         assert stream.events.empty()
 
     asyncio.run(check())
@@ -77,16 +77,16 @@ def test_a_text_that_is_too_large_for_any_batch_goes_alone():
 
 
 def test_all_of_a_request_or_nothing():
-    waiting = Waiting(Limits(waiting=5, texts=5))
+    waiting = JobQueue(Limits(waiting=5, texts=5))
     waiting.put(jobs_of([("a", 1)] * 4))
-    with pytest.raises(Refusal, match="4 texts are waiting, and 5 may: there is no room for 2 more") as caught:
+    with pytest.raises(ApiError, match="4 texts are waiting, and 5 may: there is no room for 2 more") as caught:
         waiting.put(jobs_of([("a", 1)] * 2))
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     assert len(waiting) == 4
 
 
 def test_it_wakes_up_and_it_closes():
-    waiting, taken = Waiting(Limits()), []
+    waiting, taken = JobQueue(Limits()), []
     thread = threading.Thread(target=lambda: taken.extend([waiting.take(), waiting.take()]))
     thread.start()
     waiting.put(jobs_of([("a", 1)]))
@@ -95,23 +95,23 @@ def test_it_wakes_up_and_it_closes():
     assert waiting.close() == []
     thread.join(5)
     assert [len(batch) for batch in taken] == [1, 0]
-    with pytest.raises(Refusal, match="has ended"):
+    with pytest.raises(ApiError, match="has ended"):
         waiting.put(jobs_of([("a", 1)]))
 
 
 def test_what_is_given_up_is_forgotten():
     async def check():
-        one, other = Ticket(2), Ticket(1)
-        waiting = Waiting(Limits())
+        one, other = PendingRequest(2), PendingRequest(1)
+        waiting = JobQueue(Limits())
         waiting.put(jobs_of([("a", 1)] * 2, one) + jobs_of([("a", 1)], other))
-        assert waiting.forget(one) == 2
-        assert [job.ticket for job in waiting.jobs] == [other]
-        one.settle(1, "second")
+        assert waiting.remove(one) == 2
+        assert [job.pending for job in waiting.jobs] == [other]
+        one.set_outcome(1, "second")
         assert not one.future.done()
-        one.settle(0, "first")
+        one.set_outcome(0, "first")
         assert one.future.result() == ["first", "second"]
-        other.settle(0, Refusal(400, "no"))
-        with pytest.raises(Refusal):
+        other.set_outcome(0, ApiError(400, "no"))
+        with pytest.raises(ApiError):
             other.future.result()
 
     asyncio.run(check())

@@ -1,4 +1,4 @@
-"""What README.md and docs/serving.md tell a reader to type is typed: against small models under the names of its runs."""
+"""What docs/getting-started.md and docs/serving.md tell a reader to type is typed: against small models under the names of its runs."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from looking import untrained
-from serving import served_apart, write_run
+from serving import serve_in_process, write_run
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -28,11 +28,11 @@ def commands(page):
 def port(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     runs = [write_run(folder / "demo", untrained()), write_run(folder / "python-gpt", untrained("decoder"))]
-    with served_apart(runs) as served:
+    with serve_in_process(runs) as served:
         yield served.port
 
 
-COMMANDS = {page: commands(page) for page in ("README.md", "docs/serving.md")}
+COMMANDS = {page: commands(page) for page in ("docs/getting-started.md", "docs/serving.md")}
 
 
 @pytest.mark.parametrize("command", [command for found in COMMANDS.values() for command in found])
@@ -44,8 +44,8 @@ def test_every_curl_command_is_answered(port, command):
 
 def test_there_are_such_commands():
     assert len(COMMANDS["docs/serving.md"]) >= 10
-    assert any("/translate" in command for command in COMMANDS["README.md"])
-    assert any("/v1/completions" in command for command in COMMANDS["README.md"])
+    assert any("/translate" in command for command in COMMANDS["docs/getting-started.md"])
+    assert any("/v1/completions" in command for command in COMMANDS["docs/getting-started.md"])
     assert len(blocks("docs/serving.md", "py")) == 1
 
 

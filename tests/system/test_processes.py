@@ -99,7 +99,7 @@ def test_half_a_cache_entry_is_removed_when_its_builder_is_gone(tmp_path, monkey
         assert [path.name[1:4] for path in tmp_path.iterdir() if path.name[1:4] != "thr"] == ["two"]
     two.kill()
     two.communicate()
-    cache.remove_remains(tmp_path / "any")
+    cache.remove_abandoned(tmp_path / "any")
     assert [path.name for path in tmp_path.iterdir()] == ["three"]
 
 

@@ -15,10 +15,10 @@ SCRIPT = """
 import json, sys
 from cutaway.config import config_from_tables
 from cutaway.runs import RunFolder
-from cutaway.inference.training.setup import begin, resume
+from cutaway.inference.training.setup import start_training, resume
 
 folder, tables, go_on = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
-(resume if go_on else begin)(config_from_tables(tables), RunFolder(folder)).trainer.run()
+(resume if go_on else start_training)(config_from_tables(tables), RunFolder(folder)).trainer.run()
 """
 MODEL = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
 DATA = {"corpus": "tinyworld:en-fr", "size": 300, "heldout_size": 20, "tokenizer": "word", "vocab_size": 1000}
@@ -30,7 +30,7 @@ def tables(**settings):
     return {
         "model": {**MODEL, "max_length": 64},
         "data": {**DATA, "max_tokens": 64, "batch_tokens": 300},
-        "train": {**TRAIN, "log_every": 1, "samples": 1, "keep": 2, **settings},
+        "train": {**TRAIN, "log_every": 1, "samples": 1, "keep_checkpoints": 2, **settings},
     }
 
 
@@ -67,8 +67,8 @@ WAYS = {
     "2 micro-batches": (1, {"micro_batches": 2}),
     "8 micro-batches": (1, {"micro_batches": 8}),
     "2 processes that share memory": (2, {"parallel": "auto"}),
-    "2 processes with replicas (DDP)": (2, {"parallel": "replicas"}),
-    "2 processes with shards (FSDP2)": (2, {"parallel": "shards"}),
+    "2 processes with DDP": (2, {"parallel": "ddp"}),
+    "2 processes with FSDP2": (2, {"parallel": "fsdp"}),
     "2 processes with 4 micro-batches each": (2, {"micro_batches": 4}),
 }
 
@@ -85,7 +85,7 @@ def test_divided_in_any_way_it_is_the_same_training(alone, tmp_path, way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "parallel"), [("adamw", "shards"), ("muon", "replicas"), ("muon", "auto")])
+@pytest.mark.parametrize(("optimizer", "parallel"), [("adamw", "fsdp"), ("muon", "ddp"), ("muon", "auto")])
 def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, parallel):
     settings = {"optimizer": optimizer, "ema": 0.9, "schedule": "wsd", "lr": 1e-2}
     one = train(tmp_path / "one", **settings)
@@ -95,10 +95,10 @@ def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["auto", "shards"])
+@pytest.mark.parametrize("parallel", ["auto", "fsdp"])
 def test_all_choose_the_same_checkpoint_and_average_the_same(tmp_path, parallel):
     """The best by BLEU, for which all translate; and the mean of the last two, which one reads and all hold."""
-    for settings in ({"best_by": "bleu", "lr": 3.0}, {"average": 2}):
+    for settings in ({"best_by": "bleu", "lr": 3.0}, {"average_checkpoints": 2}):
         one = train(tmp_path / f"one{len(settings)}", **settings)
         two = train(tmp_path / f"two{len(settings)}", 2, **settings, parallel=parallel)
         assert difference(one, two) < 1e-9
@@ -108,9 +108,9 @@ def test_all_choose_the_same_checkpoint_and_average_the_same(tmp_path, parallel)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("processes", "parallel"), [(1, "auto"), (2, "shards"), (2, "auto")])
+@pytest.mark.parametrize(("processes", "parallel"), [(1, "auto"), (2, "fsdp"), (2, "auto")])
 def test_what_several_saved_any_number_can_go_on_with(alone, tmp_path, processes, parallel):
-    half = train(tmp_path / "run", 2, parallel="shards", steps=10)
+    half = train(tmp_path / "run", 2, parallel="fsdp", steps=10)
     whole = train(half, processes, "--resume", parallel=parallel, steps=20)
     assert difference(alone, whole) < 1e-10
     assert losses(whole) == pytest.approx(losses(alone), abs=1e-10)
@@ -118,5 +118,5 @@ def test_what_several_saved_any_number_can_go_on_with(alone, tmp_path, processes
 
 @pytest.mark.slow
 def test_what_cannot_combine_is_refused_by_name(tmp_path):
-    said = train(tmp_path / "run", 2, expect=1, parallel="shards", optimizer="muon", schedule="wsd", lr=1e-2)
+    said = train(tmp_path / "run", 2, expect=1, parallel="fsdp", optimizer="muon", schedule="wsd", lr=1e-2)
     assert "train.parallel = 'shards' and train.optimizer = 'muon' cannot go together" in said

@@ -14,7 +14,7 @@ from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
 from cutaway.errors import ConfigError, Diverged, Interrupted, RunError, TrainingFailed
 from cutaway.inference.pipelines import Translator
-from cutaway.inference.training.setup import begin, resume
+from cutaway.inference.training.setup import resume, start_training
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
 from cutaway.train.observers import Observer
@@ -32,7 +32,7 @@ def test_it_learns(tmp_path):
     """A handful of pairs can be learned by heart."""
     recipe = small_recipe(schedule="constant", lr=5e-3, warmup=4000, label_smoothing=0.0)
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
-    training = begin(recipe, RunFolder(tmp_path / "run"))
+    training = start_training(recipe, RunFolder(tmp_path / "run"))
     batch = collate_pairs(training.trainer.batches.examples[:8], training.tokenizer)
     losses = [training.trainer.step(batch).nll for _ in range(150)]
     assert losses[0] > 3
@@ -41,7 +41,7 @@ def test_it_learns(tmp_path):
 
 def test_the_run_folder_is_complete_and_loads(tmp_path):
     run = RunFolder(tmp_path / "run")
-    training = begin(small_recipe(snapshots=3), run)
+    training = start_training(small_recipe(snapshots=3), run)
     training.trainer.run()
     files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
     assert {"config.json", "tokenizer.json", "model.safetensors", "data.json", "metrics.jsonl", "latest"} <= files
@@ -64,7 +64,7 @@ def test_the_run_folder_is_complete_and_loads(tmp_path):
 
 def test_loaded_equals_trained(tmp_path):
     run = RunFolder(tmp_path / "run")
-    training = begin(small_recipe(valid_every=12), run)
+    training = start_training(small_recipe(valid_every=12), run)
     training.trainer.run()
     assert same(weights(training.trainer), dict(Translator.load(run.path).model.named_parameters()))
 
@@ -72,11 +72,11 @@ def test_loaded_equals_trained(tmp_path):
 @pytest.mark.parametrize("stop", [3, 4, 7])
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, stop):
     """Dropout, shuffling, optimizer, schedule, metrics: all go on as if nothing had happened."""
-    whole = begin(small_recipe(), RunFolder(tmp_path / "whole"))
+    whole = start_training(small_recipe(), RunFolder(tmp_path / "whole"))
     whole.trainer.run()
 
     run = RunFolder(tmp_path / "stopped")
-    stopped = begin(small_recipe(), run, [StopAt(stop)])
+    stopped = start_training(small_recipe(), run, [StopAt(stop)])
     with pytest.raises(Interrupted, match=f"stopped at step {stop} of 12; everything is saved"):
         stopped.trainer.run()
     torch.manual_seed(12345)  # a new process begins with other random numbers
@@ -107,11 +107,11 @@ class StopAt(Observer):
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
     """Killed between checkpoints: what came after the last one is done again, and the metrics are not doubled."""
-    whole = begin(small_recipe(), RunFolder(tmp_path / "whole"))
+    whole = start_training(small_recipe(), RunFolder(tmp_path / "whole"))
     whole.trainer.run()
     run = RunFolder(tmp_path / "killed")
     with pytest.raises(KeyError):
-        begin(small_recipe(), run, [KillAt(7)]).trainer.run()
+        start_training(small_recipe(), run, [KillAt(7)]).trainer.run()
     going_on = resume(small_recipe(), run)
     assert going_on.trainer.state.step == 4
     going_on.trainer.run()
@@ -128,10 +128,10 @@ class KillAt(StopAt):
 
 def test_more_steps_may_be_asked_for(tmp_path):
     run = RunFolder(tmp_path / "run")
-    begin(small_recipe(steps=8), run).trainer.run()
+    start_training(small_recipe(steps=8), run).trainer.run()
     longer = resume(small_recipe(steps=12), run)
     longer.trainer.run()
-    whole = begin(small_recipe(steps=12), RunFolder(tmp_path / "whole"))
+    whole = start_training(small_recipe(steps=12), RunFolder(tmp_path / "whole"))
     whole.trainer.run()
     assert same(weights(whole.trainer), weights(longer.trainer))
 
@@ -139,7 +139,7 @@ def test_more_steps_may_be_asked_for(tmp_path):
 def test_a_schedule_that_knows_its_end_cannot_be_made_longer(tmp_path):
     run = RunFolder(tmp_path / "run")
     cosine = {"schedule": "cosine", "lr": 1e-3}
-    begin(small_recipe(**cosine), run).trainer.run()
+    start_training(small_recipe(**cosine), run).trainer.run()
     with pytest.raises(ConfigError, match="train.steps was 12, now 20"):
         resume(small_recipe(**cosine, steps=20), run)
 
@@ -147,7 +147,7 @@ def test_a_schedule_that_knows_its_end_cannot_be_made_longer(tmp_path):
 def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
     run = RunFolder(tmp_path / "run")
     recipe = small_recipe()
-    begin(recipe, run).trainer.run()
+    start_training(recipe, run).trainer.run()
     other = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, lr=0.5))
     with pytest.raises(ConfigError, match=r"train.lr was 1.0, now 0.5"):
         resume(other, run)
@@ -168,7 +168,7 @@ def test_micro_batches_are_a_larger_batch(tmp_path, count):
     for micro_batches in (1, count):
         recipe = small_recipe(micro_batches=micro_batches)
         recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
-        training = begin(recipe, RunFolder(tmp_path / str(micro_batches)))
+        training = start_training(recipe, RunFolder(tmp_path / str(micro_batches)))
         report = training.trainer.step(collate_pairs(pairs, training.tokenizer))
         gradients = {name: p.grad for name, p in training.trainer.model.named_parameters()}
         results.append((report.loss, gradients, weights(training.trainer)))
@@ -179,7 +179,7 @@ def test_micro_batches_are_a_larger_batch(tmp_path, count):
 
 
 def test_gradients_are_clipped_together(tmp_path):
-    training = begin(small_recipe(clip_norm=0.01), RunFolder(tmp_path / "run"))
+    training = start_training(small_recipe(clip_norm=0.01), RunFolder(tmp_path / "run"))
     report = training.trainer.step(next(training.trainer.batches))
     after = math.sqrt(sum(p.grad.pow(2).sum().item() for p in training.trainer.model.parameters()))
     assert report.gradient_norm > 0.1
@@ -187,7 +187,7 @@ def test_gradients_are_clipped_together(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_before_it_spoils_the_weights(tmp_path):
-    training = begin(small_recipe(), RunFolder(tmp_path / "run"))
+    training = start_training(small_recipe(), RunFolder(tmp_path / "run"))
     with torch.no_grad():
         training.trainer.model.head.weight[5] = math.nan
     before = weights(training.trainer)
@@ -199,7 +199,7 @@ def test_a_loss_that_is_no_number_stops_before_it_spoils_the_weights(tmp_path):
 
 def test_a_single_bad_step_is_skipped_and_counted(tmp_path):
     """Three steps, of which the second has a gradient that is not finite: it changes nothing."""
-    trainer = begin(small_recipe(), RunFolder(tmp_path / "run")).trainer
+    trainer = start_training(small_recipe(), RunFolder(tmp_path / "run")).trainer
     good, seen = trainer.worker.objective, []
 
     def sometimes_bad(model, batch):
@@ -221,19 +221,19 @@ def test_a_single_bad_step_is_skipped_and_counted(tmp_path):
 
 def test_a_run_is_not_lost_to_a_bad_recipe(tmp_path):
     run = RunFolder(tmp_path / "run")
-    begin(small_recipe(), run).trainer.run()
+    start_training(small_recipe(), run).trainer.run()
     recipe = small_recipe()
     with pytest.raises(ConfigError, match="vocab_size = 7, but the data has 30"):
-        begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=7)), run)
+        start_training(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=7)), run)
     with pytest.raises(ConfigError, match=r"the device 'gpu9' cannot be used here"):
-        begin(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, device="gpu9")), run)
+        start_training(dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, device="gpu9")), run)
     assert Translator.load(run.path).translate([""]) == [""]
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path):
     results = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        training = begin(small_recipe(steps=3, seed=seed), RunFolder(tmp_path / name))
+        training = start_training(small_recipe(steps=3, seed=seed), RunFolder(tmp_path / name))
         training.trainer.run()
         results.append(weights(training.trainer))
     assert same(results[0], results[1])
@@ -244,7 +244,7 @@ def test_the_same_seed_gives_the_same_run(tmp_path):
 def test_a_budget_is_kept(tmp_path, budget):
     """By epochs, tokens or minutes: it ends when that is used up, and the cosine ends there too."""
     run = RunFolder(tmp_path / "run")
-    trainer = begin(
+    trainer = start_training(
         small_recipe(**budget, steps=100_000, schedule="cosine", lr=1e-3, warmup=2, snapshots=3), run
     ).trainer
     state = trainer.run()
@@ -261,7 +261,7 @@ def test_a_budget_is_kept(tmp_path, budget):
 
 def test_patience_ends_a_training_that_no_longer_gets_better(tmp_path):
     run = RunFolder(tmp_path / "run")
-    trainer = begin(
+    trainer = start_training(
         small_recipe(steps=500, schedule="constant", lr=0.09, warmup=4_000, valid_every=2, patience=2), run
     ).trainer
     state = trainer.run()
@@ -276,7 +276,7 @@ def test_without_validation_data_the_last_weights_are_kept(tmp_path):
     recipe = small_recipe(steps=4, save_every=2)
     data = {"root": str(tmp_path), "train": ("a", "b"), "tokenizer": "word", "max_tokens": 64, "batch_tokens": 64}
     recipe = dataclasses.replace(recipe, data=type(recipe.data)(**data))
-    training = begin(recipe, RunFolder(tmp_path / "run"))
+    training = start_training(recipe, RunFolder(tmp_path / "run"))
     training.trainer.run()
     assert same(weights(training.trainer), dict(Translator.load(tmp_path / "run").model.named_parameters()))
 
@@ -295,7 +295,7 @@ def test_a_tokenizer_from_elsewhere_keeps_its_special_tokens(tmp_path):
     files = {"root": str(tmp_path), "train": ("s", "t"), "tokenizer": "file", "tokenizer_file": "tokenizer.json"}
     recipe = dataclasses.replace(recipe, data=type(recipe.data)(**files, max_tokens=64))
     run = RunFolder(tmp_path / "run")
-    begin(recipe, run).trainer.run()
+    start_training(recipe, run).trainer.run()
     assert Translator.load(run.path).tokenizer.eos == 2
     assert resume(recipe, run).tokenizer.pad == 0
 
@@ -305,7 +305,7 @@ def test_held_out_pairs_that_do_not_fit_are_counted(tmp_path):
         (tmp_path / name).write_text(text)
     recipe = small_recipe(steps=2)
     data = type(recipe.data)(root=str(tmp_path), train=("s", "s"), valid=("vs", "vt"), tokenizer="word", max_tokens=64)
-    training = begin(dataclasses.replace(recipe, data=data), RunFolder(tmp_path / "run"))
+    training = start_training(dataclasses.replace(recipe, data=data), RunFolder(tmp_path / "run"))
     assert training.left_out == {"empty for validation": 1, "too long for validation": 1}
     training.trainer.run()
 
@@ -324,14 +324,14 @@ def change_a_byte(file):
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, name, damage):
     run, whole = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "whole")
-    begin(small_recipe(steps=8, save_every=2, keep=3), run).trainer.run()
-    trained = begin(small_recipe(steps=12, save_every=2, keep=3), whole).trainer
+    start_training(small_recipe(steps=8, save_every=2, keep_checkpoints=3), run).trainer.run()
+    trained = start_training(small_recipe(steps=12, save_every=2, keep_checkpoints=3), whole).trainer
     trained.run()
     damage(run.checkpoint(8) / name)
     if name == "state.json" and damage is change_a_byte:
         (run.checkpoint(8) / name).write_text('{"step": 8}', encoding="utf-8")  # whole as JSON, and not what it was
     with pytest.warns(UserWarning, match=r"step_000008 cannot be used: .* Going on from step_000006"):
-        resumed = resume(small_recipe(steps=12, save_every=2, keep=3), run).trainer
+        resumed = resume(small_recipe(steps=12, save_every=2, keep_checkpoints=3), run).trainer
     assert resumed.state.step == 6
     resumed.run()
     assert same(weights(resumed), weights(trained))
@@ -340,10 +340,10 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, na
 def test_the_checkpoint_that_a_run_went_on_from_stays_until_there_is_another(tmp_path, monkeypatch):
     """Old ones go before the new one is written; if that fails, a later one that is damaged must not be all there is."""
     run = RunFolder(tmp_path / "run")
-    begin(small_recipe(steps=8, save_every=2, keep=2), run).trainer.run()
+    start_training(small_recipe(steps=8, save_every=2, keep_checkpoints=2), run).trainer.run()
     cut_in_half(run.checkpoint(8) / "model.safetensors")
     with pytest.warns(UserWarning, match="Going on from step_000006"):
-        resumed = resume(small_recipe(steps=12, save_every=1, keep=2), run).trainer
+        resumed = resume(small_recipe(steps=12, save_every=1, keep_checkpoints=2), run).trainer
 
     def no_room(*_):
         raise OSError(28, "No space left on device")
@@ -353,4 +353,4 @@ def test_the_checkpoint_that_a_run_went_on_from_stays_until_there_is_another(tmp
         with pytest.raises(TrainingFailed, match="disk is full"):
             resumed.run()
     with pytest.warns(UserWarning, match="Going on from step_000006"):
-        assert resume(small_recipe(steps=12, save_every=1, keep=2), run).trainer.state.step == 6
+        assert resume(small_recipe(steps=12, save_every=1, keep_checkpoints=2), run).trainer.state.step == 6

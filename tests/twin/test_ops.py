@@ -49,7 +49,7 @@ def relative(weights):
     return weights @ far, lambda dy: dy @ far.T
 
 
-def see(name, x):
+def probe(name, x):
     return x * SEEN[name], lambda dy: dy * SEEN[name]
 
 
@@ -71,11 +71,11 @@ def sums(w, v):
     return torch.einsum("bhqk,bhke->bhqe", w, heads(v, w))
 
 
-def torch_attention(mask=None, cap=0.0, drop=None, relative_values=None, see=None):
+def torch_attention(mask=None, cap=0.0, drop=None, relative_values=None, probe=None):
     def attention(q, k, v, bias):
         scores = scaled_products(q, k)
         scores = (cap * torch.tanh(scores / cap) if cap else scores) + bias
-        weights = torch_softmax(scores * (SEEN["scores"] if see else 1), mask) * (SEEN["weights"] if see else 1)
+        weights = torch_softmax(scores * (SEEN["scores"] if probe else 1), mask) * (SEEN["weights"] if probe else 1)
         weights = weights * torch.from_numpy(drop(np.ones(weights.shape))[0]) if drop else weights
         y = sums(weights, v)
         return y + torch.einsum("bhqk,ke->bhqe", weights, torch.from_numpy(FAR)) if relative_values else y
@@ -122,7 +122,7 @@ def placed(name, act, where, x, *tables, **settings):
         y, back = getattr(scheme, act)(x, *where)
 
         def backward(dy):
-            scheme.forget_gradients()
+            scheme.zero_gradients()
             return back(dy), *(0.0 if p.gradient is None else p.gradient for p in parameters)
 
         return shaped(act, x, y, where, np.broadcast_to), backward
@@ -217,8 +217,10 @@ CASES = {
     "attention, shared": attention(q6, k2, v2, np.zeros_like(bias6)),
     "attention, relative values": attention(q, k, v, no_bias, relative_values=relative),
     "attention, dropout": attention(q, k, v, no_bias, drop=drop),
-    "attention, seen": attention(q, k, v, bias, see=see),
-    "attention, all": attention(q6, k2, v2, bias6, mask=MASK, cap=0.5, relative_values=relative, drop=drop, see=see),
+    "attention, seen": attention(q, k, v, bias, probe=probe),
+    "attention, all": attention(
+        q6, k2, v2, bias6, mask=MASK, cap=0.5, relative_values=relative, drop=drop, probe=probe
+    ),
     "attention, fused": case(twin_attention(mask=MASK), fused, q, k, v, bias),
     "attention, fused, shared": case(twin_attention(mask=MASK), fused, q6, k2, v2, bias6),
     "cross_entropy": loss(0.0),
@@ -417,7 +419,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 
 def test_without_an_option_nothing_changes():
     x = some((2, 3))
-    for y, backward in (ops.keep_all(x), ops.unseen("scores", x)):
+    for y, backward in (ops.no_dropout(x), ops.no_probe("scores", x)):
         assert y is x
         assert backward(x) is x
 

@@ -7,15 +7,15 @@ from helpers import batch_for, name_of, perturbed, small_recipe, tiny_of, twin_c
 
 from cutaway.config import TrainConfig
 from cutaway.errors import ConfigError
-from cutaway.nn.recording import probes, watching
+from cutaway.nn.recording import probes, watch_probes
 from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.objectives import OBJECTIVES, loss_of
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.schedules import make_schedule
 from cutaway.twin import build as twin
 from cutaway.twin.batch import Batch, batches
+from cutaway.twin.modules import record_activations
 from cutaway.twin.ops import cross_entropy
-from cutaway.twin.parts import recording
 from cutaway.twin.train import measure, train
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -65,7 +65,7 @@ def by_torch(model, config, batch):
 
         return watch
 
-    with watching({name: (probe, keep(name)) for name, probe in probes(model).items()}):
+    with watch_probes({name: (probe, keep(name)) for name, probe in probes(model).items()}):
         logits = model(*(torch.from_numpy(x) for x in arrays(config, batch).inputs))
         asked, right = asked_of(batch)
         loss, _ = smoothed_cross_entropy(logits[asked], right[asked], 0.1)
@@ -74,7 +74,7 @@ def by_torch(model, config, batch):
 
 
 def by_hand(other, batch):
-    with recording(other) as seen:
+    with record_activations(other) as seen:
         logits, backward = other(*batch.inputs)
         loss, back_loss = cross_entropy(logits[batch.asked], batch.right[batch.asked], 0.1)
         d_logits = np.zeros_like(logits)
@@ -116,10 +116,10 @@ def test_of_the_models_that_people_know(choice):
 def test_the_twin_knows_every_position_norm_and_feed_forward():
     positions = "sinusoidal learned rope alibi relative_bias relative none"
     feed_forwards = "relu gelu gelu_tanh relu2 swiglu geglu"
-    assert set(twin.KNOWN["position"]) >= set(positions.split())
-    assert set(twin.KNOWN["feed_forward"]) >= set(feed_forwards.split())
-    assert set(twin.KNOWN["norm"]) >= {"layer", "rms"}
-    assert set(twin.KNOWN["norm_placement"]) >= {"post", "pre", "sandwich"}
+    assert set(twin.SUPPORTED["position"]) >= set(positions.split())
+    assert set(twin.SUPPORTED["feed_forward"]) >= set(feed_forwards.split())
+    assert set(twin.SUPPORTED["norm"]) >= {"layer", "rms"}
+    assert set(twin.SUPPORTED["norm_placement"]) >= {"post", "pre", "sandwich"}
 
 
 def test_a_new_row_of_the_other_tables_is_named_and_not_stumbled_over(monkeypatch):
@@ -173,11 +173,11 @@ def test_ten_steps_of_training_are_the_same(choice, clip_norm):
 
 
 def test_it_reads_the_batches_that_the_trainer_reads(tmp_path):
-    from cutaway.inference.training.setup import begin
+    from cutaway.inference.training.setup import start_training
     from cutaway.runs import RunFolder
 
     config = small_recipe()
-    training = begin(config, RunFolder(tmp_path / "run"))
+    training = start_training(config, RunFolder(tmp_path / "run"))
     trainer, tokenizer = training.trainer, training.tokenizer
     examples, seed = trainer.batches.examples, config.train.seed
     ours = batches(examples, "translation", tokenizer.bos, tokenizer.eos, config.data.batch_tokens, seed)

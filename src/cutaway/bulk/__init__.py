@@ -1,15 +1,14 @@
-"""Files of any size, worked line by line: a million translations in one command. No torch here but in the workers.
+"""Process files of any size line by line: a million translations in one command. Only the workers import torch.
 
 lines --> windows --> batches --> workers --> results in order --> OUT.part --> OUT
-          (sorted by length,      (one thread each)               + OUT.journal: what is done,
-           cut by tokens)                                           whatever ends the process
+          (sorted by length,      (one thread each)               + OUT.journal: progress,
+           cut by tokens)                                           survives a kill
 
-windows.py   lines in windows, windows in batches
-crew.py      who works: other processes, or this one
-machine.py   how many cores and how much memory there are for it
-jobs.py      what is done with a line, task by task
-form.py      how what was written is printed: text, scores, alignment, JSON
-unknown.py   words that the model does not know
-part.py      the output in the making, and its journal
-work.py      all of it together: work_file
+windows.py        group lines into windows, and windows into batches
+workers.py        worker pools: other processes, or this one
+jobs.py           one job class per task; process_file
+formats.py        output formats: text, scores, alignment, JSON
+unknown_words.py  count words outside the vocabulary
+journal.py        the partial output file and its journal
+runner.py         run_job: run a job over a file
 """

@@ -1,9 +1,9 @@
-"""How what was written is printed: the text alone, columns with tabs between them, or JSON.
+"""Output formats of translations and generated texts: the text alone, columns separated by tabs, or JSON.
 
 plain            text
 scores           score  text
-n_best           line  score  text          so many lines for each text; lines are counted from 1
-align            ...  text  0-0 1-2         words of the source and of the text, counted from 0
+n_best           line  score  text          n_best lines for each text; line numbers start at 1
+align            ...  text  0-0 1-2         word of the source - word of the text, from 0
 json             {"line": 1, "text": ..., "score": ..., "tokens": ..., ...}
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.bulk.windows import Refused
+from cutaway.bulk.windows import FailedLine
 from cutaway.errors import ConfigError
-from cutaway.inference.pipelines import TextGenerator, Writer
-from cutaway.search.request import Hypothesis, Wish
+from cutaway.inference.pipelines import GenerationPipeline, TextGenerator
+from cutaway.search.request import Hypothesis, Request
 from cutaway.search.streaming import ended
 
-NOTHING = Hypothesis([], 0.0, 0.0, True)  # an empty text has an empty translation
+EMPTY = Hypothesis([], 0.0, 0.0, True)  # an empty text has an empty translation
 
 
 @dataclass(frozen=True)
-class Form:
+class OutputFormat:
     n_best: int = 1
     scores: bool = False
     align: bool = False
@@ -32,68 +32,79 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.n_best < 1:
-            raise ConfigError(f"n_best = {self.n_best} leaves no text to print. Give at least 1.")
+            raise ConfigError(f"n_best = {self.n_best} prints no text. Give at least 1.")
         if self.json and self.scores:
-            raise ConfigError("JSON holds the scores anyway. Leave out one of --json and --scores.")
+            raise ConfigError("JSON includes the scores. Leave out --json or --scores.")
 
-    def printed(
-        self, writer: Writer, wish: Wish, found: Sequence[Hypothesis], stops: Sequence[str], one_line: bool
+    def format_result(
+        self,
+        writer: GenerationPipeline,
+        request: Request,
+        found: Sequence[Hypothesis],
+        stops: Sequence[str],
+        one_line: bool,
     ) -> str:
-        """All that is printed for one text, with the ends of its lines."""
-        versions = [self.version(writer, wish, hypothesis, stops) for hypothesis in found or [NOTHING]]
+        """The output for one text, with its line ends."""
+        texts = [self.decode_text(writer, request, hypothesis, stops) for hypothesis in found or [EMPTY]]
         if self.json:
-            return json.dumps(self.told(writer, wish, versions, bool(found)), ensure_ascii=False) + "\n"
+            return json.dumps(self.to_dict(writer, request, texts, bool(found)), ensure_ascii=False) + "\n"
         if self.n_best > 1 and not found:
             return ""
-        return "".join(self.line(wish, version, one_line) + "\n" for version in versions)
+        return "".join(self.line(request, text, one_line) + "\n" for text in texts)
 
-    def refused(self, refused: Refused) -> str:
-        """What stands for a text that could not be worked."""
+    def format_failure(self, failed: FailedLine) -> str:
+        """The output for a failed line."""
         if self.json:
-            return json_of_refused(refused)
+            return failure_to_json(failed)
         return "" if self.n_best > 1 else "\n"
 
     @property
     def token_bytes(self) -> int:
-        """About how much is printed for a token; in JSON, its text and its log-probability too."""
+        """Approximate output per token; in JSON, with its text and its log-probability."""
         return (40 if self.json else 5) * self.n_best
 
-    def version(self, writer: Writer, wish: Wish, found: Hypothesis, stops: Sequence[str]) -> Version:
-        new = ended(writer.text_of(wish, found), stops)
-        text = wish.text + new if isinstance(writer, TextGenerator) else new
+    def decode_text(
+        self, writer: GenerationPipeline, request: Request, found: Hypothesis, stops: Sequence[str]
+    ) -> DecodedText:
+        new = ended(writer.text_of(request, found), stops)
+        text = request.text + new if isinstance(writer, TextGenerator) else new
         tokens = writer.tokenizer.tokens(found.tokens) if self.json else []
-        return Version(text, found, tokens, word_pairs(writer, wish, found) if self.align and found.alignment else [])
+        return DecodedText(
+            text, found, tokens, word_pairs(writer, request, found) if self.align and found.alignment else []
+        )
 
-    def line(self, wish: Wish, version: Version, one_line: bool) -> str:
-        columns = [str(wish.number + 1)] if self.n_best > 1 else []
-        columns += [f"{version.hypothesis.score:.4f}"] if self.scores or self.n_best > 1 else []
+    def line(self, request: Request, decoded: DecodedText, one_line: bool) -> str:
+        columns = [str(request.number + 1)] if self.n_best > 1 else []
+        columns += [f"{decoded.hypothesis.score:.4f}"] if self.scores or self.n_best > 1 else []
         if not columns and not self.align:
-            return on_one_line(version.text) if one_line else version.text
-        columns += [on_one_line(version.text).replace("\t", " ")]
-        columns += [" ".join(f"{i}-{j}" for i, j in version.pairs)] if self.align else []
+            return join_lines(decoded.text) if one_line else decoded.text
+        columns += [join_lines(decoded.text).replace("\t", " ")]
+        columns += [" ".join(f"{i}-{j}" for i, j in decoded.pairs)] if self.align else []
         return "\t".join(columns)
 
-    def told(self, writer: Writer, wish: Wish, versions: Sequence[Version], has_any: bool) -> dict[str, Any]:
-        first = {"line": wish.number + 1, **versions[0].told(self.align)}
-        if unknown := writer.tokenizer.unknown(wish.text):
+    def to_dict(
+        self, writer: GenerationPipeline, request: Request, texts: Sequence[DecodedText], has_any: bool
+    ) -> dict[str, Any]:
+        first = {"line": request.number + 1, **texts[0].to_dict(self.align)}
+        if unknown := writer.tokenizer.unknown(request.text):
             first["unknown"] = unknown
         if self.n_best == 1:
             return first
-        return {**first, "n_best": [version.told(self.align) for version in versions] if has_any else []}
+        return {**first, "n_best": [text.to_dict(self.align) for text in texts] if has_any else []}
 
 
 @dataclass(frozen=True)
-class Version:
-    """A text that was found, ready to be printed."""
+class DecodedText:
+    """A hypothesis with its text, tokens and word alignment."""
 
     text: str
     hypothesis: Hypothesis
     tokens: list[str]
     pairs: list[tuple[int, int]]
 
-    def told(self, align: bool) -> dict[str, Any]:
+    def to_dict(self, align: bool) -> dict[str, Any]:
         found = self.hypothesis
-        told: dict[str, Any] = {
+        row: dict[str, Any] = {
             "text": self.text,
             "score": found.score,
             "log_probability": found.log_probability,
@@ -101,32 +112,32 @@ class Version:
             "tokens": self.tokens,
             "log_probabilities": found.gains,
         }
-        return {**told, "alignment": self.pairs} if align else told
+        return {**row, "alignment": self.pairs} if align else row
 
 
-def json_of_refused(refused: Refused) -> str:
-    return json.dumps({"line": refused.number + 1, "error": refused.why}, ensure_ascii=False) + "\n"
+def failure_to_json(failed: FailedLine) -> str:
+    return json.dumps({"line": failed.number + 1, "error": failed.reason}, ensure_ascii=False) + "\n"
 
 
-def on_one_line(text: str) -> str:
-    """A line in, a line out: a result that holds a line break must not shift those that follow."""
+def join_lines(text: str) -> str:
+    """Replace line breaks with spaces, so that each input line has one output line."""
     return " ".join(text.splitlines())
 
 
-def word_pairs(writer: Writer, wish: Wish, found: Hypothesis) -> list[tuple[int, int]]:
-    """For each token that was written, the word that it belongs to and the word of the source that the model looked at
-    most: (source, text), as in the Pharaoh format. Words are what stands between white space."""
-    text, pieces, spans = writer.text_of(wish, found), writer.pieces(wish), writer.tokenizer.spans(wish.text)
+def word_pairs(writer: GenerationPipeline, request: Request, found: Hypothesis) -> list[tuple[int, int]]:
+    """Pairs (source word, text word) in the Pharaoh format: for each generated token, its word and the source word
+    with the largest attention weight. Words are separated by white space."""
+    text, pieces, spans = writer.text_of(request, found), writer.pieces(request), writer.tokenizer.spans(request.text)
     place, pairs = len(pieces.begun), set()
-    for token, looked in zip(found.tokens, found.alignment or (), strict=False):
-        source = max(range(len(spans)), key=lambda i: looked[i])  # without </s>, which stands behind them
+    for token, weights in zip(found.tokens, found.alignment or (), strict=False):
+        source = max(range(len(spans)), key=lambda i: weights[i])  # without </s>, the last
         piece = pieces.add(token)
         start = place + len(piece) - len(piece.lstrip())
-        pairs.add((word_at(wish.text, spans[source][0]), word_at(text, start)))
+        pairs.add((word_index(request.text, spans[source][0]), word_index(text, start)))
         place += len(piece)
     return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 
-def word_at(text: str, place: int) -> int:
-    """The number of the word that stands there, or ends there."""
+def word_index(text: str, place: int) -> int:
+    """Index of the word at this place, or ending there."""
     return max(0, len(text[: place + 1].split()) - 1)

@@ -1,4 +1,4 @@
-"""What is done with the lines of a file, task by task. A job is data: it is sent to workers, who load the run."""
+"""One job class per task. A job is data: it is sent to the workers, and they load the run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cutaway.bulk.formats import Form, json_of_refused
-from cutaway.bulk.journal import Array, Description, Layout, Plain
-from cutaway.bulk.unknown import Unknown
-from cutaway.bulk.windows import Refused
-from cutaway.bulk.work import BATCH_TOKENS, Report, Tell, carry_out
-from cutaway.bulk.workers import Work
+from cutaway.bulk.formats import OutputFormat, failure_to_json
+from cutaway.bulk.journal import Description, FileHeader, NoHeader, NpyHeader
+from cutaway.bulk.runner import BATCH_TOKENS, BulkReport, OnProgress, run_job
+from cutaway.bulk.unknown_words import UnknownWords
+from cutaway.bulk.windows import FailedLine
+from cutaway.bulk.workers import LineProcessor
 from cutaway.config import Config, DecodeConfig
 from cutaway.data.builtin import Words
 from cutaway.data.tasks import encode_words, words_of
@@ -26,39 +26,39 @@ from cutaway.inference.pipelines import (
     GENERATED_LENGTH,
     Classifier,
     Embedder,
+    GenerationPipeline,
     Pipeline,
     Tagger,
     TextGenerator,
     Translator,
-    Writer,
     load_tokenizer,
 )
 from cutaway.runs import RunFolder
 from cutaway.runs.weights import identity_of
-from cutaway.search.request import Wish
+from cutaway.search.request import Request
 from cutaway.system.machine import cores, free_memory
 
-PROCESS = 500_000_000  # bytes that a worker takes before it has a model
+PROCESS_BYTES = 500_000_000  # memory of a worker without a model
 
 
-class Sizer:
-    """How many tokens texts have in a batch, what of them is not in the vocabulary, and how many are too long."""
+class TokenCounter:
+    """Count the tokens of texts. Also collects unknown words and counts texts that are too long."""
 
-    def __init__(self, tokenizer: Tokenizer, more: int, room: int, words: Words | None = None):
-        """`more`: tokens that a text has in a batch beside its own; `room`: that the model reads at once; `words`: how
-        a text is cut into words, if they are encoded one by one."""
-        self.tokenizer, self.more, self.room, self.words = tokenizer, more, room, words
-        self.unknown, self.long = Unknown(tokenizer), 0
+    def __init__(self, tokenizer: Tokenizer, extra: int, max_tokens: int, words: Words | None = None):
+        """`extra`: tokens of a text in a batch in addition to its own; `max_tokens`: the model's context; `words`:
+        splits a text into words, if they are encoded one by one."""
+        self.tokenizer, self.extra, self.max_tokens, self.words = tokenizer, extra, max_tokens, words
+        self.unknown, self.long = UnknownWords(tokenizer), 0
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
-        rows = self.rows(texts)
+        rows = self.encode(texts)
         for text, ids in zip(texts, rows, strict=True):
-            self.unknown.note(text, ids)
-        sizes = [len(ids) + self.more for ids in rows]
-        self.long += sum(size > self.room for size in sizes)
+            self.unknown.add(text, ids)
+        sizes = [len(ids) + self.extra for ids in rows]
+        self.long += sum(size > self.max_tokens for size in sizes)
         return sizes
 
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if not self.words:
             return self.tokenizer.encode_batch(texts)
         return [row.ids[1:-1] for row in encode_words(self.tokenizer, [self.words(text) for text in texts])]
@@ -66,27 +66,30 @@ class Sizer:
 
 @dataclass(frozen=True)
 class RunJob:
-    """What all have in common: a run, and what it is run by."""
+    """Base of all jobs: a run, and the engine, device and dtype that run it."""
 
     run: str
     engine: str = "auto"
     device: str = "auto"
     dtype: str = "float32"
 
+    journal_task: ClassVar[str]  # stored in journals
     kind: ClassVar[type[Pipeline]] = Pipeline
     can_skip: ClassVar[bool] = True
-    how_long_ones_are_read: ClassVar[str] = ""  # as data.too_long = "cut" says it, if the task has such a thing
-    worth: ClassVar[float] = 5e11  # characters x bytes of weights: from here on, workers are worth their start
+    long_text_note: ClassVar[str] = (
+        ""  # how a text that is too long was read, if data.too_long = "cut" applies to the task
+    )
+    parallel_threshold: ClassVar[float] = 5e11  # characters x bytes of weights from which on workers pay off
 
     @property
-    def layout(self) -> Layout:
-        return Plain()
+    def header(self) -> FileHeader:
+        return NoHeader()
 
     @property
-    def line_bytes(self) -> int:
+    def result_bytes(self) -> int:
         return 1_000
 
-    def instead_of(self, refused: Refused) -> bytes:
+    def placeholder(self, failed: FailedLine) -> bytes:
         return b"\n"
 
     @property
@@ -97,7 +100,7 @@ class RunJob:
     def config(self) -> Config:
         return self.folder.read_config()
 
-    def load(self) -> Work:
+    def load(self) -> LineProcessor:
         return partial(self.work, self.pipeline())
 
     def pipeline(self) -> Any:
@@ -110,129 +113,134 @@ class RunJob:
         raise NotImplementedError
 
     @property
-    def skips(self) -> bool:
-        """Whether lines that cannot be worked are skipped, even if nobody asks for it."""
-        return bool(self.how_long_ones_are_read) and self.config.long_texts == "skip"
+    def skips_by_default(self) -> bool:
+        """Whether failed lines are skipped without skip_errors."""
+        return bool(self.long_text_note) and self.config.long_texts == "skip"
 
     @property
     def words(self) -> Words | None:
         return None
 
-    def sizer(self) -> Sizer:
+    def token_counter(self) -> TokenCounter:
         tokenizer, config = load_tokenizer(self.folder, self.config), self.config
-        return Sizer(tokenizer, self.more_tokens(), config.longest_text, self.words)
+        return TokenCounter(tokenizer, self.extra_tokens(), config.longest_text, self.words)
 
-    def told_of_long(self, count: int) -> str:
-        """What is said of so many texts that were too long; nothing, if the model does not cut texts."""
-        if not count or not self.how_long_ones_are_read or self.config.long_texts != "cut":
+    def describe_long_texts(self, count: int) -> str:
+        """A note about `count` texts that were too long; empty if the task does not cut texts."""
+        if not count or not self.long_text_note or self.config.long_texts != "cut":
             return ""
         many = "1 text is" if count == 1 else f"{count:,} texts are"
-        room = f"{many} longer than the {self.config.longest_text:,} tokens that this model reads at once"
-        return f"{room}: {self.how_long_ones_are_read}"
+        limit = f"{many} longer than the {self.config.longest_text:,} tokens that this model reads at once"
+        return f"{limit}: {self.long_text_note}"
 
-    def more_tokens(self) -> int:
-        """That a text has in a batch, beside its own."""
+    def extra_tokens(self) -> int:
+        """Tokens of a text in a batch in addition to its own."""
         return 2
 
     def description(self) -> Description:
-        """All settings but where the run is and where it is worked; and which weights it has."""
-        told = asdict(self)
-        told |= told.pop("decode", {}) | told.pop("form", {})
-        told["engine"] = self.kind.engine_for(self.engine)
-        del told["run"], told["device"]
-        told.pop("batch_size", None)
+        """All settings except the run folder and the device, and a checksum of the weights."""
+        settings = asdict(self)
+        settings |= settings.pop("decode", {}) | settings.pop("output_format", {})
+        settings["engine"] = self.kind.engine_for(self.engine)
+        del settings["run"], settings["device"]
+        settings.pop("batch_size", None)
         weights = {"weights": identity_of(self.folder.weights)}
-        return json.loads(json.dumps({"task": type(self).__name__.lower(), **weights, **told}))
+        return json.loads(json.dumps({"task": self.journal_task, **weights, **settings}))
 
     def default_workers(self, lines: int, characters: int) -> int:
         weights = self.folder.weights.stat().st_size
-        if self.is_on_gpu() or characters * weights < self.worth:
+        if self.is_on_gpu() or characters * weights < self.parallel_threshold:
             return 0
-        room = free_memory()
-        fitting = cores() if room is None else room // (PROCESS + 4 * weights)
+        memory = free_memory()
+        fitting = cores() if memory is None else memory // (PROCESS_BYTES + 4 * weights)
         return max(1, min(cores(), fitting, lines // 8))
 
     def is_on_gpu(self) -> bool:
-        """As far as can be said without loading a library for it."""
+        """A guess that does not load torch."""
         if self.engine == "numpy" or self.device == "cpu":
             return False
         return self.device != "auto" or Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
 
 
 @dataclass(frozen=True)
-class Writing(RunJob):
-    """Translate, or go on with a text.
+class GenerationJob(RunJob):
+    """Translate or continue texts.
 
-    prefix    what every answer begins with
-    choices   the answer is one of these
-    stops     a text ends before the first of these
-    form      how an answer is printed
-    lines_in  each text is a line, and so is what is made of it
+    prefix         every output starts with this
+    choices        the output is one of these
+    stops          the output ends before the first of these
+    output_format  the printed columns, or JSON
+    lines_in       each text is a line, so its output is one line too
     """
 
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     prefix: str = ""
     choices: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
-    form: Form = field(default_factory=Form)
+    output_format: OutputFormat = field(default_factory=OutputFormat)
     lines_in: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decode", self.decode.for_task(self.kind.tasks[0]))
-        n_best, decode = self.form.n_best, self.decode
+        n_best, decode = self.output_format.n_best, self.decode
         if n_best > 1 and decode.strategy != "beam":
-            raise ConfigError(f"n_best = {n_best}: strategy {decode.strategy!r} finds one text. Use beam search.")
+            raise ConfigError(f"n_best = {n_best}: strategy {decode.strategy!r} returns one text. Use beam search.")
         if n_best > 1 and n_best > decode.beam_size:
-            raise ConfigError(f"n_best = {n_best} is more than beam_size = {decode.beam_size} finds. Raise beam_size.")
+            raise ConfigError(f"n_best = {n_best} is more than beam_size = {decode.beam_size}. Raise beam_size.")
 
     @property
-    def line_bytes(self) -> int:
-        return (self.decode.max_length or GENERATED_LENGTH) * self.form.token_bytes
+    def result_bytes(self) -> int:
+        return (self.decode.max_length or GENERATED_LENGTH) * self.output_format.token_bytes
 
-    def instead_of(self, refused: Refused) -> bytes:
-        return self.form.refused(refused).encode()
+    def placeholder(self, failed: FailedLine) -> bytes:
+        return self.output_format.format_failure(failed).encode()
 
-    def work(self, writer: Writer, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
-        wishes = [self.wish(writer, text, number) for text, number in zip(texts, numbers, strict=True)]
+    def work(self, writer: GenerationPipeline, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
+        requests = [self.request(writer, text, number) for text, number in zip(texts, numbers, strict=True)]
         decode = replace(self.decode, batch_size=max(1, len(texts)))
-        found = writer.written(wishes, decode, self.form.n_best, None, self.form.align, self.choices or None)
-        printed = (
-            self.form.printed(writer, wish, hypotheses, self.stops, self.lines_in)
-            for wish, hypotheses in zip(wishes, found, strict=True)
+        found = writer.search(
+            requests, decode, self.output_format.n_best, None, self.output_format.align, self.choices or None
         )
-        return [text.encode() for text in printed]
+        outputs = (
+            self.output_format.format_result(writer, request, hypotheses, self.stops, self.lines_in)
+            for request, hypotheses in zip(requests, found, strict=True)
+        )
+        return [text.encode() for text in outputs]
 
-    def wish(self, writer: Writer, text: str, number: int) -> Wish:
-        wish = Wish(text, self.prefix, number)
+    def request(self, writer: GenerationPipeline, text: str, number: int) -> Request:
+        request = Request(text, self.prefix, number)
         if not self.stops or self.decode.strategy == "beam":  # which knows its text only in the end
-            return wish
-        return replace(wish, heard=writer.until(wish, self.stops))
+            return request
+        return replace(request, heard=writer.stop_callback(request, self.stops))
 
 
 @dataclass(frozen=True)
-class Translating(Writing):
+class TranslationJob(GenerationJob):
+    journal_task = "translating"
     kind = Translator
 
 
 @dataclass(frozen=True)
-class Generating(Writing):
+class TextGenerationJob(GenerationJob):
+    journal_task = "generating"
     kind = TextGenerator
 
-    def more_tokens(self) -> int:
-        """What is written stands in memory beside what was given."""
+    def extra_tokens(self) -> int:
+        """The generated tokens, which are in memory together with the prompt."""
         return self.decode.max_length or GENERATED_LENGTH
 
 
 @dataclass(frozen=True)
-class Classifying(RunJob):
-    """Label, tab, probability; `top` of them. Or JSON."""
+class ClassificationJob(RunJob):
+    """Print `top` times label, tab, probability; or JSON."""
 
     top: int = 1
     json: bool = False
 
+    journal_task = "classifying"
     kind = Classifier
-    how_long_ones_are_read = "of such a text, the beginning alone was classified."
-    worth = 5e12
+    long_text_note = "only the beginning was classified."
+    parallel_threshold = 5e12
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -243,28 +251,29 @@ class Classifying(RunJob):
         rows = classifier.score(inputs, max(1, len(texts)))
         best = [sorted(zip(row, classifier.labels, strict=True), reverse=True)[: self.top] for row in rows]
         if self.json:
-            return [json_of_labels(*row) for row in zip(numbers, best, is_cut, strict=True)]
+            return [labels_to_json(*row) for row in zip(numbers, best, is_cut, strict=True)]
         return ["\t".join(f"{label}\t{probability:.4f}" for probability, label in row) for row in best]
 
-    def instead_of(self, refused: Refused) -> bytes:
-        return json_of_refused(refused).encode() if self.json else b"\n"
+    def placeholder(self, failed: FailedLine) -> bytes:
+        return failure_to_json(failed).encode() if self.json else b"\n"
 
 
-def json_of_labels(number: int, best: Sequence[tuple[float, str]], is_cut: bool) -> str:
+def labels_to_json(number: int, best: Sequence[tuple[float, str]], is_cut: bool) -> str:
     labels = [{"label": label, "probability": probability} for probability, label in best]
-    told = {"line": number + 1, **labels[0], "labels": labels}
-    return json.dumps({**told, "cut": True} if is_cut else told, ensure_ascii=False)
+    row = {"line": number + 1, **labels[0], "labels": labels}
+    return json.dumps({**row, "cut": True} if is_cut else row, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
-class Tagging(RunJob):
-    """A line for each word: word, tab, tag; and a blank line. Or JSON."""
+class TaggingJob(RunJob):
+    """Print word, tab, tag for each word, then a blank line; or JSON."""
 
     json: bool = False
 
+    journal_task = "tagging"
     kind = Tagger
-    how_long_ones_are_read = "such a text was tagged in parts that overlap."
-    worth = 5e12
+    long_text_note = "tagged in overlapping chunks."
+    parallel_threshold = 5e12
 
     @property
     def words(self) -> Words | None:
@@ -275,25 +284,25 @@ class Tagging(RunJob):
         parts = tagger.parts(words)
         tags = tagger.label(parts, len(words), max(1, len(words)))
         if not self.json:
-            return list(map(table, words, tags))
+            return list(map(format_tags, words, tags))
         counts = Counter(part.sentence for part in parts)
         rows = [{"line": n + 1, "words": w, "tags": t} for n, w, t in zip(numbers, words, tags, strict=True)]
         rows = [{**row, "parts": counts[i]} if counts[i] > 1 else row for i, row in enumerate(rows)]
         return [json.dumps(row, ensure_ascii=False) for row in rows]
 
-    def instead_of(self, refused: Refused) -> bytes:
-        return json_of_refused(refused).encode() if self.json else b"\n"
+    def placeholder(self, failed: FailedLine) -> bytes:
+        return failure_to_json(failed).encode() if self.json else b"\n"
 
 
-def table(words: Sequence[str], tags: Sequence[str]) -> str:
-    """A line each; a word that is a line break is written as such."""
+def format_tags(words: Sequence[str], tags: Sequence[str]) -> str:
+    """One line per word. White space, such as a line break, is escaped."""
     return "".join(f"{word.encode('unicode_escape').decode() if word.isspace() else word}\t{tag}\n"
                    for word, tag in zip(words, tags, strict=True))  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Embedding(RunJob):
-    """A vector for each text: a row of an array, or a line of JSON."""
+class EmbeddingJob(RunJob):
+    """Print a vector for each text: a row of an array, or a line of JSON."""
 
     pooling: str = "auto"
     normalize: bool = True
@@ -301,21 +310,22 @@ class Embedding(RunJob):
     as_array: bool = False
     prompt: str | None = None
 
+    journal_task = "embedding"
     kind = Embedder
     can_skip = False
-    worth = 5e12
+    parallel_threshold = 5e12
 
     def __post_init__(self) -> None:
         if self.prompt:
-            self.config.data.prompt_text(self.prompt)  # refused at once, if there is no such
+            self.config.data.prompt_text(self.prompt)  # raises if there is no such prompt
 
     @property
-    def layout(self) -> Layout:
-        return Array() if self.as_array else Plain()
+    def header(self) -> FileHeader:
+        return NpyHeader() if self.as_array else NoHeader()
 
     @property
-    def line_bytes(self) -> int:
-        return self.config.model.d_model * (4 if self.as_array else 22)  # a number, and what stands around it
+    def result_bytes(self) -> int:
+        return self.config.model.d_model * (4 if self.as_array else 22)  # bytes of a number, in JSON with its separator
 
     def work(self, embedder: Embedder, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         import numpy as np
@@ -326,23 +336,23 @@ class Embedding(RunJob):
         return [json.dumps(vector).encode() + b"\n" for vector in vectors]
 
 
-# task -> what is done with a line
+# task -> job
 JOBS: dict[str, type[RunJob]] = {
-    "translation": Translating,
-    "language_model": Generating,
-    "classification": Classifying,
-    "tagging": Tagging,
-    "embedding": Embedding,
-    "masked_language_model": Embedding,
+    "translation": TranslationJob,
+    "language_model": TextGenerationJob,
+    "classification": ClassificationJob,
+    "tagging": TaggingJob,
+    "embedding": EmbeddingJob,
+    "masked_language_model": EmbeddingJob,
 }
 
 
-def job_for(run: str | Path, task: str | None = None, **settings: Any) -> RunJob:
-    """What a run was trained for, or another of JOBS that it can do, such as "embedding"."""
+def make_job(run: str | Path, task: str | None = None, **settings: Any) -> RunJob:
+    """The job for the task that a run was trained for, or for another `task` in JOBS, such as "embedding"."""
     config = RunFolder(run).require().read_config()
     task = task or config.model.task
     if task not in JOBS:
-        raise ConfigError(f"task {task!r} is not for the lines of a file. {did_you_mean(task, JOBS)}")
+        raise ConfigError(f"task {task!r} cannot process a text file. {did_you_mean(task, JOBS)}")
     known = [setting.name for setting in fields(JOBS[task])]
     for name in settings.keys() - known:
         raise ConfigError(f"unknown setting {name!r} of task {task!r}. {did_you_mean(name, known)}")
@@ -351,7 +361,7 @@ def job_for(run: str | Path, task: str | None = None, **settings: Any) -> RunJob
     return JOBS[task](str(run), **settings)
 
 
-def work_file(
+def process_file(
     run: str | Path,
     source: str | Path,
     out: str | Path,
@@ -360,18 +370,18 @@ def work_file(
     batch_tokens: int = BATCH_TOKENS,
     fresh: bool = False,
     skip_errors: bool = False,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
     **settings: Any,
-) -> Report:
-    """Translate, continue, classify, tag or embed every line of a file, whatever the run was trained for.
+) -> BulkReport:
+    """Translate, continue, classify, tag or embed every line of a file, as the run was trained to.
 
-        work_file("runs/demo", "in.txt", "out.txt", workers=8, engine="ct2", decode=DecodeConfig(beam_size=2))
+        process_file("runs/demo", "in.txt", "out.txt", workers=8, engine="ct2", decode=DecodeConfig(beam_size=2))
 
-    `settings` are those of the job: engine, device, dtype for all; decode, prefix, choices, stops, form of what is
-    written; top of labels; pooling, normalize, cut, prompt of vectors (to a .npy file: as an array). The rest is that
-    of `carry_out`.
+    `settings` of the job: engine, device, dtype for all tasks; decode, prefix, choices, stops, output_format for
+    translation and generation; top for labels; pooling, normalize, cut, prompt for vectors (an array if `out` is a
+    .npy file). `run_job` describes the other arguments.
     """
     if Path(out).suffix == ".npy" and "as_array" not in settings:
         settings["as_array"] = True
-    job = job_for(run, task, **settings)
-    return carry_out(job, source, out, workers, batch_tokens, fresh, skip_errors, tell)
+    job = make_job(run, task, **settings)
+    return run_job(job, source, out, workers, batch_tokens, fresh, skip_errors, on_progress)

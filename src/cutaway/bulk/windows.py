@@ -1,5 +1,8 @@
-"""Lines in windows, windows in batches. Both follow from the lines alone, so that no worker and no restart changes
-what goes together: batches of other shapes would round otherwise, and a tie in a search could end otherwise."""
+"""Group lines into windows, and the lines of a window into batches.
+
+Both depend on the lines alone, so neither the workers nor a restart changes a batch. Batches of another shape round
+differently, and a search could break a tie differently.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,34 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-SMALLEST, LARGEST = 256, 16_384  # lines of a window: few at first, so that something is soon to be seen
-CHARACTERS = 4_000_000  # that a window holds at most, unless it is one line
-RESULTS = 32_000_000  # bytes that the results of a window have, about, at most
+SMALLEST, LARGEST = 256, 16_384  # lines in a window; the first are small, so that results appear soon
+CHARACTERS = 4_000_000  # upper limit for a window of more than one line
+RESULTS = 32_000_000  # approximate upper limit for the results of a window, in bytes
 
 
-class Refused(NamedTuple):
-    """A line that cannot be worked, and why."""
+class FailedLine(NamedTuple):
+    """A line that cannot be processed, and the reason."""
 
     number: int
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Lines of about the same length that are worked together."""
+class LineBatch:
+    """Lines of similar length that are processed together."""
 
-    numbers: list[int]  # of each line in the file, counted from 0
+    numbers: list[int]  # line numbers in the file, from 0
     texts: list[str]
 
     @cached_property
     def key(self) -> str:
-        """By which its results are known again after a restart: the same lines at the same places."""
+        """Hash of the lines and their numbers. It identifies the results after a restart."""
         return hashlib.sha256(json.dumps([self.numbers, self.texts]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
-class Window:
-    """Lines that follow each other; `digest` is of all lines of the file up to the last of these."""
+class LineWindow:
+    """Consecutive lines. `digest` covers all lines of the file up to the last of these."""
 
     first: int
     texts: list[str]
@@ -49,55 +52,55 @@ class Window:
         return self.first + len(self.texts)
 
 
-class Reader:
-    """The lines of a file as windows. Lines that were done earlier are read, to know that they are still the same."""
+class WindowReader:
+    """Read lines as windows. Lines that are done already are read too, to check that they have not changed."""
 
-    def __init__(self, lines: Iterable[str], line_bytes: int = 1):
-        self.lines, self.line_bytes = iter(lines), line_bytes
+    def __init__(self, lines: Iterable[str], result_bytes: int = 1):
+        self.lines, self.result_bytes = iter(lines), result_bytes
         self.number = 0
         self.digest = hashlib.sha256()
 
     def skip(self, count: int) -> str:
-        """Past so many lines; their digest."""
+        """Skip `count` lines and return their digest."""
         for text in islice(self.lines, count):
-            self.note(text)
+            self.update(text)
         return self.digest.hexdigest()
 
-    def windows(self) -> Iterator[Window]:
+    def windows(self) -> Iterator[LineWindow]:
         while texts := self.next_texts():
-            yield Window(self.number - len(texts), texts, self.digest.hexdigest())
+            yield LineWindow(self.number - len(texts), texts, self.digest.hexdigest())
 
     def next_texts(self) -> list[str]:
         texts: list[str] = []
-        size, characters = window_size(self.number, self.line_bytes), 0
+        size, characters = window_size(self.number, self.result_bytes), 0
         for text in islice(self.lines, size):
-            self.note(text)
+            self.update(text)
             texts.append(text)
             characters += len(text)
             if characters >= CHARACTERS:
                 break
         return texts
 
-    def note(self, text: str) -> None:
+    def update(self, text: str) -> None:
         self.number += 1
         self.digest.update(text.encode() + b"\n")
 
 
-def window_size(first: int, line_bytes: int) -> int:
-    """As many lines as stand before it, within bounds: of large results, of so many bytes, fewer fit the memory."""
-    return min(max(SMALLEST, first), LARGEST, max(1, RESULTS // line_bytes))
+def window_size(first: int, result_bytes: int) -> int:
+    """As many lines as there are before the window, within bounds. Large results mean fewer lines."""
+    return min(max(SMALLEST, first), LARGEST, max(1, RESULTS // result_bytes))
 
 
-def batches(window: Window, sizes: Sequence[int], budget: int) -> list[Batch]:
-    """The lines of a window, longest first, as many together as fit: number of lines x size of the longest.
+def make_batches(window: LineWindow, sizes: Sequence[int], budget: int) -> list[LineBatch]:
+    """Sort the lines of a window by length and cut them: number of lines x longest size <= budget.
 
-    Longest first, so that workers end at about the same time, and memory that is too small is noticed at once.
+    The longest come first. So workers finish at about the same time, and a lack of memory shows at once.
     """
     order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    cut: list[list[int]] = []
+    groups: list[list[int]] = []
     for i in order:
-        if cut and (len(cut[-1]) + 1) * sizes[cut[-1][0]] <= budget:
-            cut[-1].append(i)
+        if groups and (len(groups[-1]) + 1) * sizes[groups[-1][0]] <= budget:
+            groups[-1].append(i)
         else:
-            cut.append([i])
-    return [Batch([window.first + i for i in chosen], [window.texts[i] for i in chosen]) for chosen in cut]
+            groups.append([i])
+    return [LineBatch([window.first + i for i in group], [window.texts[i] for i in group]) for group in groups]

@@ -1,6 +1,6 @@
-"""Who works: processes of one thread each, or this one.
+"""Worker pools: processes of one thread each, or the current process.
 
-On a CPU that is faster than one process with many threads: a step of a search is too little work to be shared out.
+On a CPU, many processes are faster than many threads: one decoding step is too little work to split.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from multiprocessing.connection import Connection, wait
 from queue import Queue
 from typing import Any, NoReturn, Protocol, Self
 
-from cutaway.bulk.windows import Batch, Refused
+from cutaway.bulk.windows import FailedLine, LineBatch
 from cutaway.errors import DataError, WorkFailed
 from cutaway.system.processes import PATIENCE, ignore_stop_signals
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-AT_HAND = 2  # batches that a worker has: the one that it is at, and the next
+BATCHES_PER_WORKER = 2  # the batch in progress, and the next
+
+Result = bytes | FailedLine
+LineProcessor = Callable[[Sequence[str], Sequence[int]], list[bytes]]  # texts, line numbers -> output of each
 
 
-Result = bytes | Refused
-Work = Callable[[Sequence[str], Sequence[int]], list[bytes]]  # texts, their numbers -> what is written for each
+class Loadable(Protocol):
+    """Picklable job that a worker loads into a function."""
 
-
-class Loads(Protocol):
-    """What workers are sent: they make the work of it themselves, with all that it takes."""
-
-    def load(self) -> Work: ...
+    def load(self) -> LineProcessor: ...
 
 
 class WorkerPool(Protocol):
-    """Whoever works: takes batches while there is room, and gives back results, of whichever batch is ready."""
+    """Accepts batches while there is room, and returns results in the order in which batches finish."""
 
     @property
     def has_room(self) -> bool: ...
@@ -45,46 +44,45 @@ class WorkerPool(Protocol):
     @property
     def is_busy(self) -> bool: ...
 
-    def give(self, batch: Batch) -> None: ...
+    def submit(self, batch: LineBatch) -> None: ...
 
-    def take(self) -> tuple[Batch, list[Result]]: ...
+    def next_result(self) -> tuple[LineBatch, list[Result]]: ...
 
 
-def done(work: Work, batch: Batch) -> list[Result]:
-    """What comes of a batch. One line that cannot be worked does not take the others with it; and a batch that is too
-    much for the memory is halved."""
+def process_batch(work: LineProcessor, batch: LineBatch) -> list[Result]:
+    """Process a batch. After a DataError, process its lines one by one; out of memory, process it in halves."""
     try:
         return list(work(batch.texts, batch.numbers))
     except DataError as error:
         if len(batch.texts) == 1:
-            return [Refused(batch.numbers[0], str(error))]
-        parts = [Batch([number], [text]) for number, text in zip(batch.numbers, batch.texts, strict=True)]
+            return [FailedLine(batch.numbers[0], str(error))]
+        parts = [LineBatch([number], [text]) for number, text in zip(batch.numbers, batch.texts, strict=True)]
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         if len(batch.texts) == 1:
-            return [Refused(batch.numbers[0], "there is not enough memory for this line.")]
+            return [FailedLine(batch.numbers[0], "there is not enough memory for this line.")]
         half = len(batch.texts) // 2
         parts = [
-            Batch(batch.numbers[:half], batch.texts[:half]),
-            Batch(batch.numbers[half:], batch.texts[half:]),
+            LineBatch(batch.numbers[:half], batch.texts[:half]),
+            LineBatch(batch.numbers[half:], batch.texts[half:]),
         ]
-    return [result for part in parts for result in done(work, part)]
+    return [result for part in parts for result in process_batch(work, part)]
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Torch says so in words alone, other ones on a GPU than on a CPU."""
+    """Recognize torch's errors by their text, which differs between GPU and CPU."""
     return isinstance(error, MemoryError) or any(
         words in str(error) for words in ("out of memory", "can't allocate memory", "bad_alloc")
     )
 
 
-class Here:
-    """This process, at one batch."""
+class InProcessPool:
+    """Run one batch at a time in the current process."""
 
-    def __init__(self, job: Loads):
+    def __init__(self, job: Loadable):
         self.work = job.load()
-        self.batch: Batch | None = None
+        self.batch: LineBatch | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -100,65 +98,65 @@ class Here:
     def is_busy(self) -> bool:
         return self.batch is not None
 
-    def give(self, batch: Batch) -> None:
+    def submit(self, batch: LineBatch) -> None:
         self.batch = batch
 
-    def take(self) -> tuple[Batch, list[Result]]:
+    def next_result(self) -> tuple[LineBatch, list[Result]]:
         assert self.batch
         batch, self.batch = self.batch, None
-        return batch, done(self.work, batch)
+        return batch, process_batch(self.work, batch)
 
 
 @dataclass
-class Worker:
+class WorkerProcess:
     process: Any
     pipe: Connection
-    batches: deque[Batch]
+    batches: deque[LineBatch]
 
 
-class Crew:
-    """Other processes. When this one ends, however that happens, their pipes end and so do they."""
+class ProcessPool:
+    """Worker processes. They exit when their pipe closes, so they never outlive this process."""
 
-    def __init__(self, job: Loads, size: int):
+    def __init__(self, job: Loadable, size: int):
         self.job, self.size = job, size
-        self.workers: list[Worker] = []
+        self.workers: list[WorkerProcess] = []
 
     def __enter__(self) -> Self:
         try:
-            with environment(ONE_THREAD), interrupts_waiting():
+            with set_environment(ONE_THREAD), defer_interrupts():
                 for _ in range(self.size):
-                    self.workers.append(self.started())
+                    self.workers.append(self.start_worker())
         except OSError as error:
-            self.end()
+            self.stop()
             raise WorkFailed(
-                f"worker process {len(self.workers) + 1} of {self.size} cannot be started: {error.strerror}. Use fewer "
+                f"worker process {len(self.workers) + 1} of {self.size} cannot start: {error.strerror}. Use fewer "
                 "workers (--workers)."
             ) from None
         except BaseException:
-            self.end()
+            self.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        self.stop()
 
-    def started(self) -> Worker:
-        context = get_context("spawn")  # a fork of a process with threads, such as torch's, may stand still for ever
+    def start_worker(self) -> WorkerProcess:
+        context = get_context("spawn")  # a fork of a process with threads, such as torch's, can deadlock
         ours, theirs = context.Pipe()
-        process = context.Process(target=labour, args=(theirs, self.job), daemon=True)
+        process = context.Process(target=run_worker, args=(theirs, self.job), daemon=True)
         process.start()
         theirs.close()
-        return Worker(process, ours, deque())
+        return WorkerProcess(process, ours, deque())
 
     @property
     def has_room(self) -> bool:
-        return any(len(worker.batches) < AT_HAND for worker in self.workers)
+        return any(len(worker.batches) < BATCHES_PER_WORKER for worker in self.workers)
 
     @property
     def is_busy(self) -> bool:
         return any(worker.batches for worker in self.workers)
 
-    def give(self, batch: Batch) -> None:
+    def submit(self, batch: LineBatch) -> None:
         worker = min(self.workers, key=lambda worker: len(worker.batches))
         try:
             worker.pipe.send(batch)
@@ -166,67 +164,67 @@ class Crew:
             self.raise_worker_died(worker)
         worker.batches.append(batch)
 
-    def take(self) -> tuple[Batch, list[Result]]:
-        pipe = wait([worker.pipe for worker in self.workers])[0]  # one that died speaks too: its pipe has ended
+    def next_result(self) -> tuple[LineBatch, list[Result]]:
+        pipe = wait([worker.pipe for worker in self.workers])[0]  # the pipe of a dead worker is ready too
         worker = next(worker for worker in self.workers if worker.pipe is pipe)
         try:
-            said = worker.pipe.recv()
+            message = worker.pipe.recv()
         except (EOFError, OSError):
             self.raise_worker_died(worker)
-        if isinstance(said, Exception):
-            raise said
-        self.workers.append(self.workers.pop(self.workers.index(worker)))  # the others are heard first, next time
-        return worker.batches.popleft(), said
+        if isinstance(message, Exception):
+            raise message
+        self.workers.append(self.workers.pop(self.workers.index(worker)))  # serve the others first next time
+        return worker.batches.popleft(), message
 
-    def raise_worker_died(self, worker: Worker) -> NoReturn:
+    def raise_worker_died(self, worker: WorkerProcess) -> NoReturn:
         worker.process.join(PATIENCE)
         code = worker.process.exitcode
-        killed = " It was killed, perhaps for want of memory." if code == -9 else ""
+        killed = " It was killed, perhaps because memory ran out." if code == -9 else ""
         raise WorkFailed(
-            f"a worker process has ended (exit code {code}).{killed} Use fewer workers, or smaller batches. (In a "
-            'script of your own, begin the work below `if __name__ == "__main__":`.)'
+            f"a worker process exited with code {code}.{killed} Use fewer workers or smaller batches. (In a script "
+            'of your own, start the work below `if __name__ == "__main__":`.)'
         )
 
-    def end(self) -> None:
+    def stop(self) -> None:
         for worker in self.workers:
             worker.pipe.close()
             worker.process.terminate()
         for worker in self.workers:
             worker.process.join(PATIENCE)
-            if worker.process.is_alive():  # deep in a library, where it hears nothing
+            if worker.process.is_alive():  # inside a library that ignores signals
                 worker.process.kill()
                 worker.process.join()
 
 
-def labour(pipe: Connection, job: Loads) -> None:
-    """The life of a worker."""
+def run_worker(pipe: Connection, job: Loadable) -> None:
+    """Main function of a worker process."""
     ignore_stop_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent sends it
-    waiting: Queue[Batch] = Queue()
-    threading.Thread(target=listen, args=(pipe, waiting), daemon=True).start()
+    queue: Queue[LineBatch] = Queue()
+    threading.Thread(target=receive_batches, args=(pipe, queue), daemon=True).start()
     try:
         work = job.load()
         while True:
-            pipe.send(done(work, waiting.get()))
+            pipe.send(process_batch(work, queue.get()))
     except (BrokenPipeError, ConnectionResetError):
-        return  # nobody listens any more
+        return  # the parent is gone
     except Exception as error:
         error.add_note(traceback.format_exc())
         pipe.send(error)
 
 
-def listen(pipe: Connection, waiting: Queue[Batch]) -> None:
-    """Take what comes at any time, for two who both wait to be heard would wait for ever; and leave with the parent."""
+def receive_batches(pipe: Connection, queue: Queue[LineBatch]) -> None:
+    """Read the pipe in a thread of its own, or both ends could deadlock in send. Exit with the parent."""
     try:
         while True:
-            waiting.put(pipe.recv())
+            queue.put(pipe.recv())
     except (EOFError, OSError):
         os._exit(1)
 
 
 @contextmanager
-def environment(changes: dict[str, str]) -> Iterator[None]:
-    """What processes that are started meanwhile find in their environment: libraries read it when they are loaded."""
+def set_environment(changes: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for processes started meanwhile. Libraries read them when they are loaded."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -240,20 +238,20 @@ def environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_waiting() -> Iterator[None]:
-    """Ctrl-C reaches the whole family. Processes that are started meanwhile never hear it; we do, afterwards."""
+def defer_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C until the end of the context. Processes started meanwhile inherit a mask that blocks it."""
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
-    resource_tracker.ensure_running()  # a process too, which would lift our mask when it is started
-    heard: list[int] = []
-    # the mask is for those who inherit it; another thread of ours may still be told, and so we only take note
-    handler = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    resource_tracker.ensure_running()  # a process too; starting it would unblock the signal
+    received: list[int] = []
+    # the mask is for child processes; another thread of this one can still receive the signal, so only record it
+    handler = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
-        if heard:
+        if received:
             signal.raise_signal(signal.SIGINT)

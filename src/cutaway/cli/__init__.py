@@ -1,4 +1,4 @@
-"""The command line: one command, one function, thin. Heavy imports wait until a command runs."""
+"""The command line. Each command is one thin function, which imports heavy libraries when it runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import threading
 import warnings
 from typing import Any
 
-if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C amid the imports: no tracebacks
+if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C during the imports: no traceback
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
-# Threads of torch that wait for each other turn round and round meanwhile, and on a busy machine they keep a core from
-# the one that they wait for. Like this they fall asleep sooner: no slower on idle cores, and faster on busy ones.
+# Threads of torch spin while they wait for each other. On a busy machine they take a core from the thread they wait for.
+# A lower spin count lets them sleep sooner: no slower on idle cores, faster on busy ones.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import typer
 
 from cutaway import __version__, missing_extra
+from cutaway.cli.base_command import BaseCommand
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
 from cutaway.cli.console import fail, say
@@ -43,7 +44,6 @@ from cutaway.cli.tag import tag
 from cutaway.cli.trace import trace
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
-from cutaway.cli.validation import careful
 from cutaway.errors import CutawayError, CutawayWarning
 
 if is_early:
@@ -51,22 +51,21 @@ if is_early:
 
 app = typer.Typer(
     name="cutaway",
-    help="The Transformer with part of its casing removed: read it, run it, look inside it.",
+    help="Train a Transformer, use it, and look inside it.\n\nStart with:  cutaway demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# what the system says of a file or a disk -> what to do about it
-WAYS_OUT = {
-    errno.ENOSPC: "Make room on the disk, or write to another one.",
-    errno.EDQUOT: "Make room on the disk, or write to another one.",
-    errno.EFBIG: "Make room on the disk, or write to another one.",
+# error number of the system -> what to do
+REMEDIES = {
+    errno.ENOSPC: "Free space on the disk, or write to another one.",
+    errno.EDQUOT: "Free space on the disk, or write to another one.",
+    errno.EFBIG: "Free space on the disk, or write to another one.",
     errno.EIO: "The disk may be failing: write to another one.",
-    errno.EROFS: "Choose a place that can be written to.",
-    errno.EACCES: "Choose a place that you may read and write.",
-    errno.EPERM: "Choose a place that you may read and write.",
+    errno.EROFS: "Choose a folder that is writable.",
+    errno.EACCES: "Choose a folder that you may read and write.",
+    errno.EPERM: "Choose a folder that you may read and write.",
 }
 COMMANDS = (
     *(demo, train, translate, generate, classify, tag, embed, evaluate),
@@ -76,7 +75,7 @@ COMMANDS = (
     *(runs, doctor, lesson, check, lab),
 )
 for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(careful(command))
+    app.command(command.__name__.rstrip("_"), cls=BaseCommand)(command)
 app.add_typer(data_app, name="data")
 
 
@@ -94,27 +93,30 @@ def _options(
 
 
 def main() -> None:
-    """Run a command. A user's mistake is told in a sentence, with no traceback; the exit code is then 1."""
-    interrupted = note_interrupts()
-    for stream, on_error in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):  # which may name odd files
+    """Run a command. A user's mistake becomes a message without a traceback, with exit code 1."""
+    interrupted = record_interrupts()
+    for stream, on_error in (
+        (sys.stdout, "strict"),
+        (sys.stderr, "backslashreplace"),
+    ):  # messages may contain odd file names
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors=on_error)  # whatever the console's code page, as on Windows
+            stream.reconfigure(encoding="utf-8", errors=on_error)  # not the console's code page, as on Windows
     warnings.showwarning = show_warning
     try:
         app()
     except CutawayError as error:
         fail(str(error), error.exit_code)
-    except KeyboardInterrupt:  # while typer made the commands ready; a command tells in its own way
+    except KeyboardInterrupt:  # before a command started; commands report it themselves
         fail("stopped.", code=130)
     except OSError as error:
         if error.filename and error.strerror:
-            fail(f"{os.fsdecode(error.filename)}: {error.strerror}. {WAYS_OUT.get(error.errno or 0, '')}".rstrip())
-        if error.errno not in WAYS_OUT:
+            fail(f"{os.fsdecode(error.filename)}: {error.strerror}. {REMEDIES.get(error.errno or 0, '')}".rstrip())
+        if error.errno not in REMEDIES:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in it has nowhere to go
-        fail(f"the output cannot be written: {error.strerror}. {WAYS_OUT[error.errno]}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the buffer, which cannot be flushed
+        fail(f"the output cannot be written: {error.strerror}. {REMEDIES[error.errno]}")
     except Exception as error:
-        if interrupted.is_set():  # libraries turn a Ctrl-C while they are imported into errors of their own
+        if interrupted.is_set():  # libraries turn Ctrl-C during their import into their own errors
             fail("stopped.", code=130)
         hint = missing_extra(error) if isinstance(error, ImportError) else error
         if hint is error:
@@ -123,20 +125,20 @@ def main() -> None:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """A warning of Cutaway's is a note to the user; those of libraries look as they always do."""
+    """Print a CutawayWarning as a note, and warnings of libraries as usual."""
     if issubclass(category, CutawayWarning):
         say(f"Note: {message}")
     else:
         sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
 
 
-def note_interrupts() -> threading.Event:
-    """Ctrl-C as usual, but remembered."""
-    noted = threading.Event()
+def record_interrupts() -> threading.Event:
+    """Handle Ctrl-C as usual, and record that it happened."""
+    happened = threading.Event()
 
     def on_interrupt(number: int, frame: object) -> None:
-        noted.set()
+        happened.set()
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, on_interrupt)
-    return noted
+    return happened

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from cutaway.cli.console import command, out, print_json, say
 from cutaway.course.exercise import Exercise
-from cutaway.course.exercises import all_exercises, exercise_of
-from cutaway.course.feedback import feedback, file_trouble, to_json
+from cutaway.course.exercises import all_exercises, get_exercise
+from cutaway.course.feedback import feedback, file_failure_lines, to_json
 from cutaway.course.grader import Grade, Mark, grade_file
 from cutaway.course.progress import note_exercises, note_progress, read_exercises
-from cutaway.course.sandbox_child import imported_exercises, library_of
+from cutaway.course.sandbox_child import detect_library, imported_exercises
 from cutaway.errors import DataError
 from cutaway.runs.files import write_text
 from cutaway.system.resources import shipped
@@ -82,7 +82,7 @@ def require(which: str | None, option: str) -> str:
 def number_of(which: str) -> int:
     """3, or the 3 in exercise_03_positional_encoding.py."""
     if which.isdigit():
-        return exercise_of(int(which)).number
+        return get_exercise(int(which)).number
     for exercise in all_exercises():
         if Path(which).name.startswith(f"exercise_{exercise.number:02d}"):
             return exercise.number
@@ -93,7 +93,7 @@ def number_of(which: str) -> int:
 
 
 def exercise_and_file(which: str) -> tuple[Exercise, Path]:
-    exercise = exercise_of(number_of(which))
+    exercise = get_exercise(number_of(which))
     path = find_file(exercise) if which.isdigit() else Path(which)
     if path is None:
         raise DataError(
@@ -132,12 +132,12 @@ def start_exercises(folder: Path) -> None:
     note_exercises(folder.resolve())
     if kept:
         say(f"Left as they were: {', '.join(kept)}.")
-    say(f"The exercises are in {folder}. Open {folder / exercise_of(1).file} and write. Then:")
+    say(f"The exercises are in {folder}. Open {folder / get_exercise(1).file} and write. Then:")
     say(f"  {command('check', 1)}")
 
 
 def print_solution(number: int) -> None:
-    exercise = exercise_of(number)
+    exercise = get_exercise(number)
     for path in sorted((shipped("exercises") / "solutions").glob(f"{Path(exercise.file).stem}*.py")):
         out.print(path.read_text(encoding="utf-8"), markup=False)
 
@@ -153,11 +153,11 @@ def show(grade: Grade, stronger: bool, which: str) -> None:
     exercise = grade.exercise
     written = f"{shown_path(grade.file)}, with {LIBRARIES[grade.library]}"
     out.print(f"[bold]Exercise {exercise.number}. {exercise.title}[/]    {escape(written)}\n")
-    if grade.trouble:
-        for line in file_trouble(grade.trouble):
+    if grade.failure:
+        for line in file_failure_lines(grade.failure):
             out.print(f"  {escape(line)}")
     for other in imported_exercises(grade.file):
-        if (theirs := library_of(other)) != grade.library:
+        if (theirs := detect_library(other)) != grade.library:
             note = f"Note: {other.name} is written for {LIBRARIES[theirs]}, and this file is given "
             out.print(f"  {note}{LIBRARIES[grade.library]}: what it takes from there may fail.\n", markup=False)
     for mark in grade.marks:
@@ -204,7 +204,7 @@ def show_all(grades: Sequence[Grade]) -> None:
         grade = checked.get(exercise.number)
         right = sum(mark.is_right for mark in grade.marks) if grade else 0
         missing = next((m.part.name for m in grade.marks if not m.is_right), "") if grade else "not started"
-        missing = "the file cannot be read by Python" if grade and grade.trouble else missing
+        missing = "the file cannot be read by Python" if grade and grade.failure else missing
         table.add_row(str(exercise.number), exercise.title, f"{right} of {len(exercise.parts)}", missing)
     out.print(table)
     if not grades:

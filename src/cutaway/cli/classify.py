@@ -46,11 +46,11 @@ def classify(
     """
     if top < 1:
         raise ConfigError(f"--top {top} leaves no label to print. Give at least 1.")
-    from cutaway.bulk.jobs import Classifying
+    from cutaway.bulk.jobs import ClassificationJob
     from cutaway.data.image_input import split_images
     from cutaway.runs import RunFolder
 
-    job = Classifying(str(run), "auto", machine.device, machine.dtype, top, json)
+    job = ClassificationJob(str(run), "auto", machine.device, machine.dtype, top, json)
     model = RunFolder(run).require().read_config().model
     if model.family == "vision":
         refuse_bulk(bulk)

@@ -9,13 +9,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from cutaway.cli.base_command import BaseCommand
 from cutaway.cli.console import out, print_json
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.cli.recipes import base_tokenizer, find_recipe
 from cutaway.runs.recipe import read_recipe
 
 if TYPE_CHECKING:
-    from cutaway.diagnose.inspect import DataReport, LengthReport, Sample, SplitReport
+    from cutaway.diagnose.inspect import DataReport, LengthReport, SampleReport, SplitReport
 
 BAR = 30  # characters of the longest bar of a histogram
 LABELS = 12  # that are shown; the rest is summed up
@@ -29,7 +30,7 @@ def _data() -> None:
     """Look at the data of a recipe, before you train on it; and at what is kept of it."""
 
 
-@app.command()
+@app.command(cls=BaseCommand)
 def inspect(
     recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file, or the name of a built-in one.")],
     set: Annotated[
@@ -61,7 +62,7 @@ def inspect(
     print_findings(report)
 
 
-@app.command()
+@app.command(cls=BaseCommand)
 def cache(
     remove: Annotated[bool, typer.Option("--remove", help="Delete what is listed.")] = False,
     unused_for: Annotated[
@@ -176,7 +177,7 @@ def print_samples(report: DataReport) -> None:
             print_sample(sample)
 
 
-def print_sample(sample: Sample) -> None:
+def print_sample(sample: SampleReport) -> None:
     for number, text in enumerate(sample.texts):
         out.print(text, markup=False)
         if number < len(sample.tokens):

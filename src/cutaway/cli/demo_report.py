@@ -10,7 +10,7 @@ from cutaway.explore import figures
 from cutaway.explore.alignment import crossings, gold_cells, words_of
 from cutaway.explore.explorer import Explorer
 from cutaway.explore.export import record_for_report
-from cutaway.explore.report import Report
+from cutaway.explore.report import HtmlReport
 from cutaway.explore.trace import trace_translation
 from cutaway.inference.pipelines import Translator
 from cutaway.models.build import count_parameters
@@ -32,7 +32,7 @@ def write_demo_report(
     drawn = draw_figures(translator, results, run, schedule)
     example = telling_example(results)
     layer, head = results.best_head
-    report = Report(
+    report = HtmlReport(
         "A Transformer that learned some French",
         f"It began with random numbers and read {translator.config.data.size:,} sentence pairs from a small world. "
         "Everything on this page was measured on sentences that it had never seen.",

@@ -58,7 +58,7 @@ def doctor(
         diagnosis = diagnose(observed)
     if json:
         print_json(
-            {"run": str(run), **key_figures(summary), **diagnosis.as_json(), "data_error": observed.why_no_data or None}
+            {"run": str(run), **key_figures(summary), **diagnosis.as_json(), "data_error": observed.data_error or None}
         )
     else:
         print_diagnosis(summary, diagnosis)

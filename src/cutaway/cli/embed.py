@@ -54,10 +54,10 @@ def embed(
 
                cutaway embed runs/minilm --file sentences.txt --out vectors.npy
     """
-    from cutaway.bulk.jobs import Embedding
+    from cutaway.bulk.jobs import EmbeddingJob
 
     as_array = out is not None and out.suffix == ".npy"
-    job = Embedding(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array, prompt)
+    job = EmbeddingJob(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array, prompt)
     if similar:
         for option, given in {"--file": file, "--out": out, "--no-normalize": None if normalize else True}.items():
             if given is not None:

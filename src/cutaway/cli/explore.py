@@ -12,7 +12,7 @@ import typer
 from cutaway.cli.console import command, err, say
 from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, MissingExtra
-from cutaway.serve.sockets import listen, names_of
+from cutaway.serve.sockets import listen, local_host_names
 
 HERE = "127.0.0.1"
 
@@ -59,7 +59,7 @@ def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) 
         explorer = opened(runs, device)
         listening = listen(host, port)
     address = f"http://{HERE if host == '0.0.0.0' else host}:{listening.getsockname()[1]}/"
-    names = names_of(host)
+    names = local_host_names(host)
     app = explorer_app(explorer, names)
     if not names:
         say(f"Note: with --host {host} others in your network can look inside too. There is no password.", "yellow")
@@ -72,13 +72,13 @@ def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) 
 
 def opened(runs: list[Path], device: str) -> Any:
     """The runs, loaded, and asked once: the first answer of a model takes longer than the others."""
-    from cutaway.explore.explorer import Asked, Explorer
+    from cutaway.explore.explorer import Explorer, ExplorerRequest
 
     explorer = Explorer(runs, device)
     for number, run in enumerate(explorer.info()["runs"]):
         if run["examples"]:
             first = run["examples"][0]
-            explorer.trace(Asked(first if isinstance(first, str) else "0", run=number))
+            explorer.trace(ExplorerRequest(first if isinstance(first, str) else "0", run=number))
     return explorer
 
 

@@ -128,13 +128,13 @@ class Subject:
     @cached_property
     def counted(self) -> Sequence[Any]:
         """The examples that are counted: no more than can be counted in a few seconds."""
-        from cutaway.explore.inputs import rows_of
+        from cutaway.explore.inputs import encode_examples
 
         examples = self.examples[:COUNTED]
         if self.is_vision:
             return examples
         left, enough = TOKENS, 0
-        for row in rows_of(self.pipeline, examples, longest=256):
+        for row in encode_examples(self.pipeline, examples, longest=256):
             left -= len(row.encoder) + len(row.decoder)
             enough += 1
             if left < 0:
@@ -151,14 +151,15 @@ class Subject:
     @cached_property
     def budget(self) -> Budget:
         from cutaway.explore.budget import budget
-        from cutaway.explore.inputs import inputs_of, picture_inputs, rows_of
+        from cutaway.explore.inputs import collate_examples, encode_examples, image_inputs
 
         examples = self.counted[:32]
         if self.is_vision:
-            return budget(self.pipeline.model, *picture_inputs(self.pipeline, examples).arguments)
+            return budget(self.pipeline.model, *image_inputs(self.pipeline, examples).arguments)
         longest = min(256, self.pipeline.config.longest_text)
         return budget(
-            self.pipeline.model, *inputs_of(self.pipeline, rows_of(self.pipeline, examples, longest)).arguments
+            self.pipeline.model,
+            *collate_examples(self.pipeline, encode_examples(self.pipeline, examples, longest)).arguments,
         )
 
 
@@ -189,12 +190,12 @@ def alignment(subject: Subject) -> Any:
 
 
 def masks(subject: Subject) -> Any:
-    from cutaway.explore.inputs import rows_of
+    from cutaway.explore.inputs import encode_examples
     from cutaway.explore.masks import mask_views
-    from cutaway.explore.model_figures import mask_board
+    from cutaway.explore.model_figures import mask_panel
 
-    example = subject.example if subject.is_vision else rows_of(subject.pipeline, [subject.example])[0]
-    return mask_board(mask_views(subject.pipeline, example))
+    example = subject.example if subject.is_vision else encode_examples(subject.pipeline, [subject.example])[0]
+    return mask_panel(mask_views(subject.pipeline, example))
 
 
 def positions(subject: Subject) -> Any:

@@ -38,21 +38,21 @@ def generate(
     A text given here is printed as it is, over several lines if need be. From --file or standard input, a line in is
     a line out. --file uses all cores, and can be interrupted and go on: docs/bulk.md.
     """
-    from cutaway.bulk.formats import Form
-    from cutaway.bulk.jobs import Generating
+    from cutaway.bulk.formats import OutputFormat
+    from cutaway.bulk.jobs import TextGenerationJob
     from cutaway.runs import RunFolder
 
     config = RunFolder(run).require().read_config()
     decode = searching.decode(config, max_length=max_tokens)
-    form = Form(printing.n_best, printing.scores, json=printing.json)
-    job = Generating(
+    output_format = OutputFormat(printing.n_best, printing.scores, json=printing.json)
+    job = TextGenerationJob(
         *(str(run), machine.engine, machine.device, machine.dtype, decode),
-        form=form,
+        output_format=output_format,
         lines_in=not text,
         **searching.answer,
     )
     by_default = terminal.is_terminal and len(text or ()) == 1 and decode.strategy != "beam"
-    if streams(printing, job, form, text, out, by_default):
+    if streams(printing, job, output_format, text, out, by_default):
         streamed(job, text or [], file, bulk)
         return
     carry_out(job, text, file, out, bulk, "generate")

@@ -12,7 +12,7 @@ from cutaway.cli.console import command, err, out, print_json, say
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cutaway.interop.huggingface import Imported
+    from cutaway.interop.huggingface import HuggingFaceImport
 
 # what can be typed with a run that has just been imported, by its task
 USES = {
@@ -69,5 +69,5 @@ def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     return reasons
 
 
-def as_json(found: Imported) -> dict[str, object]:
+def as_json(found: HuggingFaceImport) -> dict[str, object]:
     return {**vars(found), "run": str(found.run), "notes": list(found.notes)}

@@ -89,9 +89,9 @@ def introduce(experiment: Experiment) -> None:
     say(experiment.title, style="bold")
     for label, text in (("Question", experiment.question), ("Theory", experiment.theory)):
         say(f"{label}: {text}")
-    arms = ", ".join(arm.name for arm in experiment.arms)
+    variants = ", ".join(variant.name for variant in experiment.variants)
     time_needed = f", about {experiment.minutes:g} minutes on two cores" if experiment.minutes else ""
-    say(f"Arms: {arms}; {len(experiment.seeds)} seeds each{time_needed}. What do you expect?")
+    say(f"Arms: {variants}; {len(experiment.seeds)} seeds each{time_needed}. What do you expect?")
 
 
 def list_experiments(as_json: bool) -> None:
@@ -124,7 +124,7 @@ def print_results(results: Results) -> None:
     experiment = results.experiment
     for i, sentence in enumerate(results.verdict):
         out.print(f"{'Verdict:' if i == 0 else '':<10}{sentence}", markup=False)
-    if len(experiment.arms) > 2 and not results.scaling:
+    if len(experiment.variants) > 2 and not results.scaling:
         out.print(verdict_table(results))
 
 

@@ -6,7 +6,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from cutaway.cli.console import clock, err, say
 from cutaway.course.lab import Trial
-from cutaway.course.verdict import MEASURES
+from cutaway.course.verdict import METRICS
 
 
 class LabProgress:
@@ -49,5 +49,5 @@ class LabProgress:
 def described(trial: Trial) -> str:
     measures = (trial.result or {}).get("measures")
     if measures:
-        return ", ".join(f"{name} {MEASURES[name].shown(value)}" for name, value in measures.items())
+        return ", ".join(f"{name} {METRICS[name].format(value)}" for name, value in measures.items())
     return str(trial.value("cross-entropy"))

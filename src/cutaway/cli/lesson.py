@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from cutaway.cli.console import command, out, say
-from cutaway.course.cells import Cell, read_cells, title_of, to_notebook
+from cutaway.course.cells import Cell, find_title, read_cells, to_notebook
 from cutaway.course.progress import note_progress, read_progress
 from cutaway.errors import DataError
 from cutaway.system.resources import shipped
@@ -75,7 +75,7 @@ def list_lessons(lessons: list[Path]) -> None:
         cells = read_cells(path)
         done, whole = progress.get(path.stem, 0), len(cells)
         shown = "done" if done >= whole else f"{done} of {whole} cells" if done else "new"
-        table.add_row(str(int(path.name[:2])), title_of(cells).partition(". ")[2], shown)
+        table.add_row(str(int(path.name[:2])), find_title(cells).partition(". ")[2], shown)
     out.print(table)
     first_open = next((p for p in lessons if progress.get(p.stem, 0) < len(read_cells(p))), None)
     if first_open is None:

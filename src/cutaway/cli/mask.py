@@ -57,7 +57,7 @@ def mask(
     if plot:
         from cutaway.explore import figures, model_figures
 
-        say(f"Drawn: {figures.save(model_figures.mask_board(views), plot)}")
+        say(f"Drawn: {figures.save(model_figures.mask_panel(views), plot)}")
     if not report.ok:
         say(f"Something leaks: {len(report.leaks):,} outputs changed that must not.", "bold red")
         raise typer.Exit(1)
@@ -65,13 +65,13 @@ def mask(
 
 def example_of(pipeline: Pipeline, text: str | None) -> Any:
     """The text as a Row of ids, or without one an example of the run's data; a picture is what it is."""
-    from cutaway.explore.inputs import rows_of, short_example, some_examples
+    from cutaway.explore.inputs import encode_examples, short_example, some_examples
 
     is_vision = pipeline.config.model.family == "vision"
     if text is not None and is_vision:
         raise ConfigError("this run reads images: leave the text out, and one of its own images is taken.")
     example = short_example(pipeline, some_examples(pipeline)) if text is None else text
-    return example if is_vision else rows_of(pipeline, [example])[0]
+    return example if is_vision else encode_examples(pipeline, [example])[0]
 
 
 def checked(pipeline: Pipeline, example: Any) -> LeakReport:
@@ -88,6 +88,6 @@ def print_masks(views: list[MaskView]) -> None:
     for view in views:
         out.print(f"{view.title}: {view.words}", markup=False)
         if len(view.columns) <= WIDEST:
-            out.print("\n".join(["", *view.blocks(), ""]), markup=False)
+            out.print("\n".join(["", *view.text_lines(), ""]), markup=False)
         else:
             say(f"({len(view.columns)} columns are too many to print: draw them with --plot FILE.)")

@@ -12,7 +12,7 @@ import typer
 from cutaway.cli.console import say
 from cutaway.cli.options import Device
 from cutaway.errors import ConfigError, MissingExtra
-from cutaway.serve.sockets import listen, names_of
+from cutaway.serve.sockets import listen, local_host_names
 
 HERE = "127.0.0.1"
 
@@ -63,11 +63,11 @@ def serve(
     limits = library.Limits(
         body=max_body, characters=max_characters, texts=max_texts, new_tokens=max_new_tokens, waiting=max_waiting,
         seconds=timeout, batch_size=batch_size if batching else 1,
-        connections=max_connections or library.connections_allowed(),
+        connections=max_connections or library.default_connections(),
     )  # fmt: skip
-    found = library.runs_to_serve(runs, device=device, engine=engine, dtype=dtype)
+    found = library.read_runs(runs, device=device, engine=engine, dtype=dtype)
     use_threads(threads, {run.engine for run in found})
-    access = library.Access(token, names_of(host), library.origins_of(allow_origin or ()))
+    access = library.Access(token, local_host_names(host), library.parse_origins(allow_origin or ()))
     listening = listen(host, port)
     app_state = library.AppState(limits=limits)
     start_logging(log)
@@ -85,9 +85,9 @@ def imported() -> Any:
 
     try:
         from cutaway.serve.api_app import api_app
-        from cutaway.serve.limits import Limits, connections_allowed
-        from cutaway.serve.middleware import Access, origins_of
-        from cutaway.serve.served_model import runs_to_serve
+        from cutaway.serve.limits import Limits, default_connections
+        from cutaway.serve.loaded_model import read_runs
+        from cutaway.serve.middleware import Access, parse_origins
         from cutaway.serve.server import serve
         from cutaway.serve.state import AppState
     except ModuleNotFoundError as error:
@@ -97,11 +97,11 @@ def imported() -> Any:
     return SimpleNamespace(
         api_app=api_app,
         Access=Access,
-        origins_of=origins_of,
+        parse_origins=parse_origins,
         AppState=AppState,
         Limits=Limits,
-        connections_allowed=connections_allowed,
-        runs_to_serve=runs_to_serve,
+        default_connections=default_connections,
+        read_runs=read_runs,
         serve=serve,
     )
 
@@ -132,11 +132,11 @@ def start_logging(requests: bool) -> None:
 def tell_address(host: str, port: int, has_token: bool) -> None:
     shown = {"0.0.0.0": HERE, "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     say(f"The server is at http://{shown}:{port}/ (what can be asked: /docs). Loading ...", "bold")
-    if not names_of(host) and not has_token:
+    if not local_host_names(host) and not has_token:
         say(f"Note: with --host {host} others in your network can use it too. Give it a --token.", "yellow")
 
 
 def tell_models(app_state: Any) -> None:
     for worker in app_state.workers:
-        say(f"  {worker.run.name}: {', '.join(worker.served.abilities)} ({worker.served.engine})")
+        say(f"  {worker.run.name}: {', '.join(worker.model.abilities)} ({worker.model.engine})")
     say("Ready. Ctrl-C ends it.")

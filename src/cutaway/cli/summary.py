@@ -37,7 +37,7 @@ def examine(run: RunFolder, read_large: bool = False) -> Diagnosis:
     large = not read_large and is_large(config.data, config.model.task)
     observed = observe(run, with_data=not large)
     if large:
-        observed = replace(observed, why_no_data=f"the data is large. `{command('doctor', run)}` reads it again")
+        observed = replace(observed, data_error=f"the data is large. `{command('doctor', run)}` reads it again")
     return diagnose(observed)
 
 

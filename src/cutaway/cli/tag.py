@@ -46,9 +46,9 @@ def tag(
 
                cutaway tag runs/python-tagger --file script.py
     """
-    from cutaway.bulk.jobs import Tagging
+    from cutaway.bulk.jobs import TaggingJob
 
-    job = Tagging(str(run), "auto", machine.device, machine.dtype, json)
+    job = TaggingJob(str(run), "auto", machine.device, machine.dtype, json)
     if colour and (out or json):
         other = "--out writes a table" if out else "--json is for programs"
         raise ConfigError(f"--colour is for a terminal, and {other}. Leave one of them out.")

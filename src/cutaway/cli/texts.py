@@ -14,11 +14,11 @@ from cutaway.errors import ConfigError, DataError, Interrupted
 __all__ = ["Device", "Strategy"]  # beside what is defined here
 
 if TYPE_CHECKING:
-    from cutaway.bulk.jobs import RunJob, Sizer
-    from cutaway.bulk.journal import Layout
-    from cutaway.bulk.unknown import Unknown
-    from cutaway.bulk.windows import Refused
-    from cutaway.bulk.workers import Work
+    from cutaway.bulk.jobs import RunJob, TokenCounter
+    from cutaway.bulk.journal import FileHeader
+    from cutaway.bulk.unknown_words import UnknownWords
+    from cutaway.bulk.windows import FailedLine
+    from cutaway.bulk.workers import LineProcessor
 
 
 def carry_out(
@@ -38,17 +38,17 @@ def carry_out(
     def work(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         return job.work(pipeline, texts, numbers)
 
-    sizer = job.sizer()
+    token_counter = job.token_counter()
     if text:
-        write(of_texts(sizer, work, text), out, job.layout)
-        tell_of_long(job, sizer.long)
+        write(of_texts(token_counter, work, text), out, job.header)
+        tell_of_long(job, token_counter.long)
         return pipeline
-    refused = list["Refused"]()
-    skipped = refused if job.skips or getattr(bulk, "skip_errors", False) else None
-    write(of_standard_input(job, work, skipped, sizer), out, job.layout)
+    refused = list["FailedLine"]()
+    skipped = refused if job.skips_by_default or getattr(bulk, "skip_errors", False) else None
+    write(of_standard_input(job, work, skipped, token_counter), out, job.header)
     tell_of_refused(refused)
-    tell_of_unknown(job, sizer.unknown)
-    tell_of_long(job, sizer.long)
+    tell_of_unknown(job, token_counter.unknown)
+    tell_of_long(job, token_counter.long)
     return pipeline
 
 
@@ -65,31 +65,33 @@ def refuse_bulk(bulk: Bulk, lines_come: bool = False) -> None:
             raise ConfigError(f"{option} is for a file that is worked line by line (--file). Leave it out.")
 
 
-def of_texts(sizer: Sizer, work: Work, texts: Sequence[str]) -> list[bytes]:
+def of_texts(token_counter: TokenCounter, work: LineProcessor, texts: Sequence[str]) -> list[bytes]:
     """In batches, as the lines of a file: they may be many."""
-    from cutaway.bulk.windows import Window, batches
-    from cutaway.bulk.work import BATCH_TOKENS
+    from cutaway.bulk.runner import BATCH_TOKENS
+    from cutaway.bulk.windows import LineWindow, make_batches
 
     found: dict[int, bytes] = {}
-    for batch in batches(Window(0, list(texts), ""), sizer(texts), BATCH_TOKENS):
+    for batch in make_batches(LineWindow(0, list(texts), ""), token_counter(texts), BATCH_TOKENS):
         found.update(zip(batch.numbers, work(batch.texts, batch.numbers), strict=True))
     return [found[number] for number in range(len(texts))]
 
 
-def of_standard_input(job: RunJob, work: Work, skipped: list[Refused] | None, sizer: Sizer) -> Iterator[bytes]:
+def of_standard_input(
+    job: RunJob, work: LineProcessor, skipped: list[FailedLine] | None, token_counter: TokenCounter
+) -> Iterator[bytes]:
     """As they come. Lines that cannot be worked are noted in `skipped`; without it, they are an error."""
-    from cutaway.bulk.windows import Batch, Refused
-    from cutaway.bulk.workers import done
+    from cutaway.bulk.windows import FailedLine, LineBatch
+    from cutaway.bulk.workers import process_batch
 
     for number, line in enumerate(lines_of_standard_input()):
-        [result] = done(work, Batch([number], [line]))
-        sizer([line])  # which takes note of it
-        if isinstance(result, Refused):
+        [result] = process_batch(work, LineBatch([number], [line]))
+        token_counter([line])  # which takes note of it
+        if isinstance(result, FailedLine):
             if skipped is None:
                 hint = " Mend the line, or have such lines skipped (--skip-errors)." if job.can_skip else ""
-                raise DataError(f"standard input, line {number + 1}: {result.why}{hint}")
+                raise DataError(f"standard input, line {number + 1}: {result.reason}{hint}")
             skipped.append(result)
-            result = job.instead_of(result)
+            result = job.placeholder(result)
         yield result
 
 
@@ -103,32 +105,32 @@ def lines_of_standard_input() -> Iterator[str]:
 
 def of_file(job: RunJob, file: Path, out: Path | None, bulk: Bulk, doing: str) -> None:
     """All lines, by as many processes as are worth it; what is done survives whatever happens."""
-    from cutaway.bulk.work import carry_out
+    from cutaway.bulk.runner import run_job
     from cutaway.cli.bulk_progress import BulkProgress
 
     try:
         with BulkProgress(doing, hidden=out is None and sys.stdout.isatty()) as progress:
-            report = carry_out(job, file, out or sys.stdout.buffer, **bulk.given, tell=progress)
+            report = run_job(job, file, out or sys.stdout.buffer, **bulk.given, on_progress=progress)
     except KeyboardInterrupt:
         kept = " What is done is kept: the same command goes on where it was." if out and progress.done else ""
         raise Interrupted(f"stopped.{kept}") from None
     tell_of_speed(progress.worked, progress.seconds)
-    tell_of_refused(report.refused)
+    tell_of_refused(report.failed)
     tell_of_unknown(job, report.unknown)
     tell_of_long(job, report.long)
 
 
-def tell_of_unknown(job: RunJob, unknown: Unknown | None) -> None:
+def tell_of_unknown(job: RunJob, unknown: UnknownWords | None) -> None:
     """A word that a translator does not know is translated all the same, as something else."""
-    from cutaway.bulk.jobs import Translating
+    from cutaway.bulk.jobs import TranslationJob
 
-    if unknown and unknown.lines and isinstance(job, Translating):
+    if unknown and unknown.lines and isinstance(job, TranslationJob):
         many = "1 line has" if unknown.lines == 1 else f"{unknown.lines:,} lines have"
         say(f"Note: {many} something that is not in this model's vocabulary, such as {', '.join(unknown.words)}")
 
 
 def tell_of_long(job: RunJob, count: int) -> None:
-    if told := job.told_of_long(count):
+    if told := job.describe_long_texts(count):
         say(f"Note: {told}")
 
 
@@ -137,29 +139,29 @@ def tell_of_speed(lines: int, seconds: float) -> None:
         say(f"{lines:,} lines in {clock(seconds)}: {lines / seconds:,.1f} a second.")
 
 
-def tell_of_refused(refused: Sequence[Refused]) -> None:
+def tell_of_refused(refused: Sequence[FailedLine]) -> None:
     if refused:
         many = "1 line" if len(refused) == 1 else f"{len(refused):,} lines"
-        say(f"{many} could not be worked. The first, line {refused[0].number + 1}: {refused[0].why}")
+        say(f"{many} failed. The first, line {refused[0].number + 1}: {refused[0].reason}")
 
 
-def write(results: Iterable[bytes], out: Path | None, layout: Layout | None = None) -> None:
+def write(results: Iterable[bytes], out: Path | None, header: FileHeader | None = None) -> None:
     """To a file that is whole or not there at all, or to standard output as they come."""
     if out is None:
         for result in results:
             sys.stdout.buffer.write(result)
             sys.stdout.buffer.flush()
         return
-    from cutaway.bulk.work import check_output
+    from cutaway.bulk.runner import check_output
     from cutaway.runs.files import replacing
 
     check_output(out)
-    head_size = layout.head_size if layout else 0
+    header_size = header.size if header else 0
     with replacing(out) as temporary, temporary.open("wb") as stream:
-        stream.seek(head_size)
+        stream.seek(header_size)
         sizes = [stream.write(result) for result in results]
-        if layout and head_size:
+        if header and header_size:
             if not sizes:
                 raise DataError("there is no text to make a vector of: standard input is empty.")
             stream.seek(0)
-            stream.write(layout.head(len(sizes), sum(sizes)))
+            stream.write(header.to_bytes(len(sizes), sum(sizes)))

@@ -17,9 +17,9 @@ from cutaway.cli.texts import Device
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from cutaway.explore.question import Question
+    from cutaway.explore.steps import StepRecord
     from cutaway.explore.trace import Trace
-    from cutaway.explore.walk import Step
+    from cutaway.explore.traced_example import TracedExample
     from cutaway.inference.pipelines import Pipeline
 
 UNBOUNDED = 1_000  # columns of a pipe, which cuts nothing off
@@ -50,18 +50,18 @@ def trace(
 
                cutaway trace runs/demo "The small cat sleeps." --json > trace.json
     """
-    from cutaway.explore.question import ask
-    from cutaway.explore.switches import switched_off
+    from cutaway.explore.ablation import ablate
+    from cutaway.explore.steps import record_steps
+    from cutaway.explore.traced_example import prepare_example
     from cutaway.explore.values import without_nan
-    from cutaway.explore.walk import walking
     from cutaway.inference.pipelines import load_pipeline
 
     pipeline = load_pipeline(run, device)
-    with switched_off(pipeline.model, off or ()):
-        question = ask(pipeline, content(pipeline, text), target)
-        with walking(pipeline.model) as steps:
-            question.logits(pipeline.model)
-        found, trouble = traced(pipeline, question)
+    with ablate(pipeline.model, off or ()):
+        example = prepare_example(pipeline, content(pipeline, text), target)
+        with record_steps(pipeline.model) as steps:
+            example.logits(pipeline.model)
+        found, trouble = traced(pipeline, example)
     chosen = [step for step in steps if only is None or fnmatchcase(step.name, only)]
     if not chosen:
         raise ConfigError(f"no step fits --only {only!r}. There are: {', '.join(step.name for step in steps[:8])}, ...")
@@ -69,7 +69,7 @@ def trace(
     if json:
         print_json(without_nan({**told, "walk": [step.as_json() for step in chosen]}))
     else:
-        say(" ".join(question.source or question.target_in))
+        say(" ".join(example.source or example.target_in))
         for id in off or ():
             say(f"Switched off: {id}")
         print_walk(chosen)
@@ -79,33 +79,33 @@ def trace(
         raise trouble
 
 
-def traced(pipeline: Pipeline, question: Question) -> tuple[Trace | None, DataError | None]:
+def traced(pipeline: Pipeline, example: TracedExample) -> tuple[Trace | None, DataError | None]:
     """What the model made of it; or, of a model that has diverged, why there is nothing. The walk is shown anyway."""
-    from cutaway.explore.trace import trace_question, tree_of
+    from cutaway.explore.trace import beam_search_tree, trace_example
 
     try:
-        found = trace_question(pipeline, question)
+        found = trace_example(pipeline, example)
     except DataError as error:
         return None, error
-    return dataclasses.replace(found, beam=tree_of(pipeline, question.text)), None
+    return dataclasses.replace(found, beam=beam_search_tree(pipeline, example.text)), None
 
 
 def content(pipeline: Pipeline, text: str | None) -> Any:
     """The text, or an example of the run's own; of a classifier of images, the example of that number."""
-    from cutaway.explore.examples import NO_PICTURES, examples_of, picture
+    from cutaway.explore.examples import NO_IMAGES, example_texts, image_example
 
-    is_of_images = pipeline.config.model.family == "vision"
-    if text is not None and not is_of_images:
+    has_images = pipeline.config.model.family == "vision"
+    if text is not None and not has_images:
         return text
-    examples = examples_of(pipeline)
-    if not examples and is_of_images:
-        raise DataError(NO_PICTURES)
+    examples = example_texts(pipeline)
+    if not examples and has_images:
+        raise DataError(NO_IMAGES)
     if not examples:
         raise DataError("the data of this run is not at hand, so there is no example to take. Give a text.")
-    return picture(examples, text or "0").pixels if is_of_images else examples[0]
+    return image_example(examples, text or "0").pixels if has_images else examples[0]
 
 
-def print_walk(steps: Sequence[Step]) -> None:
+def print_walk(steps: Sequence[StepRecord]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
     for name in ("step", "equation", "axes"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
@@ -125,7 +125,7 @@ def print_walk(steps: Sequence[Step]) -> None:
     out.print(table, width=None if out.is_terminal else UNBOUNDED)
 
 
-def outlined(steps: Sequence[Step]) -> Iterator[tuple[str, Step | None]]:
+def outlined(steps: Sequence[StepRecord]) -> Iterator[tuple[str, StepRecord | None]]:
     """A pipe gets whole names; on a terminal each layer gets a heading, and its steps are named within it."""
     before = ""
     for step in steps:

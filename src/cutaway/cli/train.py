@@ -186,7 +186,7 @@ def make_training(
 
         progress = TrainingProgress(config.model.task)
         observers = [progress, TensorBoard(folder)] if tensorboard else [progress]
-        begin_or_resume = start.resume if resume else start.begin
+        begin_or_resume = start.resume if resume else start.start_training
         data = prepared()
         if data:
             check(data)
@@ -210,14 +210,14 @@ def make_numpy_training(
     from cutaway.cli.preparing import PreparingProgress
     from cutaway.cli.progress import TrainingProgress
     from cutaway.data.prepare import prepare
-    from cutaway.inference.training.numpy_trainer import begin, refuse_unsupported
+    from cutaway.inference.training.numpy_trainer import refuse_unsupported, start_training
 
     refuse_unsupported(config)  # before the data is prepared, which takes a while
     progress = TrainingProgress(config.model.task)
     with PreparingProgress() as tell:
-        prepared = prepare(config.data, config.model.task, tell=tell)
+        prepared = prepare(config.data, config.model.task, on_progress=tell)
     check(prepared)
-    return begin(config, folder, [progress], prepared), progress
+    return start_training(config, folder, [progress], prepared), progress
 
 
 MAKE_TRAINING = {"torch": make_training, "numpy": make_numpy_training}

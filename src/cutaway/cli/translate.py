@@ -47,15 +47,17 @@ def translate(
 
     --file uses all cores, and the same command goes on where it was should it be interrupted: docs/bulk.md.
     """
-    from cutaway.bulk.formats import Form
-    from cutaway.bulk.jobs import Translating
+    from cutaway.bulk.formats import OutputFormat
+    from cutaway.bulk.jobs import TranslationJob
     from cutaway.runs import RunFolder
 
     config = RunFolder(run).require().read_config()
     decode = searching.decode(config, coverage_penalty=coverage_penalty, max_length=max_length)
-    form = Form(printing.n_best, printing.scores, align, printing.json)
-    job = Translating(str(run), machine.engine, machine.device, machine.dtype, decode, form=form, **searching.answer)
-    if streams(printing, job, form, text, out):
+    output_format = OutputFormat(printing.n_best, printing.scores, align, printing.json)
+    job = TranslationJob(
+        str(run), machine.engine, machine.device, machine.dtype, decode, output_format=output_format, **searching.answer
+    )
+    if streams(printing, job, output_format, text, out):
         streamed(job, text or [], file, bulk)
         return
     translator = carry_out(job, text, file, out, bulk, "translate")

@@ -12,12 +12,17 @@ from cutaway.cli.texts import refuse_both, refuse_bulk
 from cutaway.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cutaway.bulk.formats import Form
-    from cutaway.bulk.jobs import Writing
+    from cutaway.bulk.formats import OutputFormat
+    from cutaway.bulk.jobs import GenerationJob
 
 
 def streams(
-    printing: Printing, job: Writing, form: Form, text: Sequence[str] | None, out: Path | None, wanted: bool = False
+    printing: Printing,
+    job: GenerationJob,
+    output_format: OutputFormat,
+    text: Sequence[str] | None,
+    out: Path | None,
+    wanted: bool = False,
 ) -> bool:
     """Whether texts are shown piece by piece: if that was asked for, or is wanted and nothing stands against it."""
     from cutaway.search.request import BEAM_IS_DEAF
@@ -26,14 +31,16 @@ def streams(
         raise ConfigError(BEAM_IS_DEAF)
     against = [] if text else ["a file or standard input"]
     against += ["--out"] if out else []
-    plain = type(form)()
-    against += [f"--{name.replace('_', '-')}" for name, value in vars(form).items() if value != getattr(plain, name)]
+    plain = type(output_format)()
+    against += [
+        f"--{name.replace('_', '-')}" for name, value in vars(output_format).items() if value != getattr(plain, name)
+    ]
     if printing.stream and against:
         raise ConfigError(f"--stream does not go together with {against[0]}. Leave one of them out.")
     return not against and (wanted if printing.stream is None else printing.stream)
 
 
-def streamed(job: Writing, texts: Sequence[str], file: Path | None, bulk: Bulk) -> None:
+def streamed(job: GenerationJob, texts: Sequence[str], file: Path | None, bulk: Bulk) -> None:
     """Each text, with what comes after it if it is a beginning, and a line end."""
     from cutaway.inference.pipelines import TextGenerator
 

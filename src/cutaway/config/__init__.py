@@ -1,11 +1,11 @@
-"""Configuration is data: frozen dataclasses that import nothing, TOML in, JSON out.
+"""Configuration as data: frozen dataclasses, read from TOML and written as JSON.
 
-A recipe is four tables, `[model] [data] [train] [decode]`, and a fifth, `[finetune]`, if it begins with a trained run:
+A recipe has the tables `[model] [data] [train] [decode]`, and `[finetune]` if it starts from a trained run:
 
-    recipe.toml ──read_recipe──▶ Config ──apply_overrides("train.steps=100")──▶ Config ──to_json──▶ config.json
+    recipe.toml ──read_tables("train.steps=100")──▶ tables ──config_from_tables──▶ Config ──to_json──▶ config.json
 
-Every exclusive choice is one field with named values (`norm_placement = "pre"`), never a pile of booleans.
-What cannot work is refused here, with both values and a remedy, before anything is built.
+Every exclusive choice is one field with named values (`norm_placement = "pre"`), not several booleans.
+Impossible combinations raise an error here, before a model is built. The error names both values and a remedy.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from cutaway.config.data import LONG_TEXTS, DataConfig
 from cutaway.config.decode import DecodeConfig
 from cutaway.config.finetune import FinetuneConfig
 from cutaway.config.model import ModelConfig
+from cutaway.config.renames import former_names, rename_setting, rename_settings, warn_of_former_names
 from cutaway.config.train import BUDGETS, TrainConfig
 from cutaway.errors import ConfigError, did_you_mean
 
 __all__ = ["Config", "DataConfig", "DecodeConfig", "FinetuneConfig", "ModelConfig", "TrainConfig"]
 
-SEAL = "seal"  # the table of config.json in which a run folder keeps its checksums (runs/folder.py): no setting
+SEAL = "seal"  # the table of config.json that holds a run folder's checksums (runs/folder.py); not a setting
 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole recipe, and what `config.json` in a run folder holds."""
+    """All tables of a recipe. `config.json` in a run folder has the same content."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -42,11 +43,11 @@ class Config:
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
 
     def __post_init__(self) -> None:
-        """What one table asks of another."""
-        object.__setattr__(self, "decode", self.decode.for_task(self.model.task))  # config.json never says "auto"
+        """Check the settings that depend on another table."""
+        object.__setattr__(self, "decode", self.decode.for_task(self.model.task))  # config.json never holds "auto"
         if self.model.family == "vision":
-            of_text = ("tokenizer", "tokenizer_file", "vocab_size", "max_tokens", "bpe_dropout")
-            refuse_unread(self.data, of_text, "model.family = 'vision' reads images")
+            text_settings = ("tokenizer", "tokenizer_file", "vocab_size", "max_tokens", "bpe_dropout")
+            refuse_unread(self.data, text_settings, "model.family = 'vision' reads images")
         else:
             check_lengths(self.data, self.model.max_length)
             refuse_unread(self.data, ("distortion",), f"model.family = {self.model.family!r} reads text")
@@ -54,20 +55,20 @@ class Config:
         for split in ("train", "valid", "test"):
             check_files(self.data, split, self.model.task)
         if self.model.head != "vectors":
-            refuse_unread(self.data, ("prompts",), "model.head = 'vectors' alone has prompts")
+            refuse_unread(self.data, ("prompts",), "only model.head = 'vectors' has prompts")
         if not self.model.experts:
             refuse_unread(self.train, ("balance_loss",), "model.experts = 0 has no experts")
-        check_vectors(self)
+        check_prompt_fits(self)
 
     @property
     def longest_text(self) -> int:
-        """Tokens that a text may have. A rotation has so many positions, and those of a prompt are among them."""
-        takes_some = self.finetune.method == "prompt" and self.model.position == "rope"
-        return self.model.n_positions - (self.finetune.length if takes_some else 0)
+        """The most tokens in a text. With RoPE, the vectors of a prompt take up positions."""
+        uses_positions = self.finetune.method == "prompt" and self.model.position == "rope"
+        return self.model.n_positions - (self.finetune.prompt_length if uses_positions else 0)
 
     @property
     def long_texts(self) -> str:
-        """What is done with texts that are too long: "cut", "skip" or "refuse"."""
+        """How texts that are too long are handled: "cut", "skip" or "refuse"."""
         return self.data.long_texts(self.model.task)
 
     def to_json(self) -> str:
@@ -81,7 +82,7 @@ class Config:
 def check_lengths(data: DataConfig, max_length: int) -> None:
     if data.max_tokens > max_length:
         raise ConfigError(
-            f"data.max_tokens = {data.max_tokens} lets in longer texts than the model has positions for: "
+            f"data.max_tokens = {data.max_tokens} is above the number of positions, "
             f"model.max_length = {max_length}. Lower the first or raise the second."
         )
     if data.max_tokens > data.batch_tokens:
@@ -93,40 +94,40 @@ def check_lengths(data: DataConfig, max_length: int) -> None:
 
 def check_long_texts(data: DataConfig, task: str) -> None:
     if task not in LONG_TEXTS:
-        why = "reads images" if task == "image_classification" else "cuts its texts into pieces, or only reads"
+        why = "reads images" if task == "image_classification" else "cuts its texts into chunks, or only reads"
         refuse_unread(data, ("too_long",), f"a model for {task.replace('_', ' ')} {why}")
     if data.long_texts(task) == "cut":
         require(data.max_tokens >= 3, data, "max_tokens", "leaves no room between <s> and </s>; set it to 3 or more")
 
 
-def check_vectors(config: Config) -> None:
-    """Whether there is a place for the learned vectors of prefix and prompt tuning."""
+def check_prompt_fits(config: Config) -> None:
+    """Check that the model has positions, or keys, for the learned vectors of prefix and prompt tuning."""
     finetune, model = config.finetune, config.model
     if finetune.method == "prefix" and model.attention == "linear":
         raise ConfigError(
-            "finetune.method = 'prefix' and model.attention = 'linear' cannot go together: linear attention keeps "
-            'sums, and no keys that others could stand before. Use method = "lora" or "prompt".'
+            "finetune.method = 'prefix' and model.attention = 'linear' cannot be combined: linear attention keeps "
+            'sums and no keys to put a prefix before. Use method = "lora" or "prompt".'
         )
     needed = model.n_positions if model.family == "vision" else config.data.max_tokens
     if finetune.method == "prompt" and needed > config.longest_text:
         read = f"an image of {needed} patches" if model.family == "vision" else f"data.max_tokens = {needed}"
         raise ConfigError(
-            f"finetune.length = {finetune.length} vectors before {read} do not fit into the {model.n_positions} "
-            'positions that this model\'s rotation knows. Shorten one of them, or use method = "prefix".'
+            f"finetune.prompt_length = {finetune.prompt_length} vectors before {read} do not fit into the "
+            f'{model.n_positions} positions of this model\'s RoPE. Shorten one of them, or use method = "prefix".'
         )
 
 
-OF_PAIRS = (".tsv", ".jsonl")  # endings of files in which a line holds both sides; .gz may follow
+PAIR_SUFFIXES = (".tsv", ".jsonl")  # files in which a line holds both sides; .gz may follow
 
 
 def check_files(data: DataConfig, split: str, task: str) -> None:
-    """Two parallel files to translate, or files of pairs; one to classify or tag; any number of texts."""
+    """Check the number of files: two parallel files or files of pairs to translate; one to classify or tag."""
     files = getattr(data, split)
     if task == "translation":
-        of_pairs = [file.startswith("hf:") or file.removesuffix(".gz").endswith(OF_PAIRS) for file in files]
-        is_parallel = len(files) == 2 and not any(of_pairs)
+        are_pairs = [file.startswith("hf:") or file.removesuffix(".gz").endswith(PAIR_SUFFIXES) for file in files]
+        is_parallel = len(files) == 2 and not any(are_pairs)
         what = 'must name two files whose lines correspond, as in ["train.de", "train.en"], or files of pairs, as in '
-        require(is_parallel or all(of_pairs), data, split, what + '["train.tsv"] (.tsv, .jsonl or hf:NAME)')
+        require(is_parallel or all(are_pairs), data, split, what + '["train.tsv"] (.tsv, .jsonl or hf:NAME)')
     elif task in ("classification", "tagging"):
         require(len(files) <= 1, data, split, f'must name one file for {task}, as in ["train.tsv"]')
     elif task == "image_classification":
@@ -137,7 +138,7 @@ def check_files(data: DataConfig, split: str, task: str) -> None:
 
 
 def read_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """The tables of a recipe as they stand there, with `overrides` on top."""
+    """Read the tables of a recipe and apply `overrides`."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -148,41 +149,52 @@ def read_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, An
 
 
 def apply_overrides(tables: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Put "table.field=value" settings on top of `tables`. A value is read as TOML, or else as plain text.
+    """Replace settings of `tables` by "table.field=value" texts. A value is read as TOML, or else as plain text.
 
-    One thing says how long a training is: "train.minutes=1" takes the place of the recipe's steps.
+    A training has one budget: "train.minutes=1" replaces the recipe's steps. Former names of settings get a notice.
     """
-    overrides = list(overrides)
-    result = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
-    budgets, train = [f"train.{name}" for name in BUDGETS], result.get("train")
-    if isinstance(train, dict) and any(setting.partition("=")[0].strip() in budgets for setting in overrides):
+    given = [parse_override(text) for text in overrides]
+    warn_of_former_names(
+        former_names(tables) + [n for table, name, v in given for n in former_names({table: {name: v}})]
+    )
+    result = rename_settings(tables)
+    train = result.get("train")
+    if isinstance(train, dict) and any(table == "train" and name in BUDGETS for table, name, _ in given):
         result["train"] = {name: value for name, value in train.items() if name not in BUDGETS}
-    for setting in overrides:
-        dotted, equals, text = setting.partition("=")
-        table, dot, name = dotted.strip().partition(".")
-        if not (equals and dot and name):
-            raise ConfigError(f"the setting {setting!r} is not of the form table.field=value, as in train.steps=100.")
-        result.setdefault(table, {})[name] = toml_value(text.strip())
+    for table, name, value in given:
+        name, value = rename_setting(table, name, value)
+        result.setdefault(table, {})[name] = value
     return result
 
 
+def parse_override(text: str) -> tuple[str, str, Any]:
+    """ "train.steps=100" -> ("train", "steps", 100)"""
+    dotted, equals, value = text.partition("=")
+    table, dot, name = dotted.strip().partition(".")
+    if not (equals and dot and name):
+        raise ConfigError(f"the setting {text!r} is not of the form table.field=value, as in train.steps=100.")
+    return table, name, toml_value(value.strip())
+
+
 def with_given(config: Any, **settings: Any) -> Any:
-    """`config` with those settings changed that are not None: what a command line was given."""
+    """A copy of `config` with the settings that are not None replaced."""
     return dataclasses.replace(config, **{name: value for name, value in settings.items() if value is not None})
 
 
 def config_from_tables(tables: Mapping[str, Any]) -> Config:
-    parts = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+    """Build a Config. Former names of settings are accepted, as old run folders have them (config/renames.py)."""
+    classes = {f.name: f.default_factory for f in dataclasses.fields(Config)}
     for name, table in tables.items():
-        if name not in parts:
-            raise ConfigError(f"unknown table [{name}]. {did_you_mean(name, parts)}")
+        if name not in classes:
+            raise ConfigError(f"unknown table [{name}]. {did_you_mean(name, classes)}")
         if not isinstance(table, Mapping):
-            raise ConfigError(f"{name} = {table!r} stands outside a table. Put it under one of: {', '.join(parts)}.")
-    return Config(**{name: from_table(make, name, tables.get(name, {})) for name, make in parts.items()})
+            raise ConfigError(f"{name} = {table!r} is outside a table. Put it into one of: {', '.join(classes)}.")
+    tables = rename_settings(tables)
+    return Config(**{name: from_table(make, name, tables.get(name, {})) for name, make in classes.items()})
 
 
 def from_table(cls: Any, table_name: str, table: Mapping[str, Any]) -> Any:
-    """Build the dataclass `cls` from a table, refusing unknown fields with a suggestion."""
+    """Build the dataclass `cls` from a table. An unknown field raises an error that suggests the nearest name."""
     allowed = [f.name for f in dataclasses.fields(cls)]
     for name in table:
         if name not in allowed:
@@ -194,4 +206,4 @@ def toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # --set data.corpus=reverse, with no quotes to fight the shell for
+        return text  # so that --set data.corpus=reverse needs no quotes

@@ -1,4 +1,4 @@
-"""Checks that every table of a configuration uses: types, required values, settings that nothing reads."""
+"""Checks shared by all tables of a configuration: types, ranges, conflicts, settings that have no effect."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ from cutaway.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Two settings that cannot go together: (field, values), (field, values), the reason, and the way out."""
+class Conflict:
+    """Two settings that cannot be combined: (field, values), (field, values), the reason, and the remedy."""
 
-    one: tuple[str, tuple[Any, ...]]
-    other: tuple[str, tuple[Any, ...]]
+    first: tuple[str, tuple[Any, ...]]
+    second: tuple[str, tuple[Any, ...]]
     why: str
     remedy: str
 
     def check(self, config: Any) -> None:
-        values = [getattr(config, name) for name, _ in (self.one, self.other)]
-        if all(value in bad for value, (_, bad) in zip(values, (self.one, self.other), strict=True)):
-            given = [
-                f"{setting_name(config, name)} = {value!r}"
-                for value, (name, _) in zip(values, (self.one, self.other), strict=True)
-            ]
-            raise ConfigError(f"{given[0]} and {given[1]} cannot go together: {self.why}. {self.remedy}.")
+        sides = (self.first, self.second)
+        if all(getattr(config, name) in excluded for name, excluded in sides):
+            given = [f"{setting_name(config, name)} = {getattr(config, name)!r}" for name, _ in sides]
+            raise ConfigError(f"{given[0]} and {given[1]} cannot be combined: {self.why}. {self.remedy}.")
 
 
 def check_types(config: Any) -> None:
-    """Hold each field against its annotation: 8.0 heads or a misspelt choice is refused by name."""
+    """Compare each field with its annotation: 8.0 heads or a misspelt choice raises an error."""
     for name, hint in type_hints(type(config)).items():  # type: ignore[arg-type]
         value = getattr(config, name)
         if type(value) is hint:
@@ -62,7 +59,7 @@ def type_hints(cls: Any) -> dict[str, Any]:
 
 @cache
 def defaults(cls: Any) -> dict[str, Any]:
-    """What each field is if nobody says it."""
+    """The default of each field."""
     fields = dataclasses.fields(cls)
     return {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields}
 
@@ -74,9 +71,9 @@ def is_of_type(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(is_of_type(v, get_args(hint)[0]) for v in value)
     if origin is dict:
-        of_keys, of_values = get_args(hint)
-        return isinstance(value, dict) and all(type(k) is of_keys and type(v) is of_values for k, v in value.items())
-    return type(value) is hint  # not isinstance: True is no number of layers
+        key_type, value_type = get_args(hint)
+        return isinstance(value, dict) and all(type(k) is key_type and type(v) is value_type for k, v in value.items())
+    return type(value) is hint  # not isinstance, which takes True as a number
 
 
 def require(holds: bool, config: Any, name: str, what: str) -> None:
@@ -85,10 +82,10 @@ def require(holds: bool, config: Any, name: str, what: str) -> None:
 
 
 def refuse_unread(config: Any, names: Iterable[str], why: str) -> None:
-    """A setting that nothing reads is a misunderstanding: say so rather than ignore it."""
-    usual = defaults(type(config))  # type: ignore[arg-type]
+    """Raise an error if one of the settings `names` was given, because nothing would read it."""
+    default = defaults(type(config))  # type: ignore[arg-type]
     for name in names:
-        if getattr(config, name) != usual[name]:
+        if getattr(config, name) != default[name]:
             raise ConfigError(
                 f"{setting_name(config, name)} = {getattr(config, name)!r} would have no effect, because {why}. "
                 "Remove it."
@@ -100,11 +97,11 @@ def setting_name(config: Any, name: str) -> str:
 
 
 def choices(cls: type, name: str) -> tuple[str, ...]:
-    """The named values of one field: what the tests iterate."""
+    """The named values of one field, for tests to iterate."""
     return get_args(type_hints(cls)[name])
 
 
 def divisors(n: int) -> list[int]:
-    """In time that grows with the square root of n: it may be a number that nobody meant."""
+    """All divisors of n, in O(sqrt(n)): a mistyped n may be huge."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})

@@ -1,4 +1,4 @@
-"""[data]: what is read, and how it becomes batches."""
+"""[data]: the training data, the tokenizer and the batches."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from cutaway.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the text comes from, how it is cut into tokens, how the tokens are put into batches."""
+    """The training data, the tokenizer and the batches."""
 
-    corpus: str = ""  # a built-in corpus: "tinyworld:en-fr", "python", ...; or give files in train/valid/test
-    size: int = 40_000  # how many training examples a built-in corpus gives
-    heldout_size: int = 1_000  # ... and how many for each of valid and test
-    root: str = ""  # the folder that the paths below are relative to; empty: the current one
-    # Files (docs/data.md): two parallel ones to translate, or one of pairs; one of labels, tags or images; texts. Or
-    # Hugging Face datasets: "hf:NAME:CONFIG@SPLIT".
+    corpus: str = ""  # A built-in corpus such as "tinyworld:en-fr" or "python"; or give files in train, valid and test.
+    size: int = 40_000  # The number of training examples of a built-in corpus.
+    heldout_size: int = 1_000  # The number of validation and of test examples of a built-in corpus.
+    root: str = ""  # The folder that relative paths start from; empty: the current folder.
+    # Training files or Hugging Face datasets ("hf:NAME:CONFIG@SPLIT"); docs/data.md lists the formats of each task.
     train: tuple[str, ...] = ()
-    valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
-    valid_share: float = 0.0  # above 0: so much of the training data, from its end, is for validation instead
-    columns: tuple[int | str, ...] = ()  # which columns (0, 1, ...; -1 is the last) or fields ("text", "label") to read
-    tokenizer: Literal["bpe", "word", "char", "byte", "file"] = "bpe"
-    tokenizer_file: str = ""  # with tokenizer = "file": any Hugging Face tokenizer.json
-    vocab_size: int = 8_000  # at most; how many tokens bpe and word may learn
-    max_tokens: int = 256  # of a training example; a language model's texts are always cut into pieces so long
-    # What is done with a longer example, and with a text that is longer than model.max_length after the training: read
-    # what fits, leave it out, or stop with an error. "auto": LONG_TEXTS.
+    valid: tuple[str, ...] = ()  # Validation files, in the format of train.
+    test: tuple[str, ...] = ()  # Test files, in the format of train.
+    valid_share: float = 0.0  # Above 0: this fraction of the training data, from its end, is used for validation.
+    columns: tuple[int | str, ...] = ()  # The columns (0, 1, ...; -1 is the last) or fields ("text", "label") to read.
+    tokenizer: Literal["bpe", "word", "char", "byte", "file"] = "bpe"  # The kind of tokenizer.
+    tokenizer_file: str = ""  # tokenizer = "file": the path of a Hugging Face tokenizer.json.
+    vocab_size: int = 8_000  # bpe, word, char: the largest number of tokens.
+    max_tokens: int = 256  # The longest training example; a language model's texts are cut into chunks of this length.
+    # How longer texts are handled, in training and after it: read the part that fits, leave them out, or raise an error.
     too_long: Literal["auto", "cut", "skip", "refuse"] = "auto"
-    batch_tokens: int = 2_048  # tokens a batch, padding included (of the target, if there is one); or images a batch
-    bpe_dropout: float = 0.0  # texts: how often a merge is left out, so that words come in other pieces every time
-    distortion: float = 0.0  # images: how far each is turned, stretched and shifted in training, anew every time
-    # sentence encoders: what may be put before a text, by name
+    batch_tokens: int = 2_048  # The tokens of a batch with padding (of the target, if there is one); or its images.
+    bpe_dropout: float = 0.0  # The probability of leaving out a merge in training, which varies the tokens of a word.
+    distortion: float = 0.0  # Images: the strength of random rotation, scaling and shift in training.
+    # Sentence encoders: texts to put before an input, by name.
     prompts: dict[str, str] = field(default_factory=dict, hash=False)
-    prompt: str = ""  # the name of that which is put there if nobody says; empty: none
+    prompt: str = ""  # The name of the default prompt; empty: none.
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -60,34 +58,34 @@ class DataConfig:
         if not self.corpus:
             refuse_unread(self, ("size", "heldout_size"), "no built-in data.corpus is named")
         else:
-            refuse_unread(self, ("columns",), f"data.corpus = {self.corpus!r} is no file")
+            refuse_unread(self, ("columns",), f"data.corpus = {self.corpus!r} is not a file")
         if self.tokenizer in ("word", "char", "byte"):
             refuse_unread(self, ("bpe_dropout",), f"data.tokenizer = {self.tokenizer!r} merges nothing")
         if self.tokenizer in ("byte", "file"):
             refuse_unread(self, ("vocab_size",), f"data.tokenizer = {self.tokenizer!r} has a vocabulary of its own")
         if (self.tokenizer == "file") != bool(self.tokenizer_file):
             raise ConfigError(
-                f"data.tokenizer = {self.tokenizer!r} and data.tokenizer_file = {self.tokenizer_file!r} do not go "
-                'together: a file is read with tokenizer = "file", and only then.'
+                f"data.tokenizer = {self.tokenizer!r} and data.tokenizer_file = {self.tokenizer_file!r} cannot be "
+                'combined: only tokenizer = "file" reads a file.'
             )
 
     def prompt_text(self, name: str | None = None) -> str:
-        """What is put before each text. None: what the run says; empty: nothing."""
+        """The text to put before each input. None: the run's default prompt; empty: no prompt."""
         name = self.prompt if name is None else name
         if name and name not in self.prompts:
-            known = did_you_mean(name, self.prompts) if self.prompts else "This run has none: leave it out."
+            known = did_you_mean(name, self.prompts) if self.prompts else "This run has no prompts: leave it out."
             raise ConfigError(f"there is no prompt {name!r}. {known}")
         return self.prompts[name] if name else ""
 
     def long_texts(self, task: str) -> str:
-        """What is done with texts that are too long: "cut", "skip" or "refuse"."""
+        """How texts that are too long are handled: "cut", "skip" or "refuse"."""
         if task == "translation" and self.too_long == "cut":
             raise ConfigError(
-                "data.too_long = 'cut' is not for translation: the beginning of a text and the beginning of its "
-                'translation do not say the same. Use "skip" or "refuse".'
+                "data.too_long = 'cut' is not for translation: the start of a text and the start of its "
+                'translation do not correspond. Use "skip" or "refuse".'
             )
         return LONG_TEXTS.get(task, "skip") if self.too_long == "auto" else self.too_long
 
 
-# task -> data.too_long = "auto". Other tasks have nothing that is too long, or only read (docs/data.md).
+# task -> the value of data.too_long = "auto". Other tasks have no text that is too long (docs/data.md).
 LONG_TEXTS = {"classification": "cut", "tagging": "cut", "translation": "skip"}

@@ -1,4 +1,4 @@
-"""[decode]: how text is searched for."""
+"""[decode]: how a trained model generates text."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cutaway.config.checks import check_types, require
 
 @dataclass(frozen=True)
 class DecodeConfig:
-    """How text comes out of a trained model."""
+    """How a trained model generates text."""
 
-    # "auto": "sample" of a language model, whose likeliest text goes round in circles; "beam" of a translator
+    # The search; "auto": "sample" for a language model, "beam" for a translator.
     strategy: Literal["auto", "greedy", "beam", "sample"] = "auto"
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    coverage_penalty: float = 0.0  # beam, of translations: how much it costs to leave a source token unlooked at
-    temperature: float = 0.8  # sample: below 1 safer, above 1 bolder; 1: the model's own distribution
-    top_k: int = 0  # sample: from the k likeliest tokens; 0: from all
-    top_p: float = 0.95  # sample: from the likeliest tokens that make up p; 1: from all
-    min_p: float = 0.0  # tokens that are less likely than this share of the likeliest are not drawn; 0: all
-    seed: int = 0
-    repetition_penalty: float = 1.0  # above 1: tokens that were written become less likely
-    no_repeat_ngram: int = 0  # no n tokens in a row are written twice; 0: they may be
-    suppress: tuple[int, ...] = ()  # ids of tokens that are never written
-    min_length: int = 0  # tokens, </s> not counted, before </s> may come
-    max_length: int = 0  # tokens a translation may have; 0: 50 more than its source, as in the paper
-    batch_size: int = 64  # sentences decoded together
+    beam_size: int = 4  # beam: the number of hypotheses.
+    length_penalty: float = 0.6  # beam: the exponent of the length penalty; 0: none.
+    coverage_penalty: float = 0.0  # beam, translation: the cost of source tokens that get little attention.
+    temperature: float = 0.8  # sample: the divisor of the logits; 1: the model's own distribution.
+    top_k: int = 0  # sample: only the k most likely tokens; 0: all.
+    top_p: float = 0.95  # sample: only the most likely tokens whose probabilities add up to p; 1: all.
+    min_p: float = 0.0  # sample: only tokens at least this fraction as likely as the most likely one; 0: all.
+    seed: int = 0  # sample: the seed.
+    repetition_penalty: float = 1.0  # Above 1: tokens that were already generated become less likely.
+    no_repeat_ngram: int = 0  # Above 0: no sequence of this number of tokens is generated twice.
+    suppress: tuple[int, ...] = ()  # Token ids that are never generated.
+    min_length: int = 0  # The number of tokens before </s> is allowed.
+    max_length: int = 0  # The longest translation in tokens; 0: 50 more than its source, as in the paper.
+    batch_size: int = 64  # The number of texts decoded together.
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -49,7 +49,7 @@ class DecodeConfig:
         require(0 < self.top_p <= 1, self, "top_p", "must be above 0 and at most 1")
 
     def for_task(self, task: str) -> DecodeConfig:
-        """The same, with the strategy that "auto" stands for in this task."""
+        """A copy in which the strategy "auto" is replaced by the task's default."""
         if self.strategy != "auto":
             return self
         return dataclasses.replace(self, strategy="sample" if task == "language_model" else "beam")

@@ -1,4 +1,4 @@
-"""[finetune]: the run that a training begins with, and what of it is trained."""
+"""[finetune]: the run that a training starts from, and which weights are trained."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ from cutaway.config.checks import check_types, refuse_unread, require
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """What a training begins with, and which part of it is trained. No base: everything, from nothing."""
+    """The run that a training starts from, and which weights are trained. Without a base, all start at random."""
 
-    base: str = ""  # a run folder, or the name of a recipe, whose run is then in runs/
-    # "full": the weights themselves. The others leave them as they are and train a little beside them (finetune/).
+    base: str = ""  # A run folder, or the name of a recipe whose run is in runs/.
+    # "full" trains the weights themselves; the others freeze them and train an adapter (finetune/).
     method: Literal["full", "lora", "prefix", "prompt"] = "full"
-    parts: tuple[str, ...] = ()  # patterns of names: what gets an adapter; none: what is usual for the method
-    rank: int = 8  # lora: of the matrices that are added
-    alpha: float = 16.0  # lora: what is added counts alpha / rank times
-    dropout: float = 0.0  # lora: on what the added matrices read
-    length: int = 16  # prefix, prompt: how many vectors stand before the text
-    freeze: tuple[str, ...] = ()  # full: patterns of names of weights that stay as they are
-    train: tuple[str, ...] = ()  # the others: patterns of names of weights that are trained beside the adapter
+    target_modules: tuple[
+        str, ...
+    ] = ()  # Name patterns of the modules that get an adapter; empty: the method's default.
+    rank: int = 8  # lora: the rank of the added matrices.
+    alpha: float = 16.0  # lora: the added matrices are multiplied by alpha / rank.
+    dropout: float = 0.0  # lora: dropout on the input of the added matrices.
+    prompt_length: int = 16  # prefix, prompt: the number of learned vectors before the text.
+    freeze: tuple[str, ...] = ()  # full: name patterns of the weights that are not trained.
+    also_train: tuple[
+        str, ...
+    ] = ()  # lora, prefix, prompt: name patterns of weights trained in addition to the adapter.
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("rank", "length"):
+        for name in ("rank", "prompt_length"):
             require(getattr(self, name) >= 1, self, name, "must be at least 1")
         require(self.alpha > 0, self, "alpha", "must be positive")
         require(0 <= self.dropout < 1, self, "dropout", "must be at least 0 and below 1")
         if not self.base:
             others = [f.name for f in dataclasses.fields(self) if f.name != "base"]
-            refuse_unread(self, others, "finetune.base names no run to begin with")
-        unread = {"full": ("parts", "rank", "alpha", "dropout", "length", "train"), "lora": ("freeze", "length")}
-        of_vectors = ("freeze", "rank", "alpha", "dropout")
-        why = f"finetune.method = {self.method!r} does not look at it"
-        refuse_unread(self, unread.get(self.method, of_vectors), why)
+            refuse_unread(self, others, "finetune.base names no run to start from")
+        unread = {
+            "full": ("target_modules", "rank", "alpha", "dropout", "prompt_length", "also_train"),
+            "lora": ("freeze", "prompt_length"),
+        }
+        why = f"finetune.method = {self.method!r} does not use it"
+        refuse_unread(self, unread.get(self.method, ("freeze", "rank", "alpha", "dropout")), why)
 
     @property
     def is_adapter(self) -> bool:
-        """Whether the base stays as it is, and what is trained is kept alone."""
+        """Whether the base is not changed, and only the adapter is saved."""
         return self.method != "full"

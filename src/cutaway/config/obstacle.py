@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 class Obstacle(NamedTuple):
     setting: str
     value: Any
-    why: str  # as the exporter says it
+    why: str  # the exporter's message
 
     def __str__(self) -> str:
-        """As a recipe has it."""
+        """The setting as it is written in a recipe."""
         return f"{self.setting} = {json.dumps(self.value, ensure_ascii=False)}"

@@ -1,4 +1,4 @@
-"""Named configurations: plain data, with the table that they come from."""
+"""Named configurations: plain data, with the tables of the papers that they come from."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ SMOLLM_135M = ModelConfig(
 
 
 def tiny(config: ModelConfig, **changes: object) -> ModelConfig:
-    """As small as a model of this shape can be, for tests and for looking at every number."""
+    """The smallest model of this architecture, for tests and for inspecting every number."""
     sizes: dict[str, object] = {"d_model": 8, "d_ff": 16, "n_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
     if config.family in ("encoder_decoder", "encoder", "vision"):
         sizes["encoder_layers"] = 2

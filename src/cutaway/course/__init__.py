@@ -1,1 +1,1 @@
-"""The course: lessons that run, exercises that are checked, a laboratory to break things in."""
+"""The course: runnable lessons, graded exercises, and a lab for ablation experiments."""

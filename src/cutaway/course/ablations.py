@@ -1,11 +1,10 @@
-"""Surgery: take one thing out of a *built* model and see what it was good for.
+"""Ablations: remove one component from a *built* model.
 
     model = build_model(config)
-    operate(model, ["no-residual"])        # in place; the weights that stay are the ones it was built with
+    apply_ablations(model, ["no-residual"])        # in place; the remaining weights do not change
 
-Each surgery puts another part in the place of a part. The parts in `nn/` know nothing of it: there is no flag for a
-broken variant anywhere. A part that is put in takes over what it replaces, under the same names, so probes keep
-their places. A surgery that finds nothing to change is an error.
+An ablation replaces modules of the model, so `nn/` needs no flags for broken variants. A replacement keeps the names
+of the submodules it takes over, so probe names do not change. An ablation that finds nothing to change raises an error.
 """
 
 from __future__ import annotations
@@ -26,64 +25,64 @@ from cutaway.nn.masks import Causal, Mask
 from cutaway.nn.residual import PostNorm, PreNorm, Residual, SubLayer
 from cutaway.nn.sandwich_norm import SandwichNorm
 
-Surgery = Callable[[nn.Module], None]
+Ablation = Callable[[nn.Module], None]
 
 
-def operate(model: nn.Module, names: Iterable[str]) -> None:
-    """Change `model` in place, one surgery after the other."""
+def apply_ablations(model: nn.Module, names: Iterable[str]) -> None:
+    """Apply the named ablations to `model` in place, in order."""
     for name in names:
-        find_surgery(name)(model)
+        find_ablation(name)(model)
 
 
-def find_surgery(name: str) -> Surgery:
-    if name not in SURGERIES:
-        raise ConfigError(f"there is no surgery {name!r}. {did_you_mean(name, SURGERIES)}")
-    return SURGERIES[name]
+def find_ablation(name: str) -> Ablation:
+    if name not in ABLATIONS:
+        raise ConfigError(f"unknown ablation {name!r}. {did_you_mean(name, ABLATIONS)}")
+    return ABLATIONS[name]
 
 
 def no_residual(model: nn.Module) -> None:
-    """f(x) instead of x + f(x): nothing goes around a sub-layer, neither values nor gradients."""
-    replace_parts(model, (Residual,), alone, "no-residual", "residual connection")
+    """f(x) instead of x + f(x): neither activations nor gradients bypass a sub-layer."""
+    replace_modules(model, (Residual,), remove_residual, "no-residual", "residual connection")
 
 
 def no_norm(model: nn.Module) -> None:
-    """Every norm becomes the identity, the one at the end of a stack included."""
-    replace_parts(model, (LayerNorm, RMSNorm), lambda part: nn.Identity(), "no-norm", "norm")
+    """Replace every norm with the identity, including the final norm of a stack."""
+    replace_modules(model, (LayerNorm, RMSNorm), lambda part: nn.Identity(), "no-norm", "norm")
 
 
 def no_scaling(model: nn.Module) -> None:
-    """softmax(Q Kᵀ) V without 1/√E: queries are made √E times longer, which every kernel then divides away."""
+    """softmax(Q Kᵀ) V without 1/√E: multiply the queries by √E, which cancels the division in every kernel."""
     chosen = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
-    chosen = [part for part in chosen if not isinstance(part, LinearAttention)]  # which scales nothing
+    chosen = [part for part in chosen if not isinstance(part, LinearAttention)]  # it has no scaling
     if not chosen:
-        raise nothing_to_change("no-scaling", "attention with scores")
+        raise nothing_to_change_error("no-scaling", "attention with scores")
     for attention in chosen:
-        attention.query_norm = nn.Sequential(attention.query_norm, Times(math.sqrt(attention.d_head)))
+        attention.query_norm = nn.Sequential(attention.query_norm, Multiply(math.sqrt(attention.d_head)))
 
 
 def no_mask(model: nn.Module) -> None:
-    """The decoder sees what is still to be written; padding stays invisible."""
+    """Let the decoder attend to later target positions; padding stays masked."""
     decoder = getattr(model, "decoder", None)
     if not isinstance(decoder, Stack):
-        raise nothing_to_change("no-mask", "decoder with a causal mask")
+        raise nothing_to_change_error("no-mask", "decoder with a causal mask")
     if any(isinstance(part, LinearAttention) for part in decoder.modules()):
         raise ConfigError(
-            "the surgery 'no-mask' cannot be done to linear attention, which writes token by token because it adds up "
-            'the past alone. Choose model.attention = "full".'
+            "the ablation 'no-mask' does not work with linear attention, which is causal by construction. "
+            'Set model.attention = "full".'
         )
-    model.decoder = StackWithoutCausality(decoder)
+    model.decoder = StackWithoutCausalMask(decoder)
 
 
 def share_layers(model: nn.Module) -> None:
-    """All layers of a stack are one and the same (Universal Transformer, ALBERT): depth without parameters."""
+    """Share one set of weights among all layers of a stack (Universal Transformer, ALBERT)."""
     deep = [part for part in model.modules() if isinstance(part, Stack) and len(part.layers) > 1]
     if not deep:
-        raise nothing_to_change("share-layers", "stack of several layers")
+        raise nothing_to_change_error("share-layers", "stack of several layers")
     for stack in deep:
         stack.layers = nn.ModuleList([stack.layers[0]] * len(stack.layers))
 
 
-SURGERIES: dict[str, Surgery] = {
+ABLATIONS: dict[str, Ablation] = {
     "no-residual": no_residual,
     "no-norm": no_norm,
     "no-scaling": no_scaling,
@@ -92,8 +91,8 @@ SURGERIES: dict[str, Surgery] = {
 }
 
 
-class Alone(nn.Module):
-    """A residual connection that has lost its `x +`; it keeps the norm, the dropout and the probes."""
+class WithoutResidual(nn.Module):
+    """A residual connection without `x +`; norm, dropout and probes stay."""
 
     norm: nn.Module
     dropout: nn.Module
@@ -106,21 +105,21 @@ class Alone(nn.Module):
             self.add_module(name, part)
 
 
-class PostNormAlone(Alone):
+class PostNormWithoutResidual(WithoutResidual):
     """norm(dropout(f(x)))"""
 
     def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
         return self.stream(self.norm(self.dropout(self.update(sublayer(x)))))
 
 
-class PreNormAlone(Alone):
+class PreNormWithoutResidual(WithoutResidual):
     """dropout(f(norm(x)))"""
 
     def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
         return self.stream(self.dropout(self.update(sublayer(self.norm(x)))))
 
 
-class SandwichNormAlone(Alone):
+class SandwichNormWithoutResidual(WithoutResidual):
     """dropout(norm₂(f(norm(x))))"""
 
     norm_after: nn.Module
@@ -129,14 +128,18 @@ class SandwichNormAlone(Alone):
         return self.stream(self.dropout(self.update(self.norm_after(sublayer(self.norm(x))))))
 
 
-ALONE: dict[type, type[Alone]] = {PostNorm: PostNormAlone, PreNorm: PreNormAlone, SandwichNorm: SandwichNormAlone}
+WITHOUT_RESIDUAL: dict[type, type[WithoutResidual]] = {
+    PostNorm: PostNormWithoutResidual,
+    PreNorm: PreNormWithoutResidual,
+    SandwichNorm: SandwichNormWithoutResidual,
+}
 
 
-def alone(residual: nn.Module) -> Alone:
-    return ALONE[type(residual)](residual)
+def remove_residual(residual: nn.Module) -> WithoutResidual:
+    return WITHOUT_RESIDUAL[type(residual)](residual)
 
 
-class Times(nn.Module):
+class Multiply(nn.Module):
     """x · factor"""
 
     def __init__(self, factor: float):
@@ -147,8 +150,8 @@ class Times(nn.Module):
         return x * self.factor
 
 
-class StackWithoutCausality(Stack):
-    """The same layers, told a mask without `Causal`; whatever other rules there are stay."""
+class StackWithoutCausalMask(Stack):
+    """A stack that removes the `Causal` rule from its mask and keeps all other rules."""
 
     def __init__(self, whole: Stack):
         super().__init__(list(whole.layers), whole.norm)
@@ -166,10 +169,10 @@ class StackWithoutCausality(Stack):
         return super().forward(x, mask, memory, memory_mask, cache)
 
 
-def replace_parts(
-    model: nn.Module, kinds: tuple[type, ...], make: Callable[[nn.Module], nn.Module], surgery: str, what: str
+def replace_modules(
+    model: nn.Module, kinds: tuple[type, ...], make: Callable[[nn.Module], nn.Module], ablation: str, what: str
 ) -> None:
-    """Put `make(part)` in the place of every part of these kinds."""
+    """Replace every submodule of these types with `make(submodule)`."""
     found = [
         (parent, name, part)
         for parent in model.modules()
@@ -177,13 +180,13 @@ def replace_parts(
         if isinstance(part, kinds)
     ]
     if not found:
-        raise nothing_to_change(surgery, what)
+        raise nothing_to_change_error(ablation, what)
     for parent, name, part in found:
         setattr(parent, name, make(part))
 
 
-def nothing_to_change(surgery: str, what: str) -> ConfigError:
+def nothing_to_change_error(ablation: str, what: str) -> ConfigError:
     return ConfigError(
-        f"the surgery {surgery!r} finds nothing to change: this model has no {what}. "
-        "Leave it out, or choose a model that has one."
+        f"the ablation {ablation!r} has nothing to change: this model has no {what}. "
+        "Remove the ablation, or choose a model with one."
     )

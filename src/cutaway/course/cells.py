@@ -1,4 +1,4 @@
-"""A lesson as a row of cells. It is a script in the percent format, which editors and Jupyter (by jupytext) know:
+"""Read a lesson as a list of cells. A lesson is a script in the percent format of editors and jupytext:
 
 # %% [markdown]
 # Prose, in Markdown, behind comment signs.
@@ -16,33 +16,33 @@ from typing import Any, NamedTuple
 
 from cutaway.errors import DataError
 
-MARK = re.compile(r"# %%(?: \[(?P<kind>markdown)\])?\s*$")
+CELL_MARK = re.compile(r"# %%(?: \[(?P<kind>markdown)\])?\s*$")
 
 
 class Cell(NamedTuple):
     kind: str  # "markdown" or "code"
     text: str
-    line: int  # of the file, counted from 0, where the text begins
+    line: int  # 0-based line of the file where the text starts
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """All cells of a script; what stands before the first mark must be empty."""
+    """Return all cells of a script. Text before the first cell mark is an error."""
     cells: list[Cell] = []
     kind, start, lines = "", 0, path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate([*lines, "# %%"]):
-        mark = MARK.match(line)
+        mark = CELL_MARK.match(line)
         if not mark:
             continue
-        cell = cell_of(kind, lines[start:number], start)
+        cell = make_cell(kind, lines[start:number], start)
         if cell and not kind:
-            raise DataError(f"{path}: there is text before the first cell. A lesson begins with `# %% [markdown]`.")
+            raise DataError(f"{path}: found text before the first cell. Start the file with `# %% [markdown]`.")
         cells += [cell] if cell else []
         kind, start = mark["kind"] or "code", number + 1
     return cells
 
 
-def cell_of(kind: str, lines: list[str], start: int) -> Cell | None:
-    """A cell without the empty lines around it; None if nothing is left."""
+def make_cell(kind: str, lines: list[str], start: int) -> Cell | None:
+    """Strip empty lines around a cell; None if nothing is left."""
     while lines and not lines[0].strip():
         lines, start = lines[1:], start + 1
     while lines and not lines[-1].strip():
@@ -52,14 +52,14 @@ def cell_of(kind: str, lines: list[str], start: int) -> Cell | None:
     return Cell(kind, "\n".join(lines), start) if lines else None
 
 
-def title_of(cells: list[Cell]) -> str:
-    """The first heading."""
+def find_title(cells: list[Cell]) -> str:
+    """Return the first heading."""
     heading = re.search(r"^# (.+)$", cells[0].text, re.MULTILINE) if cells else None
     return heading[1].strip() if heading else "?"
 
 
 def to_notebook(cells: list[Cell]) -> str:
-    """The same as a Jupyter notebook, without outputs."""
+    """Convert cells to a Jupyter notebook without outputs."""
     entries: list[dict[str, Any]] = []
     for i, cell in enumerate(cells):
         source = cell.text.splitlines(keepends=True)

@@ -1,11 +1,11 @@
-"""What an exercise is to the grader: parts, examples to try them on, and the mistakes that people make.
+"""Exercises for the grader: parts, test cases, and known mistakes.
 
-A part comes with a reference in NumPy that can also be wrong, on purpose: each known mistake is a switch in it.
+Each part has a NumPy reference implementation. Each known mistake is a switch of that reference:
 
     attention(q, k, v, mask)                             the right answer
-    attention(q, k, v, mask, wrong={"no-scale"})         what somebody gets who forgot to divide
+    attention(q, k, v, mask, wrong={"no-scale"})         the answer without the division
 
-So the grader knows what a mistake looks like from outside, whatever the code that made it looks like.
+So the grader recognises a mistake from its output, independent of the learner's code.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Wrong = frozenset[str]
-RIGHT: Wrong = frozenset()
+Switches = frozenset[str]
+NO_MISTAKES: Switches = frozenset()
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake that can be told from outside."""
+    """A mistake that can be recognised from the output."""
 
     name: str
-    says: str  # what is wrong, as a sentence about the learner's code
+    message: str  # what is wrong, as a sentence about the learner's code
     hint: str  # where to look
-    stronger: str  # nearly there; still not the solution
-    ways: tuple[str, ...] = ()  # the switches, each of which is this mistake made in another way; none: its name
-    shows_as_nan: bool = False  # numbers that are not finite are its mark, and prove it
+    strong_hint: str  # says more, but not the solution
+    ways: tuple[str, ...] = ()  # switches that all produce this mistake; empty: the name is the switch
+    shows_as_nan: bool = False  # nan or inf in the output is evidence for it
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -36,25 +36,25 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One example to try a function on."""
+    """One test case: arguments for a function."""
 
-    what: str  # in words: "two queries, three keys, with a mask"
+    description: str  # in words: "two queries, three keys, with a mask"
     arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A function that the learner writes."""
+class ExercisePart:
+    """A function that the learner implements."""
 
     name: str
     arguments: tuple[str, ...]
-    returns: tuple[str, ...]  # names for what comes back; more than one: a tuple
+    returns: tuple[str, ...]  # names of the returned values; several: a tuple
     reference: Callable[..., Any]  # (*arguments, wrong=...) -> what the function should return
-    cases: Sequence[Case]  # the smallest first: the first that shows a mistake is the one that is shown
+    cases: Sequence[Case]  # smallest first: the first that fails is printed
     mistakes: Sequence[Mistake]
-    # Switches for what the exercise leaves open, such as -inf or -1e9 under a mask: combined with mistakes, where a
-    # free choice makes the same mistake look different.
-    free: tuple[str, ...] = ()
+    # Switches for choices that the exercise leaves open, such as -inf or -1e9 under a mask. They are combined with
+    # mistakes, because a choice can change what a mistake looks like.
+    free_choices: tuple[str, ...] = ()
 
     @property
     def signature(self) -> str:
@@ -66,7 +66,7 @@ class Exercise:
     number: int
     name: str
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[ExercisePart, ...]
 
     @property
     def file(self) -> str:

@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.config import Config, apply_overrides, config_from_tables, with_given
-from cutaway.course.verdict import MEASURES
+from cutaway.course.verdict import METRICS
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.runs.recipe import base_of_tables
 from cutaway.system.resources import find_toml, shipped_names
 
-FEWEST_SEEDS = 3  # fewer give no interval worth the name
-POINTS = 12  # of a validation curve, if the experiment does not say
-LOOKS = ("encoder", "decoder", "cross", "none")
-FITS = ("", "scaling-law")
+MIN_SEEDS = 3  # fewer give no interval worth the name
+CURVE_POINTS = 12  # of a validation curve, if the experiment does not say
+LOOK_CHOICES = ("encoder", "decoder", "cross", "none")
+FIT_CHOICES = ("", "scaling-law")
 
 Settings = dict[str, Any]  # "model.n_heads" -> 1
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """One way to build and train the model. `surgery` changes it when it is built; `settings` before."""
 
     name: str
@@ -52,7 +52,7 @@ class Experiment:
     theory: str
     recipe: Path
     seeds: tuple[int, ...]
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     settings: Settings = field(default_factory=dict)
     judge_by: tuple[str, ...] = ()  # the measures that the verdict speaks of; empty: those of the task
     look: str = ""  # whose attention is drawn; empty: the cross-attention, where there is one
@@ -61,10 +61,10 @@ class Experiment:
     text: str = ""  # the TOML itself
     overrides: tuple[str, ...] = ()  # what was changed on the command line
 
-    def config(self, arm: Arm, seed: int) -> Config:
+    def config(self, variant: Variant, seed: int) -> Config:
         """The recipe, with the settings of all arms, of this arm, and those that make runs comparable."""
         tables = read_toml(self.recipe, "the recipe")
-        given = {**self.settings, **arm.settings}
+        given = {**self.settings, **variant.settings}
         for name, value in {**given, "train.seed": seed}.items():
             table, _, key = name.partition(".")
             tables.setdefault(table, {})[key] = value
@@ -75,25 +75,25 @@ class Experiment:
             )
         config = config_from_tables(tables)
         steps = config.train.steps
-        curve = None if "train.valid_every" in given else max(1, steps // POINTS)
+        curve = None if "train.valid_every" in given else max(1, steps // CURVE_POINTS)
         return dataclasses.replace(
             config,
-            train=with_given(config.train, valid_every=curve, save_every=steps, keep=1, snapshots=0),
+            train=with_given(config.train, valid_every=curve, save_every=steps, keep_checkpoints=1, snapshots=0),
             decode=with_given(config.decode, strategy="greedy"),
         )
 
     @property
     def task(self) -> str:
-        return self.config(self.arms[0], self.seeds[0]).model.task
+        return self.config(self.variants[0], self.seeds[0]).model.task
 
     @property
     def trainings(self) -> int:
-        return len(self.arms) * len(self.seeds)
+        return len(self.variants) * len(self.seeds)
 
 
 KEYS = ("title", "question", "theory", "recipe", "seeds", "arm", "set", "judge_by", "look", "fit", "minutes")
-NEEDED = ("title", "question", "theory", "recipe", "seeds", "arm")
-ARM_KEYS = ("name", "surgery", "set")
+REQUIRED_KEYS = ("title", "question", "theory", "recipe", "seeds", "arm")
+VARIANT_KEYS = ("name", "surgery", "set")
 
 
 def built_in_experiments() -> list[str]:
@@ -112,74 +112,81 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
     overrides = tuple(overrides)
     table = read_toml(path, "the experiment")
     where = f"the experiment {str(path)!r}"
-    refuse_unknown(table, KEYS, where)
-    for key in NEEDED:
+    check_keys(table, KEYS, where)
+    for key in REQUIRED_KEYS:
         if not table.get(key):
-            raise ConfigError(f"{where} has no {key}. It needs: {', '.join(NEEDED)}.")
+            raise ConfigError(f"{where} has no {key}. It needs: {', '.join(REQUIRED_KEYS)}.")
     experiment = Experiment(
         name=path.stem,
-        **{key: text_of(table, key, where) for key in ("title", "question", "theory")},
-        recipe=find_toml("recipes", "recipe", text_of(table, "recipe", where), path.parent),
-        seeds=checked_seeds(seeds or table["seeds"], where),
-        arms=tuple(arm_of(one, where) for one in list_of(table["arm"], "arm", where)),
-        settings={**dotted(table.get("set", {}), "set", where), **dotted(apply_overrides({}, overrides), "set", where)},
-        judge_by=tuple(list_of(table.get("judge_by", []), "judge_by", where)),
+        **{key: read_text(table, key, where) for key in ("title", "question", "theory")},
+        recipe=find_toml("recipes", "recipe", read_text(table, "recipe", where), path.parent),
+        seeds=validate_seeds(seeds or table["seeds"], where),
+        variants=tuple(read_variant(one, where) for one in read_list(table["arm"], "arm", where)),
+        settings={
+            **flatten_settings(table.get("set", {}), "set", where),
+            **flatten_settings(apply_overrides({}, overrides), "set", where),
+        },
+        judge_by=tuple(read_list(table.get("judge_by", []), "judge_by", where)),
         look=table.get("look", ""),
         fit=table.get("fit", ""),
         minutes=table.get("minutes", 0),
         text=path.read_text(encoding="utf-8"),
         overrides=(*overrides, *([f"seeds={list(seeds)}"] if seeds else [])),
     )
-    check_arms(experiment, where)
-    return with_choices(experiment, where)
+    check_variants(experiment, where)
+    return fill_defaults(experiment, where)
 
 
-def arm_of(table: Any, where: str) -> Arm:
+def read_variant(table: Any, where: str) -> Variant:
     if not isinstance(table, Mapping):
         raise ConfigError(f'{where}: arm = {table!r} is no arm. Write it as {{ name = "..." }}.')
-    refuse_unknown(table, ARM_KEYS, f"an arm of {where}")
+    check_keys(table, VARIANT_KEYS, f"an arm of {where}")
     if not table.get("name"):
         raise ConfigError(f'{where} has an arm without a name: {dict(table)}. Give it one, as in name = "intact".')
     here = f"the arm {table['name']!r} of {where}"
-    return Arm(
-        name=text_of(table, "name", here),
-        surgery=tuple(list_of(table.get("surgery", []), "surgery", here)),
-        settings=dotted(table.get("set", {}), "set", here),
+    return Variant(
+        name=read_text(table, "name", here),
+        surgery=tuple(read_list(table.get("surgery", []), "surgery", here)),
+        settings=flatten_settings(table.get("set", {}), "set", here),
     )
 
 
-def check_arms(experiment: Experiment, where: str) -> None:
+def check_variants(experiment: Experiment, where: str) -> None:
     """What makes a comparison: two arms, each with its own name, and the same data for all."""
-    if len(experiment.arms) < 2:
-        raise ConfigError(f"{where} has {len(experiment.arms)} arm; a comparison needs at least two. Add the other.")
-    names = [slug(arm.name) for arm in experiment.arms]
-    for arm, name in zip(experiment.arms, names, strict=True):
+    if len(experiment.variants) < 2:
+        raise ConfigError(
+            f"{where} has {len(experiment.variants)} arm; a comparison needs at least two. Add the other."
+        )
+    names = [slug(variant.name) for variant in experiment.variants]
+    for variant, name in zip(experiment.variants, names, strict=True):
         if names.count(name) > 1:
-            raise ConfigError(f"{where} has several arms of the name {arm.name!r}. Give each its own.")
-        for setting in arm.settings:
+            raise ConfigError(f"{where} has several arms of the name {variant.name!r}. Give each its own.")
+        for setting in variant.settings:
             if setting.startswith("data."):
                 raise ConfigError(
-                    f"the arm {arm.name!r} of {where} changes {setting}, so it would not be measured on the same data "
+                    f"the arm {variant.name!r} of {where} changes {setting}, so it would not be measured on the same data "
                     "as the others. Put it under [set], for all arms."
                 )
-    for setting in (s for settings in (experiment.settings, *(a.settings for a in experiment.arms)) for s in settings):
+    for setting in (
+        s for settings in (experiment.settings, *(a.settings for a in experiment.variants)) for s in settings
+    ):
         if setting == "train.seed":
             raise ConfigError(f"{where} sets train.seed, which comes from its seeds. Change seeds = [1, 2, 3] instead.")
-    for arm in experiment.arms:
+    for variant in experiment.variants:
         try:
-            experiment.config(arm, experiment.seeds[0])
+            experiment.config(variant, experiment.seeds[0])
         except ConfigError as error:
-            raise ConfigError(f"the arm {arm.name!r} of {where} cannot be built: {error}") from None
+            raise ConfigError(f"the arm {variant.name!r} of {where} cannot be built: {error}") from None
 
 
-def with_choices(experiment: Experiment, where: str) -> Experiment:
+def fill_defaults(experiment: Experiment, where: str) -> Experiment:
     """What was left open, filled in; what cannot be, refused."""
     translates = experiment.task == "translation"
-    measures = [name for name, measure in MEASURES.items() if translates or not measure.of_decoding]
+    measures = [name for name, metric in METRICS.items() if translates or not metric.needs_decoding]
     for name in experiment.judge_by:
         if name not in measures:
             raise ConfigError(f"{where} is to be judged by {name!r}. {did_you_mean(str(name), measures)}")
-    for key, allowed in (("look", LOOKS), ("fit", FITS)):
+    for key, allowed in (("look", LOOK_CHOICES), ("fit", FIT_CHOICES)):
         value = getattr(experiment, key)
         if value and value not in allowed:
             raise ConfigError(f"{where} has {key} = {value!r}. {did_you_mean(str(value), filter(None, allowed))}")
@@ -197,25 +204,25 @@ def with_choices(experiment: Experiment, where: str) -> Experiment:
     )
 
 
-def checked_seeds(seeds: Any, where: str) -> tuple[int, ...]:
-    seeds = tuple(list_of(seeds, "seeds", where))
+def validate_seeds(seeds: Any, where: str) -> tuple[int, ...]:
+    seeds = tuple(read_list(seeds, "seeds", where))
     if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
         raise ConfigError(f"{where} has seeds = {list(seeds)}; expected different whole numbers, as in [1, 2, 3].")
-    if len(seeds) < FEWEST_SEEDS:
+    if len(seeds) < MIN_SEEDS:
         raise ConfigError(
-            f"{where} has {len(seeds)} seeds; below {FEWEST_SEEDS} there is no telling a difference from chance. "
+            f"{where} has {len(seeds)} seeds; below {MIN_SEEDS} there is no telling a difference from chance. "
             "Give more, as in [1, 2, 3]."
         )
     return seeds
 
 
-def dotted(table: Any, key: str, where: str) -> Settings:
+def flatten_settings(table: Any, key: str, where: str) -> Settings:
     """{"train": {"steps": 50}} and {"train.steps": 50} alike -> {"train.steps": 50}"""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} has {key} = {table!r}; expected a table such as {{ train.steps = 50 }}.")
     settings: Settings = {}
     for name, value in table.items():
-        inner = dotted(value, key, where) if isinstance(value, Mapping) else {"": value}
+        inner = flatten_settings(value, key, where) if isinstance(value, Mapping) else {"": value}
         settings |= {f"{name}.{rest}" if rest else name: v for rest, v in inner.items()}
     return settings
 
@@ -229,19 +236,19 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what} {str(path)!r} is not valid TOML: {error}") from None
 
 
-def refuse_unknown(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
+def check_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
     for key in table:
         if key not in allowed:
             raise ConfigError(f"{where} has an unknown key {key!r}. {did_you_mean(key, allowed)}")
 
 
-def text_of(table: Mapping[str, Any], key: str, where: str) -> str:
+def read_text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(table[key], str):
         raise ConfigError(f"{where} has {key} = {table[key]!r}; expected a text.")
     return " ".join(table[key].split())
 
 
-def list_of(value: Any, key: str, where: str) -> list[Any]:
+def read_list(value: Any, key: str, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise ConfigError(f"{where} has {key} = {value!r}; expected a list, as in {key} = [...].")
     return list(value)

@@ -1,4 +1,4 @@
-"""What the grader found, in words: the mistake, the smallest example that shows it, and a hint."""
+"""Turn a grade into text: the mistake, the smallest failing case, and a hint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.course.differences import as_array, named, same
+from cutaway.course.differences import as_array, is_same, name_results
 from cutaway.course.exercise import Case, Mistake
-from cutaway.course.grader import Grade, Mark, Shown
-from cutaway.course.sandbox import Trouble
+from cutaway.course.grader import Counterexample, Grade, Mark
+from cutaway.course.sandbox import Failure
 
-FEW = 40  # numbers that are still shown one by one
+FEW = 40  # arrays with at most this many numbers are printed
 ADVICE = {
     "EOFError": "There is no keyboard here: a function gets what it needs as arguments.",
     "SystemExit": "A function returns; it does not end the program.",
@@ -31,109 +31,111 @@ TIPS = {
 
 
 def feedback(mark: Mark, stronger: bool = False) -> list[str]:
-    """Lines about a part that is not right."""
+    """Return lines of feedback for one part."""
     if mark.state == "to do":
         return ["not begun"]
     if mark.state == "not tried":
-        return [mark.trouble.message if mark.trouble else "not tried"]
+        return [mark.failure.message if mark.failure else "not tried"]
     if mark.is_right:
         return list(mark.facts)
     lines: list[str] = []
     if mark.explanations:
         lines += explanation_lines(mark)
-    if mark.trouble:
-        lines += trouble_lines(mark.trouble, mark.part.signature, mark.trouble_case)
-    if mark.shown:
-        example = shown_lines(mark.shown, mark)
+    if mark.failure:
+        lines += failure_lines(mark.failure, mark.part.signature, mark.failed_case)
+    if mark.counterexample:
+        example = counterexample_lines(mark.counterexample, mark)
         lines += example
         if mark.explanations and not any(line.startswith("  expected") for line in example):
-            lines += mark.facts[:1]  # too large to be printed: the first number that differs, then
+            lines += mark.facts[:1]  # too large to print: name the first number that differs
     if not mark.explanations:
         lines += mark.facts
         if mark.follows_from:
             lines.append(f"It uses {mark.follows_from}, which is not right yet. Mend that first.")
-    elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.trouble:
+    elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.failure:
         return [*lines, f"Mend {mark.follows_from}, and this will be right too."]
     return lines + hint_lines(mark, stronger)
 
 
 def explanation_lines(mark: Mark) -> list[str]:
-    """Of two mistakes that look the same from outside, either; of two at once, both."""
+    """Name the mistakes: either of two that cannot be distinguished, or all of a set."""
     if len(mark.explanations) > 1:
-        told = [sentence(f"{'either ' if i == 0 else 'or '}{e[0].says}") for i, e in enumerate(mark.explanations)]
-        return [*told, "From outside, the two look the same."]
+        lines = [sentence(f"{'either ' if i == 0 else 'or '}{e[0].message}") for i, e in enumerate(mark.explanations)]
+        return [*lines, "From outside, the two look the same."]
     (mistakes,) = mark.explanations
-    told = [sentence(m.says) + (f" (As in {mark.follows_from}.)" if m.name in mark.known else "") for m in mistakes]
-    if len(told) == 1:
-        return told
-    count = {2: "Two", 3: "Three", 4: "Four"}.get(len(told), "Several")
-    return [f"{count} mistakes at once:", *(f"{i}. {line}" for i, line in enumerate(told, 1))]
+    lines = [sentence(m.message) + (f" (As in {mark.follows_from}.)" if m.name in mark.known else "") for m in mistakes]
+    if len(lines) == 1:
+        return lines
+    count = {2: "Two", 3: "Three", 4: "Four"}.get(len(lines), "Several")
+    return [f"{count} mistakes at once:", *(f"{i}. {line}" for i, line in enumerate(lines, 1))]
 
 
 def hint_lines(mark: Mark, stronger: bool) -> list[str]:
     new = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
-    return [f"Hint: {m.stronger if stronger else m.hint}" for m in new]
+    return [f"Hint: {m.strong_hint if stronger else m.hint}" for m in new]
 
 
 def unique(mistakes: Iterable[Mistake]) -> list[Mistake]:
     return list({m.name: m for m in mistakes}.values())
 
 
-def trouble_lines(trouble: Trouble, signature: str, case: Case | None) -> list[str]:
+def failure_lines(failure: Failure, signature: str, case: Case | None) -> list[str]:
     name = signature.partition("(")[0]
-    if trouble.kind == "missing":
-        near = f" There is {trouble.message}: is that a typing error?" if trouble.message else ""
+    if failure.kind == "missing":
+        near = f" There is {failure.message}: is that a typing error?" if failure.message else ""
         return [f"There is no function {name} in the file.{near}"]
-    if trouble.kind == "no function":
-        return [f"{name} is no function here but of type {trouble.message}: the name is used again further down."]
-    if trouble.kind == "signature":
-        return [f"It is called as {signature}, but yours is {trouble.message}."]
-    kind, _, _ = trouble.message.partition(":")
-    lines = [f"It stops with {trouble.message}" if trouble.kind == "error" else sentence(trouble.message)]
-    if trouble.line:
-        lines.append(f"  line {trouble.line}:  {trouble.source}")
-    if trouble.shapes:
-        lines.append("  there:  " + ", ".join(f"{n} {size}" for n, size in trouble.shapes.items()))
-    if case and trouble.kind == "error":
-        lines.append(f"  tried on:  {case.what}")
-    return lines + advice(kind, trouble)
+    if failure.kind == "no function":
+        return [f"{name} is no function here but of type {failure.message}: the name is used again further down."]
+    if failure.kind == "signature":
+        return [f"It is called as {signature}, but yours is {failure.message}."]
+    kind, _, _ = failure.message.partition(":")
+    lines = [f"It stops with {failure.message}" if failure.kind == "error" else sentence(failure.message)]
+    if failure.line:
+        lines.append(f"  line {failure.line}:  {failure.source}")
+    if failure.shapes:
+        lines.append("  there:  " + ", ".join(f"{n} {size}" for n, size in failure.shapes.items()))
+    if case and failure.kind == "error":
+        lines.append(f"  tried on:  {case.description}")
+    return lines + advice(kind, failure)
 
 
-def advice(kind: str, trouble: Trouble) -> list[str]:
-    told = [ADVICE[kind]] if kind in ADVICE else []
-    if "null bytes" in trouble.message or "codec can't decode" in trouble.message:
-        told.append("Save the file as UTF-8.")
-    told += [tip for sign, tip in TIPS.items() if sign in trouble.message]
-    lost_axis = re.search(r"\.(max|sum|mean|amax|var|std)\(", trouble.source) and "keepdim" not in trouble.source
-    if lost_axis and "could not be broadcast" in trouble.message:
-        told.append("(A sum or a maximum along an axis loses that axis; keepdims=True keeps it.)")
-    if ".T" in trouble.source and any(len(size) > 2 for size in trouble.shapes.values()):
-        told.append("(.T turns all axes round. To exchange only the last two: swapaxes(-1, -2), or .mT.)")
-    return told
+def advice(kind: str, failure: Failure) -> list[str]:
+    lines = [ADVICE[kind]] if kind in ADVICE else []
+    if "null bytes" in failure.message or "codec can't decode" in failure.message:
+        lines.append("Save the file as UTF-8.")
+    lines += [tip for sign, tip in TIPS.items() if sign in failure.message]
+    lost_axis = re.search(r"\.(max|sum|mean|amax|var|std)\(", failure.source) and "keepdim" not in failure.source
+    if lost_axis and "could not be broadcast" in failure.message:
+        lines.append("(A sum or a maximum along an axis loses that axis; keepdims=True keeps it.)")
+    if ".T" in failure.source and any(len(size) > 2 for size in failure.shapes.values()):
+        lines.append("(.T turns all axes round. To exchange only the last two: swapaxes(-1, -2), or .mT.)")
+    return lines
 
 
-def shown_lines(shown: Shown, mark: Mark) -> list[str]:
-    """The example, if it is small enough to be looked at."""
+def counterexample_lines(counterexample: Counterexample, mark: Mark) -> list[str]:
+    """Print the case and the results if they are small enough."""
     part = mark.part
-    lines = [f"Tried on: {shown.case.what}"]
-    arguments = dict(zip(part.arguments, shown.case.arguments, strict=True))
+    lines = [f"Tried on: {counterexample.case.description}"]
+    arguments = dict(zip(part.arguments, counterexample.case.arguments, strict=True))
     if numbers_in(list(arguments.values())) <= FEW:
         lines += [line for n, v in arguments.items() for line in value_lines(n, v)]
     else:
         lines += [f"  {n} {list(np.shape(v))}" for n, v in arguments.items() if isinstance(v, np.ndarray)]
-    for name, given, right in pieces(shown, part.returns):
-        if not same(given, right) and numbers_in([given, right]) <= FEW:
+    for name, given, right in pieces(counterexample, part.returns):
+        if not is_same(given, right) and numbers_in([given, right]) <= FEW:
             width = len(f"expected {name}")
             lines += value_lines(f"your {name}".ljust(width), given)
             lines += value_lines(f"expected {name}", right)
     return lines
 
 
-def pieces(shown: Shown, names: tuple[str, ...]) -> list[tuple[str, Any, Any]]:
-    """(name, yours, expected) of each thing that is returned; nothing if it is of another kind altogether."""
-    if len(names) > 1 and not (isinstance(shown.given, (tuple, list)) and len(shown.given) == len(names)):
+def pieces(counterexample: Counterexample, names: tuple[str, ...]) -> list[tuple[str, Any, Any]]:
+    """Return (name, given, expected) for each returned value; empty if the type is wrong."""
+    if len(names) > 1 and not (
+        isinstance(counterexample.given, (tuple, list)) and len(counterexample.given) == len(names)
+    ):
         return []
-    both = zip(named(shown.given, names), named(shown.right, names), strict=True)
+    both = zip(name_results(counterexample.given, names), name_results(counterexample.right, names), strict=True)
     return [(name, given, right) for (name, given), (_, right) in both if as_array(given) is not None]
 
 
@@ -149,7 +151,7 @@ def value_lines(name: str, value: Any) -> list[str]:
 
 
 def numbers_in(value: Any) -> float:
-    """How many numbers there are to look at."""
+    """Count the numbers in a nested value."""
     if isinstance(value, dict):
         return numbers_in(list(value.values()))
     array = as_array(value)
@@ -159,25 +161,25 @@ def numbers_in(value: Any) -> float:
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop; but a name in code, such as d_model or eps, stays as it is."""
+    """Add a capital and a full stop; a code name such as d_model or eps keeps its case."""
     first = text.partition(" ")[0]
     start = text[:1] if re.search(r"[_\d(]", first) or first == "eps" else text[:1].upper()
     return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def file_trouble(trouble: Trouble) -> list[str]:
-    """The file itself cannot be used."""
-    return trouble_lines(trouble, "the file", None)
+def file_failure_lines(failure: Failure) -> list[str]:
+    """Describe why the whole file failed."""
+    return failure_lines(failure, "the file", None)
 
 
 def to_json(grade: Grade) -> dict[str, Any]:
-    """For programs."""
+    """Return the grade as JSON data."""
     return {
         "exercise": grade.exercise.number,
         "file": str(grade.file),
         "library": grade.library,
         "right": grade.is_right,
-        "trouble": file_trouble(grade.trouble) if grade.trouble else [],
+        "trouble": file_failure_lines(grade.failure) if grade.failure else [],
         "parts": [
             {
                 "name": mark.part.name,

@@ -1,8 +1,8 @@
-"""What earlier exercises built, ready to use in later ones, for those who did not solve them or start in the middle.
+"""Solutions of earlier exercises, for use in later ones.
 
     from cutaway.course.given import attention
 
-They take arrays or tensors and give back what they were given.
+They accept arrays or tensors and return the same kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cutaway.course.exercises import scaled_dot_product as exercise_1
 from cutaway.course.values import as_tensors, is_tensor, pack, unpack
 
 
-def given(reference: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_reference(reference: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(reference)
     known = signature.replace(parameters=[p for p in signature.parameters.values() if p.name != "wrong"])
 
@@ -27,7 +27,7 @@ def given(reference: Callable[..., Any]) -> Callable[..., Any]:
     def function(*arguments: Any, **named: Any) -> Any:
         bound = known.bind(*arguments, **named)
         bound.apply_defaults()
-        result = reference(*unpack(pack(list(bound.args))))  # tensors become arrays on the way
+        result = reference(*unpack(pack(list(bound.args))))  # pack and unpack convert tensors to arrays
         return as_tensors(result) if any(map(holds_tensors, bound.args)) else result
 
     function.__signature__ = known  # type: ignore[attr-defined]
@@ -40,10 +40,10 @@ def holds_tensors(value: Any) -> bool:
     return any(map(holds_tensors, value)) if isinstance(value, (list, tuple)) else is_tensor(value)
 
 
-softmax = given(exercise_1.softmax)
-attention = given(exercise_1.attention)
-multi_head_attention = given(exercise_2.multi_head_attention)
-embed = given(exercise_3.embed)
-layer_norm = given(exercise_4.layer_norm)
-feed_forward = given(exercise_4.feed_forward)
-encoder = given(exercise_4.encoder)
+softmax = wrap_reference(exercise_1.softmax)
+attention = wrap_reference(exercise_1.attention)
+multi_head_attention = wrap_reference(exercise_2.multi_head_attention)
+embed = wrap_reference(exercise_3.embed)
+layer_norm = wrap_reference(exercise_4.layer_norm)
+feed_forward = wrap_reference(exercise_4.feed_forward)
+encoder = wrap_reference(exercise_4.encoder)

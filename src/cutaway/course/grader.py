@@ -1,8 +1,8 @@
-"""Checks an exercise, and names the mistake.
+"""Grade an exercise and name the mistake.
 
-A learner's function is tried on a few examples. If its answers are right, well; if they are, on every example, what a
-known mistake would give, then that is the mistake, however the code is written. Two mistakes at once are looked for
-too. If nothing fits, the grader says what differs and guesses nothing.
+The grader calls a learner's function on a few cases. If its results equal, in every case, the results of a known
+mistake, the grader names that mistake. It also tries pairs of mistakes. If nothing fits, it reports what differs,
+without a guess.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.course.differences import as_array, close, differences, is_row, same
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
-from cutaway.course.sandbox import Outcome, Outcomes, Trouble, run_file
+from cutaway.course.differences import as_array, describe_differences, is_close, is_same, is_sequence
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
+from cutaway.course.sandbox import Failure, Outcome, SandboxResult, run_file
 from cutaway.course.values import as_arrays
 
-EVIDENCE = 3  # numbers, at least, that are wrong in just the way of a mistake before it is named
+MIN_EVIDENCE = 3  # a mistake is named if at least this many wrong numbers agree with it
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The smallest example that shows what is wrong."""
+class Counterexample:
+    """The smallest case with a wrong result."""
 
     case: Case
     given: Any
@@ -37,18 +37,18 @@ class Shown:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the grader has to say about one part."""
+    """The grade of one part."""
 
-    part: Part
+    part: ExercisePart
     state: str  # "right", "wrong", "to do" or "not tried"
-    # Sets of mistakes, each of which would explain all that was seen. Mostly one set of one mistake.
+    # Sets of mistakes, each of which explains all results. Usually one set with one mistake.
     explanations: tuple[tuple[Mistake, ...], ...] = ()
-    facts: tuple[str, ...] = ()  # what differs, whether or not there is an explanation
-    shown: Shown | None = None
-    trouble: Trouble | None = None
-    trouble_case: Case | None = None
-    follows_from: str = ""  # an earlier part that this one uses, and that is not right yet
-    known: frozenset[str] = frozenset()  # mistakes already named there
+    facts: tuple[str, ...] = ()  # what differs, with or without an explanation
+    counterexample: Counterexample | None = None
+    failure: Failure | None = None
+    failed_case: Case | None = None
+    follows_from: str = ""  # an earlier part that this one calls and that is wrong
+    known: frozenset[str] = frozenset()  # mistakes already named for that part
 
     @property
     def is_right(self) -> bool:
@@ -57,11 +57,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Grade:
+    """The grade of a learner's file."""
+
     exercise: Exercise
     file: Path
     marks: tuple[Mark, ...]
     library: str
-    trouble: Trouble | None = None  # of the file as a whole
+    failure: Failure | None = None  # of the file as a whole
     printed: str = ""
 
     @property
@@ -70,112 +72,118 @@ class Grade:
 
 
 def grade_file(exercise: Exercise, path: Path) -> Grade:
-    """Run a learner's file in its own process, and judge what it gave."""
+    """Run a learner's file in a separate process and grade the results."""
     return grade(exercise, path, run_file(path, exercise.parts))
 
 
-def grade(exercise: Exercise, path: Path, outcomes: Outcomes) -> Grade:
+def grade(exercise: Exercise, path: Path, outcomes: SandboxResult) -> Grade:
     marks: list[Mark] = []
     if outcomes.parts:
-        uses = calls_between([part.name for part in exercise.parts], path)
+        uses = find_calls([part.name for part in exercise.parts], path)
         for part in exercise.parts:
             used = [mark for mark in marks if mark.state == "wrong" and mark.part.name in uses.get(part.name, ())]
             marks.append(mark_part(part, outcomes.parts[part.name], used))
-    if outcomes.trouble and all(mark.trouble and mark.trouble.kind == "missing" for mark in marks):
-        marks = []  # Python did not come as far as any of them
-    return Grade(exercise, path, tuple(marks), outcomes.library, outcomes.trouble, outcomes.printed)
+    if outcomes.failure and all(mark.failure and mark.failure.kind == "missing" for mark in marks):
+        marks = []  # the file failed before it defined any of them
+    return Grade(exercise, path, tuple(marks), outcomes.library, outcomes.failure, outcomes.printed)
 
 
-def mark_part(part: Part, outcomes: Sequence[Outcome], used: Sequence[Mark] = ()) -> Mark:
-    """`used`: the marks of parts that this one calls and that are wrong themselves. Their mistakes show here too."""
-    first = outcomes[0].trouble
+def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Mark] = ()) -> Mark:
+    """Grade one part. `used`: marks of wrong parts that this one calls; their mistakes affect it too."""
+    first = outcomes[0].failure
     if first and first.kind in ("to do", "skipped"):
-        return Mark(part, "to do" if first.kind == "to do" else "not tried", trouble=first)
-    if first and len(outcomes) < len(part.cases):  # it was no use to try the others
-        return Mark(part, "wrong", trouble=first, trouble_case=part.cases[0])
-    answers = [reference_answer(part, case, RIGHT) for case in part.cases]
-    crashed = next((i for i, o in enumerate(outcomes) if o.trouble), None)
-    wrong = [i for i, o in enumerate(outcomes) if not o.trouble and not same(o.value, answers[i])]
+        return Mark(part, "to do" if first.kind == "to do" else "not tried", failure=first)
+    if first and len(outcomes) < len(part.cases):  # the sandbox stopped after the first case
+        return Mark(part, "wrong", failure=first, failed_case=part.cases[0])
+    answers = [reference_answer(part, case, NO_MISTAKES) for case in part.cases]
+    crashed = next((i for i, o in enumerate(outcomes) if o.failure), None)
+    wrong = [i for i, o in enumerate(outcomes) if not o.failure and not is_same(o.value, answers[i])]
     if crashed is None and not wrong:
-        return Mark(part, "right", facts=tuple(remarks(part, outcomes)))
-    facts, known, shown = remarks(part, outcomes), mistakes_of(used), None
+        return Mark(part, "right", facts=tuple(make_remarks(part, outcomes)))
+    facts, known, counterexample = make_remarks(part, outcomes), certain_mistakes(used), None
     if wrong:
         i = wrong[0]
-        shown = Shown(part.cases[i], outcomes[i].value, answers[i])
-        facts = [*differences(outcomes[i].value, answers[i], part.returns), *facts]
-    facts += [which_cases(part, wrong, outcomes)]
+        counterexample = Counterexample(part.cases[i], outcomes[i].value, answers[i])
+        facts = [*describe_differences(outcomes[i].value, answers[i], part.returns), *facts]
+    facts += [describe_cases(part, wrong, outcomes)]
     return Mark(
         part,
         "wrong",
-        # what a wrong part without a name does to those that use it could look like anything
-        explanations=tuple(explain(part, outcomes, answers, known)) if all(m.explanations for m in used) else (),
+        # if a called part has an unknown mistake, its effect here is unknown too
+        explanations=tuple(find_explanations(part, outcomes, answers, known))
+        if all(m.explanations for m in used)
+        else (),
         facts=tuple(filter(None, facts)),
-        shown=shown,
-        trouble=outcomes[crashed].trouble if crashed is not None else None,
-        trouble_case=part.cases[crashed] if crashed is not None else None,
+        counterexample=counterexample,
+        failure=outcomes[crashed].failure if crashed is not None else None,
+        failed_case=part.cases[crashed] if crashed is not None else None,
         follows_from=used[0].part.name if used else "",
         known=frozenset(m.name for m in known),
     )
 
 
-def mistakes_of(marks: Sequence[Mark]) -> tuple[Mistake, ...]:
-    """Those that are known for sure."""
+def certain_mistakes(marks: Sequence[Mark]) -> tuple[Mistake, ...]:
+    """Return the mistakes that have only one explanation."""
     return tuple({m.name: m for mark in marks if len(mark.explanations) == 1 for m in mark.explanations[0]}.values())
 
 
-def explain(
-    part: Part, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] = ()
+def find_explanations(
+    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] = ()
 ) -> list[tuple[Mistake, ...]]:
-    """The smallest sets of mistakes that give exactly what was seen. More than one set: they look alike."""
-    if outcomes[0].wavers or sum(o.trouble is not None for o in outcomes) > len(outcomes) / 2:
-        return []  # too little to go by
-    for count, also in sizes_of_sets(known):
+    """Return the smallest sets of mistakes that reproduce all outcomes. Several sets: they cannot be distinguished."""
+    if outcomes[0].is_nondeterministic or sum(o.failure is not None for o in outcomes) > len(outcomes) / 2:
+        return []  # too little evidence
+    for count, also in set_sizes(known):
         found = {
             frozenset(m.name for m in mistakes): mistakes
             for mistakes, switches in mistake_sets(part, count, also)
-            if fits(part, outcomes, right, switches, nan_proves=any(m.shows_as_nan for m in mistakes))
+            if fits_outcomes(part, outcomes, right, switches, nan_proves=any(m.shows_as_nan for m in mistakes))
         }
         if found:
-            # Two mistakes that could also be two others are too much of a guess.
+            # An ambiguous pair of mistakes is too uncertain to report.
             return list(found.values()) if count + len(also) == 1 or len(found) == 1 else []
     return []
 
 
-def sizes_of_sets(known: tuple[Mistake, ...]) -> list[tuple[int, tuple[Mistake, ...]]]:
-    """How many mistakes to look for, beside those that are known from a part that this one calls: the fewest first."""
+def set_sizes(known: tuple[Mistake, ...]) -> list[tuple[int, tuple[Mistake, ...]]]:
+    """Return (number of new mistakes, known mistakes of called parts) to try, smallest sets first."""
     sizes: list[tuple[int, tuple[Mistake, ...]]] = [(1, ()), (2, ())]
     return [(0, known), *sizes, (1, known), (2, known)] if known else sizes
 
 
-def mistake_sets(part: Part, count: int, known: tuple[Mistake, ...]) -> Iterator[tuple[tuple[Mistake, ...], Wrong]]:
-    """Every set of so many mistakes beside the known ones, in every way to make each, with and without free choices."""
+def mistake_sets(
+    part: ExercisePart, count: int, known: tuple[Mistake, ...]
+) -> Iterator[tuple[tuple[Mistake, ...], Switches]]:
+    """Yield every set of `count` new mistakes plus the known ones, with all their switches and free choices."""
     others = [m for m in part.mistakes if m not in known]
     for chosen in itertools.combinations(others, count):
         mistakes = (*known, *chosen)
         for switches in itertools.product(*(m.switches for m in mistakes)):
-            for free in (RIGHT, *({choice} for choice in part.free)):
+            for free in (NO_MISTAKES, *({choice} for choice in part.free_choices)):
                 yield mistakes, frozenset(switches) | free
 
 
-def fits(part: Part, outcomes: Sequence[Outcome], right: Sequence[Any], switches: Wrong, nan_proves: bool) -> bool:
-    """Whether somebody with these mistakes would have got just this, and enough of it to be sure.
+def fits_outcomes(
+    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], switches: Switches, nan_proves: bool
+) -> bool:
+    """Check that these mistakes reproduce all outcomes and change enough numbers.
 
-    Where the learner's code crashed, nothing can be compared, and the other cases decide.
+    Cases in which the learner's code crashed are skipped.
     """
     evidence = 0
     for case, outcome, right_answer in zip(part.cases, outcomes, right, strict=True):
-        if outcome.trouble:
+        if outcome.failure:
             continue
         predicted = reference_answer(part, case, switches)
-        if predicted is None or not same(outcome.value, predicted):
+        if predicted is None or not is_same(outcome.value, predicted):
             return False
-        evidence += how_much_differs(predicted, right_answer, nan_proves)
-    return evidence >= EVIDENCE
+        evidence += count_differences(predicted, right_answer, nan_proves)
+    return evidence >= MIN_EVIDENCE
 
 
 @cache
-def reference_answer(part: Part, case: Case, wrong: Wrong) -> Any:
-    """What the reference gives with these mistakes; None if they make it crash."""
+def reference_answer(part: ExercisePart, case: Case, wrong: Switches) -> Any:
+    """Return the reference's answer with these mistakes; None if it crashes."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -186,40 +194,40 @@ def reference_answer(part: Part, case: Case, wrong: Wrong) -> Any:
             return None
 
 
-def how_much_differs(predicted: Any, right: Any, nan_proves: bool) -> int:
-    """How many numbers a mistake changes. What is not finite proves little: many roads lead there."""
-    if is_row(right) and is_row(predicted) and len(right) == len(predicted):
-        return sum(how_much_differs(p, r, nan_proves) for p, r in zip(predicted, right, strict=True))
+def count_differences(predicted: Any, right: Any, nan_proves: bool) -> int:
+    """Count the numbers a mistake changes. Non-finite numbers are weak evidence: many mistakes produce them."""
+    if is_sequence(right) and is_sequence(predicted) and len(right) == len(predicted):
+        return sum(count_differences(p, r, nan_proves) for p, r in zip(predicted, right, strict=True))
     a, b = as_array(predicted), as_array(right)
     if a is None or b is None or a.shape != b.shape:
-        return EVIDENCE
-    wrong = ~close(a, b)
+        return MIN_EVIDENCE
+    wrong = ~is_close(a, b)
     return int(wrong.sum() if nan_proves else (wrong & np.isfinite(a.astype(np.float64))).sum())
 
 
-def remarks(part: Part, outcomes: Sequence[Outcome]) -> list[str]:
-    """What is worth saying even of a right answer."""
+def make_remarks(part: ExercisePart, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return remarks that apply even to a right answer."""
     changed = sorted({i for outcome in outcomes for i in outcome.changed})
     notes = [
         f"It changes its argument {part.arguments[i]}: whoever called it loses those numbers. Work on a copy."
         for i in changed
     ]
-    if outcomes[0].wavers:
+    if outcomes[0].is_nondeterministic:
         notes.append("The same call gives another answer the second time: something in it is random, or remembers.")
     return notes
 
 
-def which_cases(part: Part, wrong: Sequence[int], outcomes: Sequence[Outcome]) -> str:
-    """Where it is right and where it is not, if it is neither everywhere."""
-    fine = [c.what for i, c in enumerate(part.cases) if i not in wrong and not outcomes[i].trouble]
-    bad = [part.cases[i].what for i in wrong]
+def describe_cases(part: ExercisePart, wrong: Sequence[int], outcomes: Sequence[Outcome]) -> str:
+    """List right and wrong cases, if there are both."""
+    fine = [c.description for i, c in enumerate(part.cases) if i not in wrong and not outcomes[i].failure]
+    bad = [part.cases[i].description for i in wrong]
     if not fine or not bad:
         return ""
     return f"Right: {'; '.join(fine)}. Wrong: {'; '.join(bad)}."
 
 
-def calls_between(names: Sequence[str], path: Path) -> dict[str, set[str]]:
-    """Which parts each part mentions in its code, directly or through functions of the same file."""
+def find_calls(names: Sequence[str], path: Path) -> dict[str, set[str]]:
+    """Return the parts that each part calls, directly or through functions of the same file."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):

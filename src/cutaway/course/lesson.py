@@ -1,4 +1,4 @@
-"""What every lesson uses beside the library: shapes printed with the names of their axes, figures saved."""
+"""Helpers for lessons: print shapes with axis names, save figures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-FIGURES = "CUTAWAY_FIGURES"  # the environment variable that says where figures go
+FIGURES = "CUTAWAY_FIGURES"  # environment variable: the folder for figures
 
 
 def shapes(**values: Any) -> None:
-    """Print the shape of each value. A suffix of capitals names its axes, as everywhere in Cutaway:
+    """Print the shape of each value. A suffix of capitals names the axes, as in all of Cutaway:
 
     shapes(scores_BHQK=scores)        scores_BHQK    B=2  H=8  Q=4  K=4
     """
@@ -25,7 +25,7 @@ def shapes(**values: Any) -> None:
 
 
 def save(figure: Any, name: str) -> Any:
-    """Save a figure as PNG into the folder for figures, and return it, so that a notebook shows it."""
+    """Save a figure as PNG in the figure folder, and return it so that a notebook displays it."""
     folder = Path(os.environ.get(FIGURES, "lesson-figures"))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"

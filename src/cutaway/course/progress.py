@@ -1,4 +1,4 @@
-"""How far a reader has come, kept in a small file in the home folder."""
+"""Store the reader's progress in a small file in the home folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cutaway.runs.files import write_json, write_text
 
-HOME = "CUTAWAY_HOME"  # the environment variable that moves it elsewhere
+HOME = "CUTAWAY_HOME"  # environment variable: another folder for it
 
 
 def home() -> Path:
@@ -20,9 +20,9 @@ def progress_file() -> Path:
 
 
 def read_progress() -> dict[str, int]:
-    """Lesson -> how many of its cells have been read, exercise -> how many of its parts were right.
+    """Return lesson -> number of cells read, exercise -> number of parts right.
 
-    A file that cannot be read is no progress, and no error.
+    An unreadable file counts as no progress.
     """
     try:
         progress = json.loads(progress_file().read_text(encoding="utf-8"))
@@ -32,14 +32,14 @@ def read_progress() -> dict[str, int]:
 
 
 def note_progress(name: str, done: int) -> None:
-    """Remember the farthest cell, the best attempt."""
+    """Save the number of cells or parts if it is higher than before."""
     progress = read_progress()
     if done > progress.get(name, 0):
         write_json(progress_file(), {**progress, name: done})
 
 
 def read_exercises() -> Path | None:
-    """The folder that the exercises were copied to last."""
+    """Return the folder that the exercises were last copied to."""
     try:
         return Path((home() / "exercises").read_text(encoding="utf-8").strip())
     except OSError:

@@ -1,8 +1,8 @@
-"""A learner's file run in a process of its own, with limits: it may crash, loop, eat memory or print a novel.
+"""Run a learner's file in a separate process with limits on time, memory and output.
 
-    outcomes = run_file(path, exercise.parts)        outcomes.parts["attention"][2].value
+    result = run_file(path, exercise.parts)        result.parts["attention"][2].value
 
-What happens inside that process is in inside.py.
+The code of that process is in sandbox_child.py.
 """
 
 from __future__ import annotations
@@ -20,53 +20,63 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutaway.course.exercise import Part
+from cutaway.course.exercise import ExercisePart
 from cutaway.course.values import pack, unpack
 
-SECONDS = 7.0  # for all parts together, once the file is imported
-SECONDS_TO_IMPORT = 60.0  # torch on a slow disk
+SECONDS = 7.0  # for all parts together, after the import
+IMPORT_SECONDS = 60.0  # torch on a slow disk
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why there is no answer."""
+class Failure:
+    """Why a call or a file has no result."""
 
     kind: str  # "missing", "no function", "signature", "to do", "error", "slow", "died", "skipped"
     message: str = ""
     line: int = 0  # of the learner's file; 0: unknown
     source: str = ""  # that line
-    shapes: dict[str, list[int]] = field(default_factory=dict)  # of the arrays at hand there
+    shapes: dict[str, list[int]] = field(default_factory=dict)  # of the local arrays at that line
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of the learner's function gave."""
+    """The result of one call of the learner's function."""
 
     value: Any = None
-    trouble: Trouble | None = None
-    changed: tuple[int, ...] = ()  # the arguments that are not what they were before the call
-    wavers: bool = False  # the same call gave something else the second time
+    failure: Failure | None = None
+    changed: tuple[int, ...] = ()  # indices of arguments that the call modified
+    is_nondeterministic: bool = False  # a second, equal call returned something else
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class SandboxResult:
+    """Outcomes of all parts of a file: part name -> one outcome per case."""
+
     library: str  # "numpy" or "torch"
     parts: dict[str, list[Outcome]]
-    trouble: Trouble | None = None  # of the file as a whole
+    failure: Failure | None = None  # of the file as a whole
     printed: str = ""
 
 
-def run_file(path: Path, parts: Sequence[Part], seconds: float = SECONDS) -> Outcomes:
-    """Try every part of a learner's file on its cases."""
+def run_file(path: Path, parts: Sequence[ExercisePart], seconds: float = SECONDS) -> SandboxResult:
+    """Call every part of a learner's file with its cases."""
     request = [{"name": p.name, "cases": [pack(c.arguments) for c in p.cases]} for p in parts]
     with tempfile.TemporaryDirectory(prefix="cutaway-check-") as folder:
-        asked, told = Path(folder, "request.json"), Path(folder, "told.jsonl")
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        told.touch()
+        request_file, output = Path(folder, "request.json"), Path(folder, "output.jsonl")
+        request_file.write_text(json.dumps(request), encoding="utf-8")
+        output.touch()
         process = subprocess.Popen(
-            # -P: a file of the learner's that is called json.py must not be taken for Python's own
-            [sys.executable, "-P", "-m", "cutaway.course.sandbox_child", str(path.resolve()), str(asked), str(told)],
-            stdin=subprocess.PIPE,  # it ends when this does
+            # -P: a learner's file named json.py must not shadow the standard library
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "cutaway.course.sandbox_child",
+                str(path.resolve()),
+                str(request_file),
+                str(output),
+            ],
+            stdin=subprocess.PIPE,  # the child exits when this process does
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=path.resolve().parent,
@@ -74,14 +84,14 @@ def run_file(path: Path, parts: Sequence[Part], seconds: float = SECONDS) -> Out
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         )
         try:
-            ended = wait(process, told, seconds)
+            ended = wait_for_exit(process, output, seconds)
         finally:
-            end(process)
-        return read_outcomes(told, parts, ended)
+            kill_process_group(process)
+        return read_outcomes(output, parts, ended)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """The process, and whatever it has started."""
+def kill_process_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and all its children."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -91,58 +101,60 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def wait(process: subprocess.Popen[bytes], told: Path, seconds: float) -> bool:
-    """True if it ended by itself in time."""
+def wait_for_exit(process: subprocess.Popen[bytes], output: Path, seconds: float) -> bool:
+    """Wait for the process; False if it exceeds its time limit."""
     started, imported = time.monotonic(), None
     while process.poll() is None:
         now = time.monotonic()
-        if imported is None and told.stat().st_size:
+        if imported is None and output.stat().st_size:
             imported = now
-        if now - started > SECONDS_TO_IMPORT or (imported is not None and now - imported > seconds):
+        if now - started > IMPORT_SECONDS or (imported is not None and now - imported > seconds):
             return False
         time.sleep(0.01)
     return True
 
 
-def read_outcomes(told: Path, parts: Sequence[Part], ended: bool) -> Outcomes:
-    """What was told, and for the rest, why it was not."""
-    lines = told.read_text(encoding="utf-8").split("\n")
-    records = [json.loads(line) for line in lines[:-1]]  # the last line is empty, or was cut off in the middle
+def read_outcomes(output: Path, parts: Sequence[ExercisePart], ended: bool) -> SandboxResult:
+    """Read the outcomes; a part without a record gets a failure."""
+    lines = output.read_text(encoding="utf-8").split("\n")
+    records = [json.loads(line) for line in lines[:-1]]  # the last line is empty or incomplete
     about_file: dict[str, Any] = records[0] if records else {}
     outcomes: dict[str, list[Outcome]] = {}
     running = ""
     for record in records[1:]:
-        running = record.get("begins", "")
+        running = record.get("started", "")
         if "name" in record:
-            outcomes[record["name"]] = [to_outcome(o) for o in record["outcomes"]]
-    trouble = to_trouble(about_file.get("trouble"))
+            outcomes[record["name"]] = [parse_outcome(o) for o in record["outcomes"]]
+    failure = parse_failure(about_file.get("failure"))
     if not records:
-        trouble = Trouble("died" if ended else "slow", f"importing the file: {THE_END if ended else ENDLESS}")
-    elif trouble is None or outcomes:
-        outcomes = {part.name: outcomes.get(part.name) or [untried(part.name, running, ended)] for part in parts}
+        failure = Failure("died" if ended else "slow", f"importing the file: {PROCESS_DIED if ended else TIMED_OUT}")
+    elif failure is None or outcomes:
+        outcomes = {
+            part.name: outcomes.get(part.name) or [missing_outcome(part.name, running, ended)] for part in parts
+        }
     printed = "".join(record.get("printed", "") for record in records)
-    return Outcomes(about_file.get("library", "numpy"), outcomes, trouble, printed)
+    return SandboxResult(about_file.get("library", "numpy"), outcomes, failure, printed)
 
 
-ENDLESS, THE_END = "it does not come to an end", "it ended Python itself, or took too much memory"
+TIMED_OUT, PROCESS_DIED = "it did not finish in time", "it ended the Python process, or used too much memory"
 
 
-def untried(part: str, running: str, ended: bool) -> Outcome:
-    """Of a part that nothing was told about: it is the one at which it all ended, or comes after it."""
+def missing_outcome(part: str, running: str, ended: bool) -> Outcome:
+    """The outcome of a part without a record: it was running when the process ended, or comes after that part."""
     if part == running:
-        return Outcome(trouble=Trouble("died", THE_END) if ended else Trouble("slow", ENDLESS))
-    why = "ended Python" if ended else "left no time"
-    return Outcome(trouble=Trouble("skipped", f"not tried: {running} {why}"))
+        return Outcome(failure=Failure("died", PROCESS_DIED) if ended else Failure("slow", TIMED_OUT))
+    why = "ended the Python process" if ended else "used up the time"
+    return Outcome(failure=Failure("skipped", f"not tried: {running} {why}"))
 
 
-def to_outcome(record: dict[str, Any]) -> Outcome:
+def parse_outcome(record: dict[str, Any]) -> Outcome:
     return Outcome(
         unpack(record.get("value")),
-        to_trouble(record.get("trouble")),
+        parse_failure(record.get("failure")),
         tuple(record.get("changed", ())),
-        record.get("wavers", False),
+        record.get("nondeterministic", False),
     )
 
 
-def to_trouble(record: dict[str, Any] | None) -> Trouble | None:
-    return Trouble(**record) if record else None
+def parse_failure(record: dict[str, Any] | None) -> Failure | None:
+    return Failure(**record) if record else None

@@ -1,4 +1,4 @@
-"""Arguments and answers as JSON, on their way to a learner's process and back. Never pickle: it would run code."""
+"""Encode arguments and results as JSON for the learner's process. Not pickle: it can run code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 100_000  # numbers; an exercise asks for a few dozen
+MAX_NUMBERS = 100_000  # per array; exercises return a few dozen
 
 
-class Other:
-    """Something that came back and is nothing that an exercise asks for. Only the name of its type is kept."""
+class UnsupportedValue:
+    """A returned value of an unsupported type. Only the name of the type is stored."""
 
     def __init__(self, kind: str):
         self.kind = kind
 
 
 def pack(value: Any) -> Any:
-    """Numbers, texts, arrays, tensors, and lists, tuples and dicts of them -> what JSON can say."""
+    """Encode numbers, texts, arrays, tensors, and lists, tuples and dicts of them for JSON."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
@@ -27,7 +27,7 @@ def pack(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": {str(k): pack(v) for k, v in value.items()}}
     array = to_array(value)
-    if array is not None and array.dtype.kind in "biuf" and array.size <= LARGEST:
+    if array is not None and array.dtype.kind in "biuf" and array.size <= MAX_NUMBERS:
         data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
         return {"array": [array.dtype.str, list(array.shape), data]}
     kind = type(value).__name__
@@ -51,34 +51,34 @@ def unpack(packed: Any) -> Any:
     if kind == "dict":
         return {k: unpack(v) for k, v in inner.items()}
     if kind == "other":
-        return Other(inner)
+        return UnsupportedValue(inner)
     return (tuple if kind == "tuple" else list)(unpack(v) for v in inner)
 
 
-def for_each_array(value: Any, change: Any) -> Any:
-    """The same structure, each array in it changed."""
+def map_arrays(value: Any, change: Any) -> Any:
+    """Apply `change` to each array in a nested structure."""
     if isinstance(value, (list, tuple)):
-        return type(value)(for_each_array(v, change) for v in value)
+        return type(value)(map_arrays(v, change) for v in value)
     if isinstance(value, dict):
-        return {k: for_each_array(v, change) for k, v in value.items()}
+        return {k: map_arrays(v, change) for k, v in value.items()}
     return change(value) if isinstance(value, np.ndarray) else value
 
 
 def as_tensors(value: Any) -> Any:
-    """For those who write PyTorch: its own default precision, so that what they make themselves fits."""
+    """Convert arrays to tensors, floats to PyTorch's default float32."""
     import torch
 
     def tensor(array: np.ndarray[Any, Any]) -> Any:
         return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array.copy())
 
-    return for_each_array(value, tensor)
+    return map_arrays(value, tensor)
 
 
 def as_arrays(value: Any) -> Any:
-    return for_each_array(value, np.copy)
+    return map_arrays(value, np.copy)
 
 
 def is_tensor(value: Any) -> bool:
-    """Without importing torch: who has a tensor has imported it."""
+    """Check without importing torch: a tensor can exist only if torch is imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

@@ -19,43 +19,41 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """One number of a trained model, and how to speak of it."""
 
     name: str
     what: str  # for a reader who has never met it
     lower_is_better: bool = False
-    of_decoding: bool = False  # what comes out when the model writes by itself; for translators alone
+    needs_decoding: bool = False  # what comes out when the model writes by itself; for translators alone
 
     @property
-    def is_share(self) -> bool:
+    def is_fraction(self) -> bool:
         return not self.lower_is_better
 
-    def shown(self, value: float) -> str:
-        return f"{value:.1%}".replace("%", " %") if self.is_share else decimals(value)
+    def format(self, value: float) -> str:
+        return f"{value:.1%}".replace("%", " %") if self.is_fraction else decimals(value)
 
-    def shown_difference(self, value: float, beside: float = 0.0) -> str:
+    def format_difference(self, value: float, beside: float = 0.0) -> str:
         """In points, or with as many decimals as the larger of two numbers that stand together."""
-        return f"{100 * value:.1f}" if self.is_share else decimals(value, beside)
+        return f"{100 * value:.1f}" if self.is_fraction else decimals(value, beside)
 
-    def shown_range(self, low: float, high: float) -> str:
-        return f"{self.shown_difference(low, high)} to {self.shown_difference(high, low)}"
+    def format_range(self, low: float, high: float) -> str:
+        return f"{self.format_difference(low, high)} to {self.format_difference(high, low)}"
 
     @property
     def unit(self) -> str:
-        return " points" if self.is_share else ""
+        return " points" if self.is_fraction else ""
 
 
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure(
-            "cross-entropy", "nats a token on validation data, given the right tokens before", lower_is_better=True
-        ),
-        Measure("accuracy", "share of tokens that are right, given the right tokens before"),
-        Measure("exact match", "share of texts that greedy decoding gets right to the letter", of_decoding=True),
-        Measure(
-            "token accuracy", "share of tokens at their right place in what greedy decoding writes", of_decoding=True
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("cross-entropy", "nats a token on validation data, given the right tokens before", lower_is_better=True),
+        Metric("accuracy", "share of tokens that are right, given the right tokens before"),
+        Metric("exact match", "share of texts that greedy decoding gets right to the letter", needs_decoding=True),
+        Metric(
+            "token accuracy", "share of tokens at their right place in what greedy decoding writes", needs_decoding=True
         ),
     )
 }
@@ -80,7 +78,7 @@ class Interval:
     count: int
 
     @property
-    def holds_zero(self) -> bool:
+    def contains_zero(self) -> bool:
         return self.low <= 0 <= self.high
 
     @property
@@ -102,15 +100,15 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None
 def student_quantile(p: float, freedom: int) -> float:
     """The t below which a share p of Student's distribution lies, for p above 1/2. By bisection."""
     low, high = 0.0, 1.0
-    while student_within(high, freedom) < 2 * p - 1:
+    while student_central_share(high, freedom) < 2 * p - 1:
         low, high = high, 2 * high
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if student_within(middle, freedom) < 2 * p - 1 else (low, middle)
+        low, high = (middle, high) if student_central_share(middle, freedom) < 2 * p - 1 else (low, middle)
     return (low + high) / 2
 
 
-def student_within(t: float, freedom: int) -> float:
+def student_central_share(t: float, freedom: int) -> float:
     """The share between -t and t: a finite sum for whole degrees of freedom (Abramowitz & Stegun, 26.7.3 and 26.7.4).
 
     odd     2/π · (θ + sin θ (cos θ + 2/3 cos³θ + 2·4/3·5 cos⁵θ + ...))        θ = atan(t / √freedom)
@@ -134,9 +132,9 @@ FINDINGS = ("better", "worse", "no difference shown", "no result")
 class Comparison:
     """One arm beside the first one, by one measure. `lost` says of each seed without a number what became of it."""
 
-    arm: str
-    first: str
-    measure: Measure
+    variant: str
+    baseline: str
+    metric: Metric
     pairs: Mapping[int, tuple[float, float]]  # seed -> the first arm's value, this arm's
     lost: Mapping[int, str]
 
@@ -146,15 +144,15 @@ class Comparison:
         return t_interval([theirs - ours for ours, theirs in self.pairs.values()])
 
     def sentence(self) -> str:
-        name, lost = self.measure.name, self.lost_seeds()
+        name, lost = self.metric.name, self.describe_lost_seeds()
         difference = self.difference
         if not self.pairs:  # whatever the measure
-            return f"{self.arm}: no result with any of {len(self.lost)} seeds.{lost}"
+            return f"{self.variant}: no result with any of {len(self.lost)} seeds.{lost}"
         if difference is None:
-            return f"{self.arm}, {name}: one seed alone has a result to compare.{lost}"
-        first, other = (self.measure.shown(float(np.mean(side))) for side in zip(*self.pairs.values(), strict=True))
-        values = f"{self.arm}, {name}: {other}, and {first} with {self.first}"
-        return f"{values}; {self.said(difference)}{lost}"
+            return f"{self.variant}, {name}: one seed alone has a result to compare.{lost}"
+        baseline, other = (self.metric.format(float(np.mean(side))) for side in zip(*self.pairs.values(), strict=True))
+        values = f"{self.variant}, {name}: {other}, and {baseline} with {self.baseline}"
+        return f"{values}; {self.describe(difference)}{lost}"
 
     @property
     def finding(self) -> str:
@@ -162,59 +160,59 @@ class Comparison:
         difference = self.difference
         if difference is None:
             return "no result"
-        if difference.holds_zero:
+        if difference.contains_zero:
             return "no difference shown"
-        return "worse" if (difference.mean > 0) == self.measure.lower_is_better else "better"
+        return "worse" if (difference.mean > 0) == self.metric.lower_is_better else "better"
 
-    def said(self, difference: Interval) -> str:
+    def describe(self, difference: Interval) -> str:
         """What the interval shows, and no more than that."""
-        shown, unit, seeds = self.measure.shown_difference, self.measure.unit, f"over {difference.count} seeds"
+        format, unit, seeds = self.metric.format_difference, self.metric.unit, f"over {difference.count} seeds"
         low, high = sorted((abs(difference.low), abs(difference.high)))
         if difference.low == difference.high == 0:
             return f"no difference shown: the two are equal with each of {difference.count} seeds."
-        if difference.holds_zero:
-            reach = self.measure.shown_range(difference.low, difference.high)
+        if difference.contains_zero:
+            reach = self.metric.format_range(difference.low, difference.high)
             return (
                 f"no difference shown: the 95 % interval of the difference, {reach}{unit}, holds 0 ({seeds}). "
-                f"A difference smaller than about {shown(difference.half_width)}{unit} would hardly have shown."
+                f"A difference smaller than about {format(difference.half_width)}{unit} would hardly have shown."
             )
         return (
-            f"{self.finding} by {shown(abs(difference.mean), high)}{unit} "
-            f"(95 % interval {self.measure.shown_range(low, high)}, {seeds})."
+            f"{self.finding} by {format(abs(difference.mean), high)}{unit} "
+            f"(95 % interval {self.metric.format_range(low, high)}, {seeds})."
         )
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "arm": self.arm,
-            "measure": self.measure.name,
+            "arm": self.variant,
+            "measure": self.metric.name,
             "difference": self.difference and asdict(self.difference),
             "finding": self.finding,
             "lost": {str(seed): why for seed, why in self.lost.items()},
             "sentence": self.sentence(),
         }
 
-    def lost_seeds(self) -> str:
+    def describe_lost_seeds(self) -> str:
         if not self.lost:
             return ""
         return " Seed " + ", seed ".join(f"{seed}: {why}" for seed, why in self.lost.items()) + "."
 
 
 def compare(
-    arm: str, first: str, measure: Measure, ours: Mapping[int, float | str], theirs: Mapping[int, float | str]
+    variant: str, baseline: str, metric: Metric, ours: Mapping[int, float | str], theirs: Mapping[int, float | str]
 ) -> Comparison:
     """Seed -> value of the first arm and of this one; a text in place of a value says why there is none."""
     pairs, lost = {}, {}
     for seed in ours:
         a, b = ours[seed], theirs[seed]
         if isinstance(a, str) or isinstance(b, str):
-            whose, why = (first, a) if isinstance(a, str) else (arm, b)
+            whose, why = (baseline, a) if isinstance(a, str) else (variant, b)
             lost[seed] = f"{whose} {why}"
         else:
             pairs[seed] = (a, b)
-    return Comparison(arm, first, measure, pairs, lost)
+    return Comparison(variant, baseline, metric, pairs, lost)
 
 
-MANY_ARMS = (
+MANY_VARIANTS = (
     "Each interval is for one comparison by itself. Where many arms are compared, about one in twenty intervals misses "
     "the true difference by chance, so the best of many arms is not yet shown to be the best."
 )
@@ -222,20 +220,20 @@ MANY_ARMS = (
 
 def verdict(comparisons: Sequence[Comparison]) -> list[str]:
     """A sentence a comparison; where there are many arms, one a measure, and what to keep in mind."""
-    if len({comparison.arm for comparison in comparisons}) <= 2:
+    if len({comparison.variant for comparison in comparisons}) <= 2:
         return list(dict.fromkeys(comparison.sentence() for comparison in comparisons))
-    measures = dict.fromkeys(comparison.measure.name for comparison in comparisons)
-    return [*(summary([c for c in comparisons if c.measure.name == name]) for name in measures), MANY_ARMS]
+    measures = dict.fromkeys(comparison.metric.name for comparison in comparisons)
+    return [*(summary([c for c in comparisons if c.metric.name == name]) for name in measures), MANY_VARIANTS]
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
     """Which of many arms differ from the first one, by one measure."""
     groups: dict[str, list[str]] = {}
     for comparison in comparisons:
-        groups.setdefault(comparison.finding, []).append(f"“{comparison.arm}”")
+        groups.setdefault(comparison.finding, []).append(f"“{comparison.variant}”")
     found = "; ".join(f"{finding}: {', '.join(groups[finding])}" for finding in FINDINGS if finding in groups)
-    lost = "".join(comparison.lost_seeds() for comparison in comparisons)
-    return f"By {comparisons[0].measure.name}, beside “{comparisons[0].first}”: {found}.{lost}"
+    lost = "".join(comparison.describe_lost_seeds() for comparison in comparisons)
+    return f"By {comparisons[0].metric.name}, beside “{comparisons[0].baseline}”: {found}.{lost}"
 
 
 @dataclass(frozen=True)
@@ -292,28 +290,30 @@ class ScalingFit:
     def sentences(self) -> list[str]:
         law = self.law
         formula = f"{decimals(law.floor)} + {law.factor:.3g} · N^-{law.exponent:.3f}"
-        said = [
+        describe = [
             f"Through the means over seeds: loss(N) = {formula}. "
             f"It misses none of them by more than {decimals(self.worst)}."
         ]
         if law.floor == 0:
-            said.append(
+            describe.append(
                 "The floor came out at 0, the lowest that is allowed: over these sizes there is no sign that the loss "
                 "levels off, and the exponent is that of a law without a floor."
             )
         if self.exponent is None:
-            return [*said, "With one seed there is no interval for the exponent."]
+            return [*describe, "With one seed there is no interval for the exponent."]
         low, high = self.exponent.low, self.exponent.high
-        said.append(
+        describe.append(
             f"The exponent, fitted for each seed: {self.exponent.mean:.3f} on average "
             f"(95 % interval {low:.3f} to {high:.3f}, over {self.exponent.count} seeds)."
         )
-        if self.exponent.holds_zero:
-            said.append("The interval holds 0: these sizes and seeds do not show that loss follows a power of N.")
+        if self.exponent.contains_zero:
+            describe.append("The interval holds 0: these sizes and seeds do not show that loss follows a power of N.")
         at_the_edge = [seed for seed, one in self.by_seed.items() if not 0.0101 < one.exponent < 3.99]
         if at_the_edge:
-            said.append(f"The fit ran to the edge of what was searched with seeds {at_the_edge}: not determined there.")
-        return said
+            describe.append(
+                f"The fit ran to the edge of what was searched with seeds {at_the_edge}: not determined there."
+            )
+        return describe
 
     def as_json(self) -> dict[str, Any]:
         return {

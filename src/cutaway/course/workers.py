@@ -1,6 +1,6 @@
-"""Several jobs at once, in processes that take one after the other. No torch here.
+"""Run jobs in a pool of worker processes. Does not import torch.
 
-A process is spoken to in lines of JSON: a job goes in, news of it come out, the last of them {"event": "done", ...}.
+A worker reads jobs and writes messages as lines of JSON. The last message of a job is {"event": "done", ...}.
 """
 
 from __future__ import annotations
@@ -15,55 +15,57 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-News = dict[str, Any]
+Message = dict[str, Any]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-def run_jobs(module: str, jobs: Sequence[str], workers: int, logs: Path, tell: Callable[[int, News], None]) -> None:
-    """Have `python -m module` do all jobs, in `workers` processes at a time.
+def run_jobs(
+    module: str, jobs: Sequence[str], workers: int, logs: Path, on_message: Callable[[int, Message], None]
+) -> None:
+    """Run all jobs with `python -m module`, in at most `workers` processes at a time.
 
-    `tell` is called in this thread, with the number of a job and the news of it. A process that dies takes only its own
-    job with it, whose result then is {"failed": why}.
+    `on_message` is called in this thread with the index of a job and a message. If a process dies, only its current job
+    fails, with the result {"failed": why}.
     """
-    logs.mkdir(parents=True, exist_ok=True)  # here, where an error is seen: not in a thread
+    logs.mkdir(parents=True, exist_ok=True)  # not in a thread, where an error would be lost
     waiting: Queue[tuple[int, str]] = Queue()
-    news: Queue[tuple[int, News]] = Queue()
+    news: Queue[tuple[int, Message]] = Queue()
     for numbered in enumerate(jobs):
         waiting.put(numbered)
-    crew = [Worker(module, logs / f"worker-{i + 1}.log") for i in range(min(workers, len(jobs)))]
-    for worker in crew:
-        threading.Thread(target=worker.work, args=(waiting, news), daemon=True).start()
+    pool = [TrialWorker(module, logs / f"worker-{i + 1}.log") for i in range(min(workers, len(jobs)))]
+    for worker in pool:
+        threading.Thread(target=worker.run, args=(waiting, news), daemon=True).start()
     unfinished = len(jobs)
     try:
         while unfinished:
             number, message = news.get()
             unfinished -= message["event"] == "done"
-            tell(number, message)
-    finally:  # all is done, or somebody pressed Ctrl-C
-        for worker in crew:
-            worker.end()
+            on_message(number, message)
+    finally:  # all jobs are done, or Ctrl-C
+        for worker in pool:
+            worker.stop()
 
 
-class Worker:
-    """A process that is started for its first job, and again should it die."""
+class TrialWorker:
+    """A worker process, started for its first job and restarted if it dies."""
 
     def __init__(self, module: str, log: Path):
         self.module, self.log = module, log
         self.process: subprocess.Popen[str] | None = None
-        self.is_over = False
+        self.is_stopped = False
 
-    def work(self, waiting: Queue[tuple[int, str]], news: Queue[tuple[int, News]]) -> None:
-        while not self.is_over:
+    def run(self, waiting: Queue[tuple[int, str]], news: Queue[tuple[int, Message]]) -> None:
+        while not self.is_stopped:
             try:
                 number, job = waiting.get_nowait()
             except Empty:
                 return
-            for message in self.news_of(job):
+            for message in self.run_job(job):
                 news.put((number, message))
 
-    def news_of(self, job: str) -> Iterator[News]:
-        process = self.process = self.process or self.started()
-        if self.is_over:  # told to end while it was being started
+    def run_job(self, job: str) -> Iterator[Message]:
+        process = self.process = self.process or self.start_process()
+        if self.is_stopped:  # stopped while the process was starting
             process.kill()
         assert process.stdin
         assert process.stdout
@@ -71,18 +73,18 @@ class Worker:
             process.stdin.write(job + "\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died meanwhile; then it says no more either
+            pass  # the process died; reading from it ends too
         for line in process.stdout:
             if not line.endswith("\n"):
-                break  # it died in the middle of a line
+                break  # the process died while writing
             message = json.loads(line)
             yield message
             if message["event"] == "done":
                 return
         self.process = None
-        yield {"event": "done", "result": {"failed": f"crashed (exit code {process.wait()}): {self.last_words()}"}}
+        yield {"event": "done", "result": {"failed": f"crashed (exit code {process.wait()}): {self.last_log_line()}"}}
 
-    def started(self) -> subprocess.Popen[str]:
+    def start_process(self) -> subprocess.Popen[str]:
         with self.log.open("w", encoding="utf-8") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", self.module],
@@ -93,13 +95,13 @@ class Worker:
                 encoding="utf-8",
             )
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it left no message"
+        return lines[-1] if lines else "no message"
 
-    def end(self) -> None:
-        self.is_over = True
+    def stop(self) -> None:
+        self.is_stopped = True
         process = self.process
         if process is not None:
-            process.kill()  # whatever it has finished is written; what it has not will be trained anew
+            process.kill()  # finished trainings are saved; an unfinished one starts over next time
             process.wait()

@@ -13,53 +13,53 @@ import numpy as np
 from cutaway.config import DataConfig
 from cutaway.data.bpe_dropout import BpeDropout
 from cutaway.data.distort import distort
-from cutaway.data.encoded import NO_TAG, EncodedLabelled, EncodedPair, EncodedPicture, EncodedTagged
-from cutaway.data.filtering import parts_of
+from cutaway.data.encoded import NO_TAG, EncodedImage, EncodedLabelledText, EncodedPair, EncodedTaggedText
+from cutaway.data.filtering import truncate_or_split
 from cutaway.data.tokenizer import Tokenizer
 
-Change = Callable[[Sequence[Any], np.random.Generator], list[Any]]
+Augmentation = Callable[[Sequence[Any], np.random.Generator], list[Any]]
 
 
-def change_for(config: DataConfig, tokenizer: Tokenizer | None) -> Change | None:
+def augmentation_for(config: DataConfig, tokenizer: Tokenizer | None) -> Augmentation | None:
     """The change that a recipe asks for, if any: images are distorted, texts segmented otherwise."""
     if config.distortion:
-        return lambda examples, draw: distorted(examples, draw, config.distortion)
+        return lambda examples, rng: distort_images(examples, rng, config.distortion)
     if config.bpe_dropout and tokenizer:
         dropout = BpeDropout(tokenizer, config.bpe_dropout)
-        return lambda examples, draw: [segmented(example, dropout, draw, config) for example in examples]
+        return lambda examples, rng: [resegment(example, dropout, rng, config) for example in examples]
     return None
 
 
-def distorted(examples: Sequence[Any], draw: np.random.Generator, strength: float) -> list[Any]:
+def distort_images(examples: Sequence[Any], rng: np.random.Generator, strength: float) -> list[Any]:
     """The same pictures, each of them turned, stretched and shifted a little; all channels in the same way."""
     pixels_NCHW = np.stack([example.pixels for example in examples])
-    seed = draw.integers(2**32)
+    seed = rng.integers(2**32)
     channels = [distort(pixels_NCHW[:, c], np.random.default_rng(seed), strength) for c in range(pixels_NCHW.shape[1])]
-    return [EncodedPicture(p, e.label) for p, e in zip(np.stack(channels, axis=1), examples, strict=True)]
+    return [EncodedImage(p, e.label) for p, e in zip(np.stack(channels, axis=1), examples, strict=True)]
 
 
-def segmented(example: Any, dropout: BpeDropout, draw: np.random.Generator, config: DataConfig) -> Any:
+def resegment(example: Any, dropout: BpeDropout, rng: np.random.Generator, config: DataConfig) -> Any:
     """The same text in other pieces. If those are too many: of a text that may be cut, the first of them; else the
     text as it is."""
     if isinstance(example, EncodedPair):
-        changed: Any = EncodedPair(dropout(example.source, draw), dropout(example.target, draw))
-    elif isinstance(example, EncodedTagged):
-        changed = segmented_words(example, dropout, draw)
+        changed: Any = EncodedPair(dropout(example.source, rng), dropout(example.target, rng))
+    elif isinstance(example, EncodedTaggedText):
+        changed = resegment_words(example, dropout, rng)
     else:
-        changed = example._replace(ids=dropout(example.ids, draw))
+        changed = example._replace(ids=dropout(example.ids, rng))
     if max(changed.lengths) <= config.max_tokens:
         return changed
-    is_cut = isinstance(example, EncodedLabelled) and config.long_texts("classification") == "cut"
-    return parts_of(changed, config.max_tokens)[0] if is_cut else example
+    is_cut = isinstance(example, EncodedLabelledText) and config.long_texts("classification") == "cut"
+    return truncate_or_split(changed, config.max_tokens)[0] if is_cut else example
 
 
-def segmented_words(example: EncodedTagged, dropout: BpeDropout, draw: np.random.Generator) -> EncodedTagged:
+def resegment_words(example: EncodedTaggedText, dropout: BpeDropout, rng: np.random.Generator) -> EncodedTaggedText:
     """Word by word: the tag of each stays at its first piece."""
     starts = [place for place, tag in enumerate(example.tags) if tag != NO_TAG]
     ends = [*starts[1:], len(example.ids) - 1]
     ids, tags = example.ids[: starts[0]], example.tags[: starts[0]]
     for start, end in zip(starts, ends, strict=True):
-        pieces = dropout(example.ids[start:end], draw)
+        pieces = dropout(example.ids[start:end], rng)
         ids += pieces
         tags += [example.tags[start], *[NO_TAG] * (len(pieces) - 1)]
-    return EncodedTagged([*ids, example.ids[-1]], [*tags, NO_TAG])
+    return EncodedTaggedText([*ids, example.ids[-1]], [*tags, NO_TAG])

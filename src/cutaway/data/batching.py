@@ -13,19 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.data.augmentation import Change
+from cutaway.data.augmentation import Augmentation
+from cutaway.data.chunks import shift_for_epoch
 from cutaway.data.encoded import (
     NO_TAG,
     Encoded,
-    EncodedLabelled,
+    EncodedChunk,
+    EncodedImage,
+    EncodedLabelledText,
     EncodedPair,
-    EncodedPicture,
-    EncodedPiece,
-    EncodedTagged,
+    EncodedTaggedText,
     EncodedText,
 )
 from cutaway.data.lazy import lengths_of
-from cutaway.data.sampler import BatchOrder, batches_by_tokens, for_epoch
+from cutaway.data.sampler import BatchOrder, batches_by_tokens
 from cutaway.data.tokenizer import Tokenizer
 
 
@@ -117,7 +118,7 @@ class ImageBatch(Batch):
 Collate = Callable[[Sequence[Any], Tokenizer, np.random.Generator], Batch]
 
 
-def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, draw: object = None) -> PairBatch:
+def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, rng: object = None) -> PairBatch:
     """Pad encoded pairs to one rectangle a side, with the target shifted right for teacher forcing."""
     # Masks come from the lengths, not from the ids: some vocabularies use one id for padding and for the end.
     target_lengths = [len(pair.target) + 1 for pair in pairs]
@@ -131,7 +132,7 @@ def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, draw: obje
     )
 
 
-def collate_pieces(pieces: Sequence[EncodedPiece], tokenizer: Tokenizer, draw: object = None) -> TextBatch:
+def collate_chunks(pieces: Sequence[EncodedChunk], tokenizer: Tokenizer, rng: object = None) -> TextBatch:
     """At each token, the one that comes after it is asked for."""
     mask = length_mask([len(piece.ids) - 1 for piece in pieces])
     return TextBatch(
@@ -146,22 +147,22 @@ def collate_pieces(pieces: Sequence[EncodedPiece], tokenizer: Tokenizer, draw: o
 HIDDEN = 0.15  # of the tokens; of these 80 % become <mask>, 10 % another token, 10 % stay as they are (BERT)
 
 
-def collate_masked(texts: Sequence[EncodedText], tokenizer: Tokenizer, draw: np.random.Generator) -> TextBatch:
+def collate_masked(texts: Sequence[EncodedText], tokenizer: Tokenizer, rng: np.random.Generator) -> TextBatch:
     """Some tokens are hidden, and asked for: at least one in a batch."""
     ids, mask = pad([text.ids for text in texts], tokenizer.pad), length_mask([len(text.ids) for text in texts])
     may_be_hidden = mask & (ids != tokenizer.bos) & (ids != tokenizer.eos)
-    chance = torch.from_numpy(draw.random(ids.shape)).masked_fill(~may_be_hidden, 2.0)
+    chance = torch.from_numpy(rng.random(ids.shape)).masked_fill(~may_be_hidden, 2.0)
     asked = chance <= max(HIDDEN, chance.min().item())
     how, other = (
-        torch.from_numpy(draw.random(ids.shape)),
-        torch.from_numpy(draw.integers(0, tokenizer.vocab_size, ids.shape)),
+        torch.from_numpy(rng.random(ids.shape)),
+        torch.from_numpy(rng.integers(0, tokenizer.vocab_size, ids.shape)),
     )
     shown = torch.where(asked & (how < 0.8), torch.full_like(ids, tokenizer.mask or 0), ids)
     shown = torch.where(asked & (how >= 0.9), other, shown)
     return TextBatch(ids=shown, mask=mask, answers=ids, asked=asked, tokens=int(asked.sum()))
 
 
-def collate_tagged(examples: Sequence[EncodedTagged], tokenizer: Tokenizer, draw: object = None) -> TextBatch:
+def collate_tagged(examples: Sequence[EncodedTaggedText], tokenizer: Tokenizer, rng: object = None) -> TextBatch:
     """The tag is asked for where a word begins."""
     tags = pad([example.tags for example in examples], NO_TAG)
     asked = tags != NO_TAG
@@ -174,7 +175,7 @@ def collate_tagged(examples: Sequence[EncodedTagged], tokenizer: Tokenizer, draw
     )
 
 
-def collate_labelled(examples: Sequence[EncodedLabelled], tokenizer: Tokenizer, draw: object = None) -> LabelBatch:
+def collate_labelled(examples: Sequence[EncodedLabelledText], tokenizer: Tokenizer, rng: object = None) -> LabelBatch:
     return LabelBatch(
         ids=pad([example.ids for example in examples], tokenizer.pad),
         mask=length_mask([len(example.ids) for example in examples]),
@@ -183,7 +184,7 @@ def collate_labelled(examples: Sequence[EncodedLabelled], tokenizer: Tokenizer, 
     )
 
 
-def collate_pictures(examples: Sequence[EncodedPicture], tokenizer: object = None, draw: object = None) -> ImageBatch:
+def collate_images(examples: Sequence[EncodedImage], tokenizer: object = None, rng: object = None) -> ImageBatch:
     return ImageBatch(
         images=torch.from_numpy(np.stack([example.pixels for example in examples])).to(torch.get_default_dtype()),
         answers=torch.tensor([example.label for example in examples]),
@@ -193,11 +194,11 @@ def collate_pictures(examples: Sequence[EncodedPicture], tokenizer: object = Non
 
 COLLATE: dict[str, Collate] = {
     "translation": collate_pairs,
-    "language_model": collate_pieces,
+    "language_model": collate_chunks,
     "masked_language_model": collate_masked,
     "classification": collate_labelled,
     "tagging": collate_tagged,
-    "image_classification": collate_pictures,
+    "image_classification": collate_images,
 }
 
 
@@ -215,15 +216,17 @@ def length_mask(lengths: Sequence[int]) -> Tensor:
 KEPT = 5_000_000  # tokens of batches for measuring that are kept, rather than made again each time
 
 
-def plain_batches(examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int) -> Sequence[Batch]:
+def evaluation_batches(
+    examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int
+) -> Sequence[Batch]:
     """Batches for measuring: every example once, in an order that never changes."""
     if not examples:
         return []
-    batches = PlainBatches(BatchStream(examples, task, tokenizer, budget, seed=0))
+    batches = EvaluationBatches(BatchStream(examples, task, tokenizer, budget, seed=0))
     return list(batches) if lengths_of(examples).sum() <= KEPT else batches
 
 
-class PlainBatches(Sequence[Batch]):
+class EvaluationBatches(Sequence[Batch]):
     """The first epoch of a stream, each batch made when it is asked for."""
 
     def __init__(self, stream: BatchStream):
@@ -244,7 +247,7 @@ class PlainBatches(Sequence[Batch]):
 class BatchStream:
     """Batches without end, epoch after epoch, from a position that can be saved and set.
 
-    `change` is done to the examples anew each time that they are drawn.
+    `augment` is done to the examples anew each time that they are drawn.
     """
 
     def __init__(
@@ -254,13 +257,13 @@ class BatchStream:
         tokenizer: Tokenizer | None,
         budget: int,
         seed: int,
-        change: Change | None = None,
+        augment: Augmentation | None = None,
     ):
         self.examples, self.tokenizer, self.budget, self.seed = examples, tokenizer, budget, seed
-        self.change = change
+        self.augment = augment
         self.collate = COLLATE[task]
         self.epoch, self.next_batch = 0, 0
-        self._of_epoch: tuple[int, Sequence[Encoded], BatchOrder] | None = None
+        self._current_epoch: tuple[int, Sequence[Encoded], BatchOrder] | None = None
 
     def __next__(self) -> Batch:
         if self.next_batch == len(self.order):
@@ -268,26 +271,30 @@ class BatchStream:
         indices = self.order[self.next_batch]
         self.next_batch += 1
         # what a batch hides or changes follows from its place, so that a resumed run does the same
-        draw = np.random.default_rng([self.seed, self.epoch, self.next_batch])
-        examples = [self.of_epoch[1][i] for i in indices]
-        if self.change:
-            examples = self.change(examples, draw)
-        return self.collate(examples, self.tokenizer, draw)  # type: ignore[arg-type]
+        rng = np.random.default_rng([self.seed, self.epoch, self.next_batch])
+        examples = [self.current_epoch[1][i] for i in indices]
+        if self.augment:
+            examples = self.augment(examples, rng)
+        return self.collate(examples, self.tokenizer, rng)  # type: ignore[arg-type]
 
     def __iter__(self) -> BatchStream:
         return self
 
     @property
-    def of_epoch(self) -> tuple[int, Sequence[Encoded], BatchOrder]:
+    def current_epoch(self) -> tuple[int, Sequence[Encoded], BatchOrder]:
         """The number of the epoch, its examples (pieces of texts are cut elsewhere in each) and their order."""
-        if self._of_epoch is None or self._of_epoch[0] != self.epoch:
-            examples = for_epoch(self.examples, self.seed, self.epoch)
-            self._of_epoch = (self.epoch, examples, batches_by_tokens(examples, self.budget, self.seed, self.epoch))
-        return self._of_epoch
+        if self._current_epoch is None or self._current_epoch[0] != self.epoch:
+            examples = shift_for_epoch(self.examples, self.seed, self.epoch)
+            self._current_epoch = (
+                self.epoch,
+                examples,
+                batches_by_tokens(examples, self.budget, self.seed, self.epoch),
+            )
+        return self._current_epoch
 
     @property
     def order(self) -> BatchOrder:
-        return self.of_epoch[2]
+        return self.current_epoch[2]
 
     @property
     def epochs(self) -> float:

@@ -9,7 +9,7 @@ were encoded without dropout; when a batch is drawn, each row is segmented anew:
     ids ──spell──▶ bytes ──pre-tokenizer──▶ words ──bytes again, then merges, some of them left out──▶ ids
 
 `tokenizers` has dropout too, but draws from a generator that cannot be seeded, so a resumed run could not repeat it;
-here all chance comes from `draw`. Nor is it the paper's: whenever a merge that has become impossible comes up in its
+here all chance comes from `rng`. Nor is it the paper's: whenever a merge that has become impossible comes up in its
 queue, those that were left out get another chance, and of a long word most is merged after all.
 """
 
@@ -60,22 +60,22 @@ class BpeDropout:
         self.pre_tokenizer = Tokenizer.from_json(json.dumps(settings), tokenizer.roles).backend.pre_tokenizer
         self._remembered_merge = lru_cache(REMEMBERED)(self._merge)
 
-    def __call__(self, ids: Sequence[int], draw: np.random.Generator) -> list[int]:
-        """Other ids for the same text. What comes out follows from the ids and the state of `draw` alone."""
+    def __call__(self, ids: Sequence[int], rng: np.random.Generator) -> list[int]:
+        """Other ids for the same text. What comes out follows from the ids and the state of `rng` alone."""
         if self.p == 0:
             return list(ids)
         segmented: list[int] = []
         for can_be_spelled, run in groupby(ids, self.spelling.__contains__):
             row = list(run)
-            segmented += self._segment(row, draw) if can_be_spelled else row
+            segmented += self._segment(row, rng) if can_be_spelled else row
         return segmented
 
-    def _segment(self, ids: Sequence[int], draw: np.random.Generator) -> list[int]:
+    def _segment(self, ids: Sequence[int], rng: np.random.Generator) -> list[int]:
         spelled = b"".join([self.spelling[id] for id in ids])
         # Of the possible merges, best first, the first that is not left out is made. How many are left out before it
         # is geometric: P(n) = pⁿ (1 - p). A word of n bytes cannot have more than n - 1 merges.
         # As bytes, which are quick to cut and to look up; more than 255 at once are too rare to tell from 255.
-        left_out = (np.minimum(draw.geometric(1 - self.p, len(spelled)), 256) - 1).astype(np.uint8).tobytes()
+        left_out = (np.minimum(rng.geometric(1 - self.p, len(spelled)), 256) - 1).astype(np.uint8).tobytes()
         segmented: list[int] = []
         start = 0
         for word in self._words(spelled):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cutaway.data.memmap import checksum_of
+from cutaway.data.memmap import file_checksum
 from cutaway.errors import DataError
 
 VARIABLE = "CUTAWAY_CACHE"
@@ -40,9 +40,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutaway"
 
 
-def place_for(ingredients: dict[str, Any]) -> Path:
+def cache_entry_path(cache_ingredients: dict[str, Any]) -> Path:
     """The folder for what follows from these, and from nothing else."""
-    key = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()[:32]
+    key = hashlib.sha256(json.dumps(cache_ingredients, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "data" / key
 
 
@@ -58,7 +58,7 @@ def read_entry(place: Path) -> dict[str, Any] | None:
         about: dict[str, Any] = json.loads((place / ABOUT).read_text(encoding="utf-8"))
         for name, (size, checksum) in about["files"].items():
             file = place / name
-            if file.stat().st_size != size or checksum_of(file) != checksum:
+            if file.stat().st_size != size or file_checksum(file) != checksum:
                 return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -68,7 +68,7 @@ def read_entry(place: Path) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """A prepared corpus, for people who want to know what fills their disk."""
 
     place: Path
@@ -78,21 +78,23 @@ class Entry:
     last_used: float  # seconds since 1970
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """What is in the cache, what was used last coming first."""
     found = []
     for about in (cache_folder() / "data").glob(f"*/{ABOUT}"):
         try:
-            told = json.loads(about.read_text(encoding="utf-8"))
-            size = about.stat().st_size + sum(size for size, _ in told["files"].values())
+            about_entry = json.loads(about.read_text(encoding="utf-8"))
+            size = about.stat().st_size + sum(size for size, _ in about_entry["files"].values())
             place = about.parent
-            found.append(Entry(place, told["made of"]["task"], told["examples"], size, place.stat().st_mtime))
+            found.append(
+                CacheEntry(place, about_entry["made of"]["task"], about_entry["examples"], size, place.stat().st_mtime)
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue  # it is being made, or damaged: then it is made again when it is needed
     return sorted(found, key=lambda entry: -entry.last_used)
 
 
-def remove_entries(unused_for: float = 0.0) -> list[Entry]:
+def remove_entries(unused_for: float = 0.0) -> list[CacheEntry]:
     """Those that nobody has used for so many seconds. A training that reads one goes on: its files are open."""
     old = [entry for entry in entries() if time.time() - entry.last_used >= unused_for]
     for entry in old:
@@ -109,7 +111,7 @@ def building(place: Path) -> Iterator[Path]:
     temporary = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        remove_remains(place)
+        remove_abandoned(place)
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
         with (temporary / LOCK).open("ab") as lock:
             try_lock(lock)  # as long as this process lives
@@ -135,7 +137,7 @@ def building(place: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove_remains(place: Path) -> None:
+def remove_abandoned(place: Path) -> None:
     """What processes left behind that were killed while they were building an entry."""
     for folder in place.parent.glob(".*.*"):
         with suppress(OSError):  # another process removes it, or has finished it

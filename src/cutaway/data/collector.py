@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """For work that makes many lasting objects and no cycles, such as reading a corpus.
 
     The collector would walk through all that is there already, again and again, and find nothing: it can cost half of

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from cutaway.data.examples import Pair
-from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, shown
+from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, quote
 from cutaway.data.lines import decoded_lines, kind_of, read_lines, read_parts, text_parts
 from cutaway.errors import DataError
 
@@ -62,13 +62,13 @@ def tsv_fields(line: str, place: str, columns: Columns, expected: str) -> list[s
     if not columns:
         if len(fields) != 2:
             more = " Say which two are meant: data.columns = [0, 1]." if len(fields) > 2 else ""
-            raise DataError(f"{place} is {shown(line)}. Expected {expected}, and it has {len(fields)} columns.{more}")
+            raise DataError(f"{place} is {quote(line)}. Expected {expected}, and it has {len(fields)} columns.{more}")
         return fields
     try:
         first, second = (fields[int(column)] for column in columns)
     except (IndexError, ValueError):
         raise DataError(
-            f"{place} has {len(fields)} columns: {shown(line)}. data.columns = {list(columns)} asks for others "
+            f"{place} has {len(fields)} columns: {quote(line)}. data.columns = {list(columns)} asks for others "
             "(two numbers, counted from 0, or from the end with -1)."
         ) from None
     return [first, second]

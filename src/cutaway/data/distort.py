@@ -11,12 +11,12 @@ TURN = 0.2  # radians
 STRETCH = 0.12  # of each axis, by itself
 
 
-def distort(pixels_NHW: NDArray[np.float32], draw: np.random.Generator, strength: float = 1.0) -> NDArray[np.float32]:
+def distort(pixels_NHW: NDArray[np.float32], rng: np.random.Generator, strength: float = 1.0) -> NDArray[np.float32]:
     """Each picture turned, stretched and shifted a little about its middle, differently from the others."""
     n, height, width = pixels_NHW.shape
-    turn = strength * draw.uniform(-TURN, TURN, n)
-    stretch_N2 = 1 + strength * draw.uniform(-STRETCH, STRETCH, (n, 2))
-    shift_N2 = strength * draw.uniform(-SHIFT, SHIFT, (n, 2))
+    turn = strength * rng.uniform(-TURN, TURN, n)
+    stretch_N2 = 1 + strength * rng.uniform(-STRETCH, STRETCH, (n, 2))
+    shift_N2 = strength * rng.uniform(-SHIFT, SHIFT, (n, 2))
     middle = np.array([(height - 1) / 2, (width - 1) / 2])
     grid_HW2 = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1) - middle
     # Where each new pixel comes from: p = R·S·(q - middle) + middle + shift

@@ -19,7 +19,7 @@ class EncodedPair(NamedTuple):
         return len(self.target) + 1, len(self.source) + 1  # <s> or </s> comes on top
 
 
-class EncodedPiece(NamedTuple):
+class EncodedChunk(NamedTuple):
     """A piece of a long text, and the token that comes after it."""
 
     ids: list[int]
@@ -37,7 +37,7 @@ class EncodedText(NamedTuple):
         return (len(self.ids),)
 
 
-class EncodedLabelled(NamedTuple):
+class EncodedLabelledText(NamedTuple):
     ids: list[int]
     label: int
 
@@ -46,7 +46,7 @@ class EncodedLabelled(NamedTuple):
         return (len(self.ids),)
 
 
-class EncodedTagged(NamedTuple):
+class EncodedTaggedText(NamedTuple):
     ids: list[int]
     tags: list[int]  # one for each id; NO_TAG where none is asked for
 
@@ -55,7 +55,7 @@ class EncodedTagged(NamedTuple):
         return (len(self.ids),)
 
 
-class EncodedPicture(NamedTuple):
+class EncodedImage(NamedTuple):
     pixels: NDArray[np.float32]
     label: int
 
@@ -64,4 +64,4 @@ class EncodedPicture(NamedTuple):
         return (1,)  # a batch of images is counted in images
 
 
-Encoded = EncodedPair | EncodedPiece | EncodedText | EncodedLabelled | EncodedTagged | EncodedPicture
+Encoded = EncodedPair | EncodedChunk | EncodedText | EncodedLabelledText | EncodedTaggedText | EncodedImage

@@ -15,21 +15,21 @@ class Pair(NamedTuple):
     target: str
 
 
-class Labelled(NamedTuple):
+class LabelledText(NamedTuple):
     """A text and the class that it belongs to."""
 
     text: str
     label: str
 
 
-class Tagged(NamedTuple):
+class TaggedText(NamedTuple):
     """Words with a tag each. Tags "B-x", "I-x", "O" mark spans: x begins, goes on, nothing (Ramshaw & Marcus 1995)."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
 
 
-class Picture(NamedTuple):
+class LabelledImage(NamedTuple):
     """Pixels [C, H, W] from 0 to 1, and what they show."""
 
     pixels: NDArray[np.float32]

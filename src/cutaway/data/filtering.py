@@ -10,11 +10,11 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.data.encoded import NO_TAG, Encoded, EncodedLabelled, EncodedTagged
+from cutaway.data.encoded import NO_TAG, Encoded, EncodedLabelledText, EncodedTaggedText
 from cutaway.errors import DataError
 
 
-class Fitted(NamedTuple):
+class FilteredExamples(NamedTuple):
     """Examples that fit, and what was done for it."""
 
     kept: Sequence[Encoded]
@@ -23,19 +23,19 @@ class Fitted(NamedTuple):
     lengths: NDArray[np.int64]  # of all that are not empty, as they were
 
     @classmethod
-    def whole(cls, examples: Sequence[Encoded]) -> Fitted:
+    def whole(cls, examples: Sequence[Encoded]) -> FilteredExamples:
         return cls(examples, {}, {}, np.zeros(0, np.int64))
 
 
-def without_misfits(examples: Sequence[Encoded], max_tokens: int, too_long: str = "skip") -> Fitted:
+def filter_examples(examples: Sequence[Encoded], max_tokens: int, too_long: str = "skip") -> FilteredExamples:
     """Leave out empty examples, and do with those that are longer than `max_tokens` what `too_long` says."""
-    fitted = sort_out(examples, max_tokens, too_long)
+    fitted = drop_or_truncate(examples, max_tokens, too_long)
     if not fitted.kept:
-        refuse_nothing(len(examples), fitted.left_out, max_tokens)
+        raise_no_examples(len(examples), fitted.left_out, max_tokens)
     return fitted
 
 
-def sort_out(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> Fitted:
+def drop_or_truncate(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> FilteredExamples:
     """The same, also if nothing is left. "refuse" leaves out, too: whoever has seen all examples refuses them."""
     kept: list[Encoded] = []
     left_out: Counter[str] = Counter()
@@ -50,10 +50,10 @@ def sort_out(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> Fit
             kept.append(example)
         elif too_long == "cut":
             cut["too long"] += 1
-            kept.extend(parts_of(example, max_tokens))
+            kept.extend(truncate_or_split(example, max_tokens))
         else:
             left_out["too long"] += 1
-    return Fitted(kept, left_out, cut, np.array(lengths, np.int64))
+    return FilteredExamples(kept, left_out, cut, np.array(lengths, np.int64))
 
 
 def is_empty(example: Encoded) -> bool:
@@ -61,7 +61,7 @@ def is_empty(example: Encoded) -> bool:
     return any(isinstance(part, list) and not part for part in example)
 
 
-def refuse_nothing(examples: int, left_out: Mapping[str, int], max_tokens: int) -> NoReturn:
+def raise_no_examples(examples: int, left_out: Mapping[str, int], max_tokens: int) -> NoReturn:
     raise DataError(
         f"no example is left: of {examples}, {left_out.get('empty', 0)} are empty (on one side) and "
         f"{left_out.get('too long', 0)} are longer than data.max_tokens = {max_tokens}. Raise it, or look at the files."
@@ -71,15 +71,15 @@ def refuse_nothing(examples: int, left_out: Mapping[str, int], max_tokens: int) 
 # ---- Cutting -------------------------------------------------------------------------------------------------
 
 
-def parts_of(example: Encoded, max_tokens: int) -> list[Encoded]:
+def truncate_or_split(example: Encoded, max_tokens: int) -> list[Encoded]:
     """What of an example is trained on if it is too long: of a text its beginning, of words all, in parts."""
-    if isinstance(example, EncodedLabelled):
+    if isinstance(example, EncodedLabelledText):
         return [example._replace(ids=cut_ids(example.ids, max_tokens))]
-    assert isinstance(example, EncodedTagged), f"{type(example).__name__} is never cut"
+    assert isinstance(example, EncodedTaggedText), f"{type(example).__name__} is never cut"
     bos, eos = example.ids[0], example.ids[-1]
     first = [place for place, tag in enumerate(example.tags) if tag != NO_TAG]
     spans = [slice(part.start, part.stop) for part in word_parts(first, len(example.ids) - 1, max_tokens)]
-    return [EncodedTagged([bos, *example.ids[s], eos], [NO_TAG, *example.tags[s], NO_TAG]) for s in spans]
+    return [EncodedTaggedText([bos, *example.ids[s], eos], [NO_TAG, *example.tags[s], NO_TAG]) for s in spans]
 
 
 def cut_ids(ids: Sequence[int], max_tokens: int) -> list[int]:

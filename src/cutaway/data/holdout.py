@@ -12,14 +12,14 @@ from cutaway.data.corpus import TextPart
 from cutaway.errors import DataError
 
 
-class Cut(NamedTuple):
+class SplitPoint(NamedTuple):
     """Training data is what comes before `place` (characters, or examples), of `total`."""
 
     place: int
     total: int
 
 
-def held_back(examples: Iterable[Any], share: float) -> Cut:
+def find_split_point(examples: Iterable[Any], share: float) -> SplitPoint:
     """Where the training data ends. It reads everything once."""
     total = 0
     unit = "examples"
@@ -33,10 +33,10 @@ def held_back(examples: Iterable[Any], share: float) -> Cut:
             f"data.valid_share = {share} of {total:,} {unit} leaves none {what}. Choose another share, or name "
             "data.valid files."
         )
-    return Cut(place, total)
+    return SplitPoint(place, total)
 
 
-def cut_at(cut: Cut, examples: Iterable[Any], split: str) -> Iterator[Any]:
+def take_split(cut: SplitPoint, examples: Iterable[Any], split: str) -> Iterator[Any]:
     """One side of the cut. A text that it goes through ends there on one side, and begins there on the other."""
     seen = 0
     for example in examples:

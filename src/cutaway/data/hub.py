@@ -44,7 +44,7 @@ class HubDataset:
         return f"{PREFIX}{self.name}{f':{self.config}' if self.config else ''}@{self.split}"
 
     @property
-    def loaded(self) -> Any:
+    def dataset(self) -> Any:
         try:
             return (
                 load_saved(self.folder, self.split) if self.folder else load_named(self.name, self.config, self.split)
@@ -56,19 +56,19 @@ class HubDataset:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row, with the names of classes in place of their numbers."""
-        names = class_names(getattr(self.loaded, "features", None) or {})
-        for row in self.loaded:
-            yield {**row, **{field: with_names(row[field], names[field]) for field in names}}
+        names = class_names(getattr(self.dataset, "features", None) or {})
+        for row in self.dataset:
+            yield {**row, **{field: replace_class_ids(row[field], names[field]) for field in names}}
 
     @property
     def size(self) -> int:
         """Bytes, as far as that is known."""
-        return int(getattr(getattr(self.loaded, "data", None), "nbytes", 0))
+        return int(getattr(getattr(self.dataset, "data", None), "nbytes", 0))
 
     @property
     def identity(self) -> str:
         """Another one for other contents: `datasets` has a fingerprint that follows from where the data came from."""
-        return str(getattr(self.loaded, "_fingerprint", ""))
+        return str(getattr(self.dataset, "_fingerprint", ""))
 
 
 @cache
@@ -107,8 +107,8 @@ def class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     return {field: names for field, names in found.items() if names}
 
 
-def with_names(value: Any, names: Sequence[str]) -> Any:
+def replace_class_ids(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list):
-        return [with_names(one, names) for one in value]
+        return [replace_class_ids(one, names) for one in value]
     # -1 is how an unknown class is written there
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

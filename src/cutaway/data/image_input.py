@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.config import ModelConfig
-from cutaway.data.pictures import check_pixels, read_array, unit_pixels
+from cutaway.data.images import check_pixels, read_array, unit_pixels
 from cutaway.errors import DataError, MissingExtra
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels -> what Pillow calls such images
@@ -48,7 +48,7 @@ def pixels_of(image: Any, model: ModelConfig) -> NDArray[np.float32]:
     if is_path(image):
         image = open_image(Path(image))
     if is_pillow(image):
-        image = array_of(image, model)
+        image = pillow_to_array(image, model)
     array = np.asarray(image.cpu() if hasattr(image, "cpu") else image)
     expected = [model.channels, model.image_size, model.image_size]
     found = f"the image is {array.dtype} {list(array.shape)}"
@@ -102,7 +102,7 @@ def open_image(path: Path) -> Any:
         ) from None
 
 
-def array_of(image: Any, model: ModelConfig) -> NDArray[np.uint8]:
+def pillow_to_array(image: Any, model: ModelConfig) -> NDArray[np.uint8]:
     """Bytes [C, H, W]: upright, in the model's channels (transparency is left out), scaled to its size."""
     from PIL import Image, ImageOps
 

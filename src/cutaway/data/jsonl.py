@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutaway.data.examples import Labelled, Pair, Tagged
+from cutaway.data.examples import LabelledText, Pair, TaggedText
 from cutaway.data.hub import PREFIX, HubDataset
 from cutaway.data.lines import kind_of, read_lines
 from cutaway.errors import DataError
@@ -52,7 +52,7 @@ def parse_row(line: str, place: str) -> Row:
         row = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
         what = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        raise DataError(f"{place} is not JSON ({what}): {shown(line)}.") from None
+        raise DataError(f"{place} is not JSON ({what}): {quote(line)}.") from None
     return row if isinstance(row, dict) else {"": row}
 
 
@@ -60,39 +60,39 @@ def pair_of(row: Row, place: str, columns: Columns = ()) -> Pair:
     """The first of two languages is the source, unless `columns` says otherwise."""
     inner = row.get("translation")
     fields = inner if isinstance(inner, Mapping) else row
-    names = named(columns, 2, place) or (list(fields) if fields is inner else ["source", "target"])
+    names = column_names(columns, 2, place) or (list(fields) if fields is inner else ["source", "target"])
     texts = [fields.get(name, row.get(name)) for name in names]
     if len(names) != 2 or not all(isinstance(text, str) for text in texts):
         expected = '{"source": ..., "target": ...} or {"translation": {"de": ..., "en": ...}} with two strings'
-        raise unexpected(row, place, columns, expected)
+        raise unexpected_row_error(row, place, columns, expected)
     return Pair(*map(one_line, texts))
 
 
 def text_of(row: Row, place: str, columns: Columns = ()) -> str:
-    [name] = named(columns, 1, place) or ["text"]
+    [name] = column_names(columns, 1, place) or ["text"]
     text = row.get(name)
     if not isinstance(text, str):
-        raise unexpected(row, place, columns, '{"text": ...} with a string')
+        raise unexpected_row_error(row, place, columns, '{"text": ...} with a string')
     return text
 
 
-def labelled_of(row: Row, place: str, columns: Columns = ()) -> Labelled:
-    names = named(columns, 2, place) or ["text", "label"]
+def labelled_of(row: Row, place: str, columns: Columns = ()) -> LabelledText:
+    names = column_names(columns, 2, place) or ["text", "label"]
     text, label = (row.get(name) for name in names)
     if not isinstance(text, str) or not text.strip() or not is_label(label):
         expected = '{"text": ..., "label": ...} with a string as text, and a string or a whole number as label'
-        raise unexpected(row, place, columns, expected)
-    return Labelled(text, str(label).strip())
+        raise unexpected_row_error(row, place, columns, expected)
+    return LabelledText(text, str(label).strip())
 
 
-def tagged_of(row: Row, place: str, columns: Columns = ()) -> Tagged:
-    names = named(columns, 2, place) or ["words" if "words" in row else "tokens", "tags"]
+def tagged_of(row: Row, place: str, columns: Columns = ()) -> TaggedText:
+    names = column_names(columns, 2, place) or ["words" if "words" in row else "tokens", "tags"]
     words, tags = (row[name] if isinstance(row.get(name), list) else [] for name in names)
     is_right = len(words) == len(tags) > 0 and all(isinstance(word, str) for word in words)
     if not is_right or not all(map(is_label, tags)):
         expected = '{"words": [...], "tags": [...]} with a tag for each word, and at least one word'
-        raise unexpected(row, place, columns, expected)
-    return Tagged(tuple(words), tuple(str(tag).strip() for tag in tags))
+        raise unexpected_row_error(row, place, columns, expected)
+    return TaggedText(tuple(words), tuple(str(tag).strip() for tag in tags))
 
 
 FROM_ROW: dict[str, Callable[[Row, str, Columns], Any]] = {
@@ -108,7 +108,7 @@ def examples_from_rows(kind: str, file: File | str, columns: Columns = ()) -> It
     return (make(row, place, columns) for place, row in read_rows(file))
 
 
-def named(columns: Columns, count: int, place: str) -> list[str]:
+def column_names(columns: Columns, count: int, place: str) -> list[str]:
     """The fields that data.columns asks for, if it does."""
     if not columns:
         return []
@@ -125,12 +125,12 @@ def is_label(label: object) -> bool:
     return is_number or (isinstance(label, str) and bool(label.strip()))
 
 
-def unexpected(row: Row, place: str, columns: Columns, expected: str) -> DataError:
+def unexpected_row_error(row: Row, place: str, columns: Columns, expected: str) -> DataError:
     given = row[""] if list(row) == [""] else row
     wanted = f"the fields {' and '.join(map(repr, columns))} of data.columns, as in {expected}" if columns else expected
     other = "" if columns or "" in row else " Other fields are named by data.columns."
     return DataError(
-        f"{place} is {shown(json.dumps(given, ensure_ascii=False, default=str))}. Expected {wanted}.{other}"
+        f"{place} is {quote(json.dumps(given, ensure_ascii=False, default=str))}. Expected {wanted}.{other}"
     )
 
 
@@ -139,5 +139,5 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
 
 
-def shown(line: str) -> str:
+def quote(line: str) -> str:
     return repr(line if len(line) <= 60 else line[:57] + "...")

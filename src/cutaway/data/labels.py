@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from cutaway.data.corpus import tsv_fields
-from cutaway.data.examples import Labelled, Tagged
-from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, shown
+from cutaway.data.examples import LabelledText, TaggedText
+from cutaway.data.jsonl import Columns, File, as_file, examples_from_rows, has_rows, quote
 from cutaway.data.lines import read_lines
 from cutaway.errors import DataError
 
 # ---- Labelled texts ------------------------------------------------------------------------------------------
 
 
-def read_labels(path: str | File, columns: Columns = ()) -> list[Labelled]:
+def read_labels(path: str | File, columns: Columns = ()) -> list[LabelledText]:
     """text<TAB>label on each line; or, from .jsonl, {"text": ..., "label": ...}. Also .gz. Blank lines do not count."""
     examples = list(stream_labels(as_file(path), columns=columns))
     if not examples:
@@ -23,7 +23,7 @@ def read_labels(path: str | File, columns: Columns = ()) -> list[Labelled]:
     return examples
 
 
-def stream_labels(file: File, columns: Columns = ()) -> Iterator[Labelled]:
+def stream_labels(file: File, columns: Columns = ()) -> Iterator[LabelledText]:
     if has_rows(file):
         yield from examples_from_rows("labels", file, columns)
         return
@@ -32,14 +32,14 @@ def stream_labels(file: File, columns: Columns = ()) -> Iterator[Labelled]:
             yield _labelled(line, f"{file}, line {number}", columns)
 
 
-def _labelled(line: str, place: str, columns: Columns) -> Labelled:
+def _labelled(line: str, place: str, columns: Columns) -> LabelledText:
     if columns:
         text, label = tsv_fields(line, place, columns, "a text, a tab and a label")
     else:
         text, _, label = line.rpartition("\t")  # the last one: a text may hold a tab, a label may not
     if not text.strip() or not label.strip():
-        raise DataError(f"{place} is {shown(line)}. Expected a text, a tab and a label.")
-    return Labelled(text, label.strip())
+        raise DataError(f"{place} is {quote(line)}. Expected a text, a tab and a label.")
+    return LabelledText(text, label.strip())
 
 
 # ---- Tagged words --------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ NO_WORD = re.compile(r"\d+[-.]\d+")  # an id of CoNLL-U: 1-2 is a contraction of
 DOCUMENT = "-DOCSTART-"
 
 
-def read_tags(path: str | File, columns: Columns = ()) -> list[Tagged]:
+def read_tags(path: str | File, columns: Columns = ()) -> list[TaggedText]:
     """A word and its tag on each line, an empty line between sentences (CoNLL). `columns` says where the two stand.
 
     Columns are separated by tabs, or by blanks in a file without tabs; their number is that of the first line. A line
@@ -62,7 +62,7 @@ def read_tags(path: str | File, columns: Columns = ()) -> list[Tagged]:
     return examples
 
 
-def stream_tags(file: File, columns: Columns = ()) -> Iterator[Tagged]:
+def stream_tags(file: File, columns: Columns = ()) -> Iterator[TaggedText]:
     if has_rows(file):
         yield from examples_from_rows("tags", file, columns)
         return
@@ -72,7 +72,7 @@ def stream_tags(file: File, columns: Columns = ()) -> Iterator[Tagged]:
         raise nothing_in(file)
     separator = re.compile("\t" if any("\t" in line for line in _body(file)) else " +")
     width = len(_fields(first, separator))
-    _check_columns(word_and_tag, width, f"{file}: {shown(first)}")
+    _check_columns(word_and_tag, width, f"{file}: {quote(first)}")
     table = (_fields(line, separator) for line in read_lines(str(file)))
     yield from _sentences(table, word_and_tag, width, str(file))
 
@@ -102,12 +102,12 @@ def _fields(line: str, separator: re.Pattern[str]) -> list[str]:
     return separator.split(line if separator.pattern == "\t" else line.strip(" "))
 
 
-def _sentences(table: Iterable[list[str]], columns: tuple[int, int], width: int, name: str) -> Iterator[Tagged]:
+def _sentences(table: Iterable[list[str]], columns: tuple[int, int], width: int, name: str) -> Iterator[TaggedText]:
     word, tag = columns
     rows: list[list[str]] = []
     for number, fields in enumerate(chain(table, [[]]), 1):
         if not fields and rows:
-            yield Tagged(tuple(row[word] for row in rows), tuple(row[tag] for row in rows))
+            yield TaggedText(tuple(row[word] for row in rows), tuple(row[tag] for row in rows))
             rows = []
         elif fields and _is_word(fields, columns, width):
             _check_row(fields, columns, width, f"{name}, line {number}")
@@ -129,7 +129,7 @@ def _check_columns(columns: tuple[int, int], width: int, place: str) -> None:
 
 
 def _check_row(fields: list[str], columns: tuple[int, int], width: int, place: str) -> None:
-    found = shown(" ".join(fields))
+    found = quote(" ".join(fields))
     if len(fields) != width:
         raise DataError(f"{place} has {len(fields)} columns, the lines before have {width}: {found}.")
     if not all(fields[column].strip() for column in columns):

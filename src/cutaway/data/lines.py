@@ -19,7 +19,7 @@ LOOK_BACK = 20_000  # so far before its end a part may be cut, at white space
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[IO[bytes]]:
+def open_file(path: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if its name ends in .gz."""
     path = Path(path)
     if path.is_dir():
@@ -42,7 +42,7 @@ def kind_of(path: str | Path) -> str:
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or .gz, without their ends."""
-    with opened(path) as file:
+    with open_file(path) as file:
         yield from decoded_lines(_short_lines(file, str(path)), str(path))
 
 
@@ -84,7 +84,7 @@ def read_parts(path: str | Path) -> Iterator[str]:
 def _decoded_blocks(path: str | Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             while block := file.read(1 << 20):
                 yield decoder.decode(block)
             yield decoder.decode(b"", final=True)

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.data.encoded import EncodedLabelled, EncodedPair, EncodedTagged
+from cutaway.data.encoded import EncodedLabelledText, EncodedPair, EncodedTaggedText
 from cutaway.data.lazy import LazyExamples, Lengths, smallest_type
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """Which fields of an encoded example are rows, and which are numbers."""
 
     make: Any
@@ -32,26 +32,26 @@ class Layout:
 
 
 LAYOUTS = {
-    "translation": Layout(EncodedPair, ("source", "target"), (), (("target", 1), ("source", 1))),
-    "classification": Layout(EncodedLabelled, ("ids",), ("label",), (("ids", 0),)),
-    "tagging": Layout(EncodedTagged, ("ids", "tags"), (), (("ids", 0),)),
+    "translation": ColumnLayout(EncodedPair, ("source", "target"), (), (("target", 1), ("source", 1))),
+    "classification": ColumnLayout(EncodedLabelledText, ("ids",), ("label",), (("ids", 0),)),
+    "tagging": ColumnLayout(EncodedTaggedText, ("ids", "tags"), (), (("ids", 0),)),
 }
 TEXT = "text"  # of texts there is one column of ids, whose rows are texts
 
 
-class Mapped(np.memmap):
+class MappedArray(np.memmap):
     """An array in a file. It goes to another process as the name of its file."""
 
     def __reduce__(self) -> Any:
         if self.filename is None or self.nbytes != os.path.getsize(self.filename):  # a part of it is a plain array
             return np.asarray(self).__reduce__()
-        return mapped, (Path(self.filename), self.dtype.str)
+        return open_memmap, (Path(self.filename), self.dtype.str)
 
 
-def mapped(path: Path, dtype: str) -> NDArray[Any]:
+def open_memmap(path: Path, dtype: str) -> NDArray[Any]:
     if path.stat().st_size == 0:  # nothing cannot be mapped
         return np.zeros(0, dtype)
-    return Mapped(path, dtype=dtype, mode="r")
+    return MappedArray(path, dtype=dtype, mode="r")
 
 
 class StoredExamples(LazyExamples[Any]):
@@ -94,7 +94,7 @@ class Rows:
         return starts[1:] - starts[:-1]
 
 
-def types_of(task: str, vocab_size: int, labels: int) -> dict[str, str]:
+def column_types(task: str, vocab_size: int, labels: int) -> dict[str, str]:
     """column -> its type, as small as can be."""
     ids, classes = smallest_type(vocab_size - 1).str, smallest_type(labels - 1).str
     if task not in LAYOUTS:
@@ -103,7 +103,7 @@ def types_of(task: str, vocab_size: int, labels: int) -> dict[str, str]:
     return {name: of_field.get(name, ids) for name in (*LAYOUTS[task].rows, *LAYOUTS[task].numbers)}
 
 
-class Writer:
+class ColumnWriter:
     """Appends to the columns of a split, and adds up checksums on the way."""
 
     def __init__(self, folder: Path, split: str, types: dict[str, str], rows: Iterable[str]):
@@ -146,7 +146,7 @@ class ArrayFile:
         return self.size, self.checksum
 
 
-def checksum_of(path: Path) -> int:
+def file_checksum(path: Path) -> int:
     value = 0
     with path.open("rb") as file:
         while block := file.read(1 << 22):
@@ -154,7 +154,7 @@ def checksum_of(path: Path) -> int:
     return value
 
 
-def columns_of(task: str, examples: Sequence[Any]) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
+def to_columns(task: str, examples: Sequence[Any]) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
     """field -> all its values, and for rows how long each is (for numbers: nothing)."""
     layout = LAYOUTS[task]
     columns = {}

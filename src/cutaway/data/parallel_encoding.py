@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.data.corpus import TextPart
-from cutaway.data.filtering import sort_out
-from cutaway.data.memmap import LAYOUTS, TEXT, columns_of
+from cutaway.data.filtering import drop_or_truncate
+from cutaway.data.memmap import LAYOUTS, TEXT, to_columns
 from cutaway.data.tasks import TASKS, Encoding
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.system.processes import end_with_parent, ignore_stop_signals
 
-CHUNK = 1_000_000  # bytes of text that are encoded together
+GROUP_BYTES = 1_000_000  # bytes of text that are encoded together
 Column = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Chunk:
+class EncodedGroup:
     """Encoded examples as columns, without the misfits."""
 
     columns: dict[str, Column]
@@ -60,29 +60,29 @@ class Encoder:
     def __reduce__(self) -> Any:
         return Encoder, (self.task, self.tokenizer, self.roles, self.labels, self.max_tokens, self.too_long)
 
-    def __call__(self, examples: list[Any]) -> Chunk:
+    def __call__(self, examples: list[Any]) -> EncodedGroup:
         if self.task not in LAYOUTS:
             return self.encode_parts(examples)
         encoded = TASKS[self.task].encode(examples, self.encoding)
-        fitted = sort_out(encoded, self.max_tokens, self.too_long)
-        columns, read = columns_of(self.task, fitted.kept), text_tokens(self.task, encoded)
-        return Chunk(columns, len(examples), fitted.left_out, fitted.lengths, read, fitted.cut)
+        fitted = drop_or_truncate(encoded, self.max_tokens, self.too_long)
+        columns, read = to_columns(self.task, fitted.kept), text_tokens(self.task, encoded)
+        return EncodedGroup(columns, len(examples), fitted.left_out, fitted.lengths, read, fitted.cut)
 
-    def encode_parts(self, parts: list[TextPart]) -> Chunk:
+    def encode_parts(self, parts: list[TextPart]) -> EncodedGroup:
         """Texts are cut into pieces when they are read, so nothing is left out here."""
-        tokenizer = self.encoding.words
+        tokenizer = self.encoding.text_tokenizer
         rows: list[list[int]] = []
         for is_first, some in groupby(parts, lambda part: part.is_first):
-            rows += tokenizer.encode_batch([part.text for part in some], goes_on=not is_first)
+            rows += tokenizer.encode_batch([part.text for part in some], continues=not is_first)
         in_texts = sum(map(len, rows))
         if self.task == "language_model":
-            bos = [tokenizer.bos] if tokenizer.begins else []
+            bos = [tokenizer.bos] if tokenizer.adds_bos else []
             around = [(bos * part.is_first, [tokenizer.eos] * part.is_last) for part in parts]
             rows = [[*bos, *ids, *eos] for (bos, eos), ids in zip(around, rows, strict=True)]
         lengths = np.array([len(row) for row in rows], np.int64)
         values = np.array([i for row in rows for i in row], np.int32)
         ends = np.array([part.is_last for part in parts], bool)
-        return Chunk({TEXT: (values, lengths)}, int(ends.sum()), {}, lengths, in_texts, ends=ends)
+        return EncodedGroup({TEXT: (values, lengths)}, int(ends.sum()), {}, lengths, in_texts, ends=ends)
 
 
 def text_tokens(task: str, encoded: Sequence[Any]) -> int:
@@ -91,21 +91,21 @@ def text_tokens(task: str, encoded: Sequence[Any]) -> int:
     return sum(max(0, len(getattr(example, name)) - around) for example in encoded for name in names)
 
 
-def in_chunks(examples: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
+def group_examples(examples: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
     """Examples that have about CHUNK bytes together."""
     chunk: list[Any] = []
     size = 0
     for example in examples:
         chunk.append(example)
         size += size_of(example) + 50  # and a little for each, so that a million empty lines are not one chunk
-        if size >= CHUNK:
+        if size >= GROUP_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
 
 
-def encode_chunks(encoder: Encoder, chunks: Iterable[list[Any]], workers: int = 0) -> Iterator[Chunk]:
+def encode_groups(encoder: Encoder, chunks: Iterable[list[Any]], workers: int = 0) -> Iterator[EncodedGroup]:
     """Each chunk encoded, in the order in which they come; with one worker in this process."""
     workers = workers or cores()
     if workers == 1:
@@ -131,7 +131,7 @@ def worker_pool(encoder: Encoder, workers: int) -> Iterator[ProcessPoolExecutor]
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     threads = os.environ.get(THREADS)
     os.environ[THREADS] = "false"  # of the tokenizers library: the processes are our threads, and it dislikes forks
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(encoder,))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
     try:
         yield pool
     finally:
@@ -146,7 +146,7 @@ THREADS = "TOKENIZERS_PARALLELISM"
 _encoder: Encoder
 
 
-def _begin(encoder: Encoder) -> None:
+def _start_worker(encoder: Encoder) -> None:
     """In a worker process: what it needs for every chunk."""
     global _encoder
     _encoder = encoder
@@ -155,5 +155,5 @@ def _begin(encoder: Encoder) -> None:
     end_with_parent()
 
 
-def _encode(examples: list[Any]) -> Chunk:
+def _encode(examples: list[Any]) -> EncodedGroup:
     return _encoder(examples)

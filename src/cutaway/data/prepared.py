@@ -10,10 +10,10 @@ from typing import Any
 from cutaway.data.corpus import TextPart
 from cutaway.data.encoded import Encoded
 
-Tell = Callable[[str, float], None]  # what is being done, and how much of it is: from 0 to 1
+ProgressCallback = Callable[[str, float], None]  # what is being done, and how much of it is: from 0 to 1
 
 
-def nobody(what: str, done: float) -> None:
+def ignore_progress(what: str, done: float) -> None:
     """For those who do not want to be told."""
 
 
@@ -50,5 +50,5 @@ def as_bytes(example: Any) -> bytes:
     return b"\t".join(part.tobytes() if hasattr(part, "tobytes") else str(part).encode() for part in example) + b"\n"
 
 
-def in_all(train: Mapping[str, int], valid: Mapping[str, int]) -> dict[str, int]:
+def merge_counts(train: Mapping[str, int], valid: Mapping[str, int]) -> dict[str, int]:
     return dict(train) | {f"{why} for validation": n for why, n in valid.items()}

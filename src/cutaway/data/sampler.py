@@ -8,11 +8,10 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.data.chunks import for_epoch
 from cutaway.data.encoded import Encoded
 from cutaway.data.lazy import Lengths, lengths_of, smallest_type
 
-__all__ = ["POOL", "BatchOrder", "batches_by_tokens", "batches_of_lengths", "for_epoch"]
+__all__ = ["POOL", "BatchOrder", "batches_by_tokens", "batches_from_lengths"]
 
 POOL = 32_768  # examples that are sorted by length together: large enough for little padding, small enough for variety
 
@@ -49,25 +48,25 @@ def batches_by_tokens(examples: Sequence[Encoded], budget: int, seed: int, epoch
     The examples are shuffled, cut into pools, sorted by length within each pool (so that a batch needs little
     padding), packed, and the batches shuffled. All of it follows from the seed and the epoch alone.
     """
-    return batches_of_lengths(lengths_of(examples), budget, seed, epoch)
+    return batches_from_lengths(lengths_of(examples), budget, seed, epoch)
 
 
-def batches_of_lengths(lengths_NK: Lengths, budget: int, seed: int, epoch: int) -> BatchOrder:
+def batches_from_lengths(lengths_NK: Lengths, budget: int, seed: int, epoch: int) -> BatchOrder:
     """The same, for those who know nothing of the examples but how long they are."""
-    draw = np.random.default_rng([seed, epoch])
-    order = draw.permutation(len(lengths_NK)).astype(smallest_type(len(lengths_NK)))
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths_NK)).astype(smallest_type(len(lengths_NK)))
     bounds = [np.zeros(1, np.int64)]
     for start in range(0, len(order), POOL):
         pool = order[start : start + POOL]
         lengths_PK = lengths_NK[pool]
-        by_length = np.lexsort(up_and_down(lengths_PK).T[::-1])  # the last key counts first; equals stay in order
+        by_length = np.lexsort(zigzag_keys(lengths_PK).T[::-1])  # the last key counts first; equals stay in order
         order[start : start + POOL] = pool[by_length]
         bounds.append(start + np.array(list(_ends(lengths_PK[by_length, 0], budget)), dtype=np.int64))
     ends = np.concatenate(bounds)
-    return BatchOrder(order, ends, draw.permutation(len(ends) - 1))
+    return BatchOrder(order, ends, rng.permutation(len(ends) - 1))
 
 
-def up_and_down(lengths_PK: Lengths) -> Lengths:
+def zigzag_keys(lengths_PK: Lengths) -> Lengths:
     """Keys to sort by, so that neighbours are alike in *both* their lengths: the second one rises and falls by turns.
 
     target  7 7 7 7  8 8 8 8  9 9 9 9

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutaway.config import Config
-from cutaway.data.prepare import PreparedData, without_misfits
+from cutaway.data.prepare import PreparedData, filter_examples
 from cutaway.data.tasks import TASKS, Encoding, encode_words, load_split
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
@@ -50,7 +50,7 @@ def check_scorable(config: Config, prepared: PreparedData, split: str = "test") 
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
     kept, counts = fit_to_model(config, tokenizer, examples)
     if task == "translation":  # whose perplexity is of what is left
-        without_misfits(TASKS[task].encode(kept, Encoding(tokenizer)), config.longest_text)
+        filter_examples(TASKS[task].encode(kept, Encoding(tokenizer)), config.longest_text)
     if task == "image_classification":
         check_sizes(config, split, examples)
     return [*notes_on_lengths(config, split, examples, counts), *notes_on_labels(task, prepared, split, examples)]

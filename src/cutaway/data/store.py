@@ -20,23 +20,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.config import DataConfig
-from cutaway.data.cache import ABOUT, building, digest, place_for, read_entry
-from cutaway.data.chunks import MaskedPieces, Pieces
+from cutaway.data.cache import ABOUT, building, cache_entry_path, digest, read_entry
+from cutaway.data.chunks import MaskedTextChunks, TextChunks
 from cutaway.data.corpus import TextPart
-from cutaway.data.filtering import refuse_nothing
+from cutaway.data.filtering import raise_no_examples
 from cutaway.data.hub import HubDataset
 from cutaway.data.jsonl import File
-from cutaway.data.memmap import LAYOUTS, TEXT, Rows, StoredExamples, Writer, checksum_of, mapped, types_of
-from cutaway.data.parallel_encoding import Encoder, encode_chunks, in_chunks
-from cutaway.data.prepared import PreparedData, Tell, as_bytes, in_all, nobody
+from cutaway.data.memmap import (
+    LAYOUTS,
+    TEXT,
+    ColumnWriter,
+    Rows,
+    StoredExamples,
+    column_types,
+    file_checksum,
+    open_memmap,
+)
+from cutaway.data.parallel_encoding import Encoder, encode_groups, group_examples
+from cutaway.data.prepared import PreparedData, ProgressCallback, as_bytes, ignore_progress, merge_counts
 from cutaway.data.tasks import (
     TASKS,
-    ends_of,
+    bos_and_eos,
     files_of,
     has_split,
-    in_known_order,
+    inner_length,
     known_labels,
-    room_between,
+    order_labels,
     stream_split,
 )
 from cutaway.data.tokenizer import LIBRARY, Tokenizer, make_tokenizer
@@ -67,27 +76,27 @@ def size_of_file(file: File) -> int:
 
 
 def prepare_large(
-    config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody
+    config: DataConfig, task: str, tokenizer_file: Path | None = None, on_progress: ProgressCallback = ignore_progress
 ) -> PreparedData:
     """From the cache, if it is there; else it is put there first."""
-    given = ingredients(config, task, tokenizer_file)
-    place = place_for(given)
+    given = cache_ingredients(config, task, tokenizer_file)
+    place = cache_entry_path(given)
     found = read_entry(place)
     if tokenizer_file and (found is None or not has_tokenizer(place, tokenizer_file)):
         given |= {"tokenizer": digest(tokenizer_file)}
-        place = place_for(given)
+        place = cache_entry_path(given)
         found = read_entry(place)
     if found is None:
-        learned = learn(config, task, tokenizer_file, tell)
+        learned = learn_tokenizer(config, task, tokenizer_file, on_progress)
         with building(place) as folder:
-            build(folder, config, task, *learned, given, tell)
+            build(folder, config, task, *learned, given, on_progress)
         found = read_entry(place)
     if found is None:
         raise DataError(f"the prepared corpus in {place} is gone or damaged, just after it was written. Try again.")
-    return opened(place, found, config, task)
+    return open_prepared(place, found, config, task)
 
 
-def ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> dict[str, Any]:
+def cache_ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> dict[str, Any]:
     """All that a prepared corpus follows from. Neither names nor places of files are among it."""
     named = tokenizer_file or Path(config.root) / config.tokenizer_file
     files = {split: list(map(identity, files_of(config, task, split))) for split in ("train", "valid")
@@ -123,25 +132,25 @@ def has_tokenizer(place: Path, tokenizer_file: Path) -> bool:
 # ---- Writing -------------------------------------------------------------------------------------------------
 
 
-class Meter:
+class ReadProgress:
     """Told of every example that passes: how far we are, and the fingerprint so far."""
 
-    def __init__(self, what: str, total: int, tell: Tell):
-        self.what, self.total, self.tell = what, total, tell
-        self.bytes, self.checksum, self.told = 0, 0, 0.0
+    def __init__(self, what: str, total: int, on_progress: ProgressCallback):
+        self.what, self.total, self.on_progress = what, total, on_progress
+        self.bytes, self.checksum, self.last_report = 0, 0, 0.0
 
     def __call__(self, example: Any) -> int:
         """The size of the example."""
         data = as_bytes(example)
         self.bytes += len(data)
         self.checksum = zlib.crc32(data, self.checksum)
-        if time.monotonic() - self.told > 0.25:
-            self.told = time.monotonic()
-            self.tell(self.what, min(1.0, self.bytes / max(1, self.total)))
+        if time.monotonic() - self.last_report > 0.25:
+            self.last_report = time.monotonic()
+            self.on_progress(self.what, min(1.0, self.bytes / max(1, self.total)))
         return len(data)
 
 
-class Written(NamedTuple):
+class WrittenSplit(NamedTuple):
     """What one split came to."""
 
     examples: int
@@ -159,19 +168,19 @@ def build(
     tokenizer: Tokenizer,
     labels: list[str],
     given: dict[str, Any],
-    tell: Tell,
+    on_progress: ProgressCallback,
 ) -> None:
     encoder = Encoder(
         task, tokenizer.to_json(), tokenizer.roles, tuple(labels), config.max_tokens, config.long_texts(task)
     )
-    types = types_of(task, tokenizer.vocab_size, len(labels))
+    types = column_types(task, tokenizer.vocab_size, len(labels))
     splits = {
-        split: write_split(folder, config, split, encoder, types, tell)
+        split: write_split(folder, config, split, encoder, types, on_progress)
         for split in ("train", "valid")
         if has_split(config, split)
     }
     (folder / "tokenizer.json").write_text(encoder.tokenizer, encoding="utf-8", newline="\n")
-    files = {"tokenizer.json": ((folder / "tokenizer.json").stat().st_size, checksum_of(folder / "tokenizer.json"))}
+    files = {"tokenizer.json": ((folder / "tokenizer.json").stat().st_size, file_checksum(folder / "tokenizer.json"))}
     about = {
         "made of": given,
         "roles": tokenizer.roles,
@@ -179,21 +188,21 @@ def build(
         "types": types,
         "splits": list(splits),
         "examples": splits["train"].examples,
-        "left_out": in_all(splits["train"].left_out, splits["valid"].left_out if "valid" in splits else {}),
-        "cut": in_all(splits["train"].cut, splits["valid"].cut if "valid" in splits else {}),
+        "left_out": merge_counts(splits["train"].left_out, splits["valid"].left_out if "valid" in splits else {}),
+        "cut": merge_counts(splits["train"].cut, splits["valid"].cut if "valid" in splits else {}),
         "fingerprint": splits["train"].fingerprint,
         "files": files | {name: entry for split in splits.values() for name, entry in split.files.items()},
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=2), encoding="utf-8")
 
 
-def learn(
-    config: DataConfig, task: str, tokenizer_file: Path | None = None, tell: Tell = nobody
+def learn_tokenizer(
+    config: DataConfig, task: str, tokenizer_file: Path | None = None, on_progress: ProgressCallback = ignore_progress
 ) -> tuple[Tokenizer, list[str]]:
     """The tokenizer and the labels of the training data, which is gone through once, if it must be."""
     labels: set[str] = set()
     total = size_of_corpus(config, task, ("train",))
-    every, meter = math.ceil(max(1, total) / SAMPLE), Meter("learning the vocabulary", total, tell)
+    every, meter = math.ceil(max(1, total) / SAMPLE), ReadProgress("learning the vocabulary", total, on_progress)
 
     def texts() -> Iterator[str]:
         for number, example in enumerate(stream_split(config, task, "train")):
@@ -207,7 +216,7 @@ def learn(
     if TASKS[task].kind in ("labels", "tags"):
         for _ in source:  # the rest, if the tokenizer did not want it
             pass
-    return tokenizer, in_known_order(sorted(labels), tokenizer_file)
+    return tokenizer, order_labels(sorted(labels), tokenizer_file)
 
 
 def texts_of(task: str, example: Any) -> Any:
@@ -215,16 +224,16 @@ def texts_of(task: str, example: Any) -> Any:
 
 
 def write_split(
-    folder: Path, config: DataConfig, split: str, encoder: Encoder, types: dict[str, str], tell: Tell
-) -> Written:
+    folder: Path, config: DataConfig, split: str, encoder: Encoder, types: dict[str, str], on_progress: ProgressCallback
+) -> WrittenSplit:
     named = (split,) if getattr(config, split) else ("train",)  # valid_share: a part of those
-    meter = Meter(f"tokenising the {split} data", size_of_corpus(config, encoder.task, named), tell)
+    meter = ReadProgress(f"tokenising the {split} data", size_of_corpus(config, encoder.task, named), on_progress)
     rows = LAYOUTS[encoder.task].rows if encoder.task in LAYOUTS else (TEXT,)
-    writer = Writer(folder, split, types, rows)
+    writer = ColumnWriter(folder, split, types, rows)
     left_out: Counter[str] = Counter()
     cut: Counter[str] = Counter()
     examples = kept = 0
-    for chunk in encode_chunks(encoder, in_chunks(stream_split(config, encoder.task, split), meter)):
+    for chunk in encode_groups(encoder, group_examples(stream_split(config, encoder.task, split), meter)):
         for name, (values, lengths) in chunk.columns.items():
             writer.append(name, values)
             if name in rows:
@@ -234,23 +243,23 @@ def write_split(
         left_out.update(chunk.left_out)
         cut.update(chunk.cut)
     if not kept:
-        refuse_nothing(examples, left_out, config.max_tokens)
-    return Written(examples, kept, left_out, cut, f"{meter.checksum:08x}", writer.close())
+        raise_no_examples(examples, left_out, config.max_tokens)
+    return WrittenSplit(examples, kept, left_out, cut, f"{meter.checksum:08x}", writer.close())
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------
 
 
-def opened(place: Path, about: dict[str, Any], config: DataConfig, task: str) -> PreparedData:
+def open_prepared(place: Path, about: dict[str, Any], config: DataConfig, task: str) -> PreparedData:
     text = (place / "tokenizer.json").read_text(encoding="utf-8")
     tokenizer = Tokenizer.from_json(text, about["roles"])
-    splits = {split: examples_in(place, about["types"], split, config, task, tokenizer) for split in about["splits"]}
+    splits = {split: open_split(place, about["types"], split, config, task, tokenizer) for split in about["splits"]}
     train = splits["train"]
     return PreparedData(
         tokenizer=text,
         roles=about["roles"],
         labels=about["labels"],
-        train=train.moving() if isinstance(train, Pieces | MaskedPieces) else train,
+        train=train.with_shifts() if isinstance(train, TextChunks | MaskedTextChunks) else train,
         valid=splits.get("valid", []),
         examples=about["examples"],
         left_out=about["left_out"],
@@ -259,18 +268,18 @@ def opened(place: Path, about: dict[str, Any], config: DataConfig, task: str) ->
     )
 
 
-def examples_in(
+def open_split(
     place: Path, types: dict[str, str], split: str, config: DataConfig, task: str, tokenizer: Tokenizer
 ) -> Any:
-    columns = {name: mapped(place / f"{split}.{name}.bin", dtype) for name, dtype in types.items()}
+    columns = {name: open_memmap(place / f"{split}.{name}.bin", dtype) for name, dtype in types.items()}
 
     def starts(name: str) -> Any:
-        return mapped(place / f"{split}.{name}.starts.bin", np.dtype(np.int64).str)
+        return open_memmap(place / f"{split}.{name}.starts.bin", np.dtype(np.int64).str)
 
     if task == "language_model":
-        return Pieces(columns[TEXT], config.max_tokens)
+        return TextChunks(columns[TEXT], config.max_tokens)
     if task == "masked_language_model":
-        return MaskedPieces(columns[TEXT], starts(TEXT), room_between(config.max_tokens), ends_of(tokenizer))
+        return MaskedTextChunks(columns[TEXT], starts(TEXT), inner_length(config.max_tokens), bos_and_eos(tokenizer))
     layout = LAYOUTS[task]
     rows = {name: Rows(columns[name], starts(name)) for name in layout.rows}
     return StoredExamples(task, rows, {name: columns[name] for name in layout.numbers})

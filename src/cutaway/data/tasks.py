@@ -23,28 +23,24 @@ import numpy as np
 
 from cutaway.config import DataConfig
 from cutaway.data.builtin import SentencePair, Words, find_corpus
-from cutaway.data.chunks import MaskedPieces, Pieces
+from cutaway.data.chunks import MaskedTextChunks, TextChunks
 from cutaway.data.corpus import TextPart, read_pairs, read_texts, stream_pairs, stream_texts, whole_texts
 from cutaway.data.encoded import (
     NO_TAG,
     Encoded,
-    EncodedLabelled,
+    EncodedImage,
+    EncodedLabelledText,
     EncodedPair,
-    EncodedPicture,
-    EncodedPiece,
-    EncodedTagged,
-    EncodedText,
+    EncodedTaggedText,
 )
-from cutaway.data.examples import Labelled, Picture, Tagged
-from cutaway.data.holdout import cut_at, held_back
+from cutaway.data.examples import LabelledImage, LabelledText, TaggedText
+from cutaway.data.holdout import find_split_point, take_split
+from cutaway.data.images import read_images
 from cutaway.data.jsonl import File, as_file
 from cutaway.data.labels import read_labels, read_tags, stream_labels, stream_tags
 from cutaway.data.lazy import smallest_type
-from cutaway.data.pictures import read_pictures
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
-
-__all__ = ["EncodedPiece", "EncodedText"]  # beside what is defined here
 
 
 @dataclass(frozen=True)
@@ -56,17 +52,17 @@ class Encoding:
     max_tokens: int = 0
 
     @property
-    def words(self) -> Tokenizer:
+    def text_tokenizer(self) -> Tokenizer:
         assert self.tokenizer is not None, "only images come without a tokenizer"
         return self.tokenizer
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
+    def label_ids(self) -> dict[str, int]:
         return {label: number for number, label in enumerate(self.labels)}
 
-    def number(self, label: str) -> int:
+    def label_id(self, label: str) -> int:
         try:
-            return self.numbers[label]
+            return self.label_ids[label]
         except KeyError:
             raise DataError(
                 f"the label {label!r} does not occur in the training data, whose labels are: "
@@ -87,59 +83,61 @@ class Task:
 
 
 def encode_pairs(pairs: Sequence[SentencePair], encoding: Encoding) -> list[EncodedPair]:
-    sources = encoding.words.encode_batch([pair.source for pair in pairs])
-    targets = encoding.words.for_target.encode_batch([pair.target for pair in pairs])
+    sources = encoding.text_tokenizer.encode_batch([pair.source for pair in pairs])
+    targets = encoding.text_tokenizer.for_target.encode_batch([pair.target for pair in pairs])
     return [EncodedPair(s, t) for s, t in zip(sources, targets, strict=True)]
 
 
-def encode_pieces(texts: Sequence[str], encoding: Encoding) -> Pieces:
+def encode_chunked_texts(texts: Sequence[str], encoding: Encoding) -> TextChunks:
     """<s> text </s> <s> text </s> ... in pieces of max_tokens, each with the token that comes after it.
 
     Every token but the very first is asked for once; the last piece may be shorter. (A tokenizer from elsewhere may
     put no <s> before a text.)
     """
-    tokenizer = encoding.words
-    rows = [[*tokenizer.begun(ids), tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
-    return Pieces(end_to_end(rows, tokenizer), encoding.max_tokens)
+    tokenizer = encoding.text_tokenizer
+    rows = [[*tokenizer.add_bos(ids), tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
+    return TextChunks(concatenate_ids(rows, tokenizer), encoding.max_tokens)
 
 
-def encode_masked(texts: Sequence[str], encoding: Encoding) -> MaskedPieces:
+def encode_masked(texts: Sequence[str], encoding: Encoding) -> MaskedTextChunks:
     """<s> piece </s>: each text cut into pieces that fit into max_tokens."""
-    tokenizer = encoding.words
+    tokenizer = encoding.text_tokenizer
     rows = tokenizer.encode_batch(texts)
     starts = np.cumsum([0, *map(len, rows)])
-    return MaskedPieces(end_to_end(rows, tokenizer), starts, room_between(encoding.max_tokens), ends_of(tokenizer))
+    return MaskedTextChunks(
+        concatenate_ids(rows, tokenizer), starts, inner_length(encoding.max_tokens), bos_and_eos(tokenizer)
+    )
 
 
-def end_to_end(rows: Iterable[Sequence[int]], tokenizer: Tokenizer) -> Any:
+def concatenate_ids(rows: Iterable[Sequence[int]], tokenizer: Tokenizer) -> Any:
     dtype = smallest_type(tokenizer.vocab_size - 1)
     return np.concatenate([np.zeros(0, dtype), *(np.array(row, dtype) for row in rows)])
 
 
-def room_between(max_tokens: int) -> int:
+def inner_length(max_tokens: int) -> int:
     if max_tokens < 3:
         raise ConfigError(f"data.max_tokens = {max_tokens} leaves no room between <s> and </s>. Set it to 3 or more.")
     return max_tokens - 2
 
 
-def ends_of(tokenizer: Tokenizer) -> tuple[int, int]:
+def bos_and_eos(tokenizer: Tokenizer) -> tuple[int, int]:
     return tokenizer.bos, tokenizer.eos
 
 
-def encode_labelled(examples: Sequence[Labelled], encoding: Encoding) -> list[EncodedLabelled]:
-    tokenizer = encoding.words
+def encode_labelled(examples: Sequence[LabelledText], encoding: Encoding) -> list[EncodedLabelledText]:
+    tokenizer = encoding.text_tokenizer
     rows = tokenizer.encode_batch([example.text for example in examples])
     return [
-        EncodedLabelled([tokenizer.bos, *ids, tokenizer.eos] if ids else [], encoding.number(example.label))
+        EncodedLabelledText([tokenizer.bos, *ids, tokenizer.eos] if ids else [], encoding.label_id(example.label))
         for ids, example in zip(rows, examples, strict=True)
     ]
 
 
-def encode_tagged(examples: Sequence[Tagged], encoding: Encoding) -> list[EncodedTagged]:
+def encode_tagged(examples: Sequence[TaggedText], encoding: Encoding) -> list[EncodedTaggedText]:
     """A word may be several tokens; the first of them carries its tag."""
-    pieces = encode_words(encoding.words, [example.words for example in examples])
+    pieces = encode_words(encoding.text_tokenizer, [example.words for example in examples])
     return [
-        EncodedTagged(row.ids, place_tags(row, [encoding.number(tag) for tag in example.tags]))
+        EncodedTaggedText(row.ids, place_tags(row, [encoding.label_id(tag) for tag in example.tags]))
         for row, example in zip(pieces, examples, strict=True)
     ]
 
@@ -171,8 +169,8 @@ def place_tags(row: EncodedWords, tags: Sequence[int]) -> list[int]:
     return placed
 
 
-def encode_pictures(examples: Sequence[Picture], encoding: Encoding) -> list[EncodedPicture]:
-    return [EncodedPicture(example.pixels, encoding.number(example.label)) for example in examples]
+def encode_images(examples: Sequence[LabelledImage], encoding: Encoding) -> list[EncodedImage]:
+    return [EncodedImage(example.pixels, encoding.label_id(example.label)) for example in examples]
 
 
 class Tasks(dict[str, Task]):
@@ -195,7 +193,9 @@ TASKS = Tasks(
             lambda pair: (pair.source, pair.target),
             encode_pairs,
         ),
-        "language_model": Task("texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_pieces),
+        "language_model": Task(
+            "texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_chunked_texts
+        ),
         "masked_language_model": Task(
             "texts", "text files", read_texts, stream_texts, lambda text: (text,), encode_masked, has_mask=True
         ),
@@ -220,10 +220,10 @@ TASKS = Tasks(
         "image_classification": Task(
             "images",
             "a file of images with labels",
-            lambda path, columns=(): read_pictures(path),
-            lambda path, columns=(): iter(read_pictures(path)),
+            lambda path, columns=(): read_images(path),
+            lambda path, columns=(): iter(read_images(path)),
             lambda picture: (),
-            encode_pictures,
+            encode_images,
             labels=lambda p: (p.label,),
         ),
     }
@@ -257,7 +257,7 @@ def stream_split(config: DataConfig, task: str, split: str) -> Iterator[Any]:
 
     if not config.valid_share or split not in ("train", "valid"):
         return everything()
-    return cut_at(held_back(everything("train"), config.valid_share), everything("train"), split)
+    return take_split(find_split_point(everything("train"), config.valid_share), everything("train"), split)
 
 
 def files_of(config: DataConfig, task: str, split: str) -> list[File]:
@@ -290,7 +290,7 @@ def known_labels(tokenizer_file: Path | None) -> list[str]:
     return list(json.loads(file.read_text(encoding="utf-8"))) if file and file.is_file() else []
 
 
-def in_known_order(labels: Sequence[str], tokenizer_file: Path | None) -> list[str]:
+def order_labels(labels: Sequence[str], tokenizer_file: Path | None) -> list[str]:
     """The classes of some data; if a run that is begun with, or gone on with, knows them all, then its classes."""
     known = known_labels(tokenizer_file)
     return known if labels and set(labels) <= set(known) else list(labels)

@@ -73,7 +73,7 @@ class Tokenizer:
         # Whether a text of a language model begins with <s>. A tokenizer from elsewhere has its own rule: GPT-2's texts
         # begin with their first word, and have an end between two, no more.
         around = None if backend.post_processor is None else backend.encode("", add_special_tokens=True).ids
-        self.begins = around is None or self.bos in around[:1]
+        self.adds_bos = around is None or self.bos in around[:1]
         self.for_target = Tokenizer(target, self.roles) if target else self
         self.special_ids = {backend.token_to_id(name) for name in self.roles.values()}
         self._names: dict[int, str] = {}  # found before: asking the library takes its time
@@ -138,19 +138,19 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self.backend.get_vocab_size())
 
-    def encode(self, text: str, goes_on: bool = False) -> list[int]:
-        """`goes_on`: the text is what comes after another one, so no space is put before its first word."""
-        backend = self._going_on if goes_on else self.backend
+    def encode(self, text: str, continues: bool = False) -> list[int]:
+        """`continues`: the text is what comes after another one, so no space is put before its first word."""
+        backend = self._continuing_backend if continues else self.backend
         return self._without_specials(backend.encode(text, add_special_tokens=False).ids)
 
-    def encode_batch(self, texts: Sequence[str], goes_on: bool = False) -> list[list[int]]:
-        backend = self._going_on if goes_on else self.backend
+    def encode_batch(self, texts: Sequence[str], continues: bool = False) -> list[list[int]]:
+        backend = self._continuing_backend if continues else self.backend
         # "fast": without the offsets that only `spans` needs
         encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_specials(encoding.ids) for encoding in encoded]
 
     @cached_property
-    def _going_on(self) -> tokenizers.Tokenizer:
+    def _continuing_backend(self) -> tokenizers.Tokenizer:
         normalizer = self.backend.normalizer
         if normalizer is None or normalizer.__getstate__() != SPACE_BEFORE_THE_TEXT.__getstate__():
             return self.backend
@@ -159,9 +159,9 @@ class Tokenizer:
         backend.encode_special_tokens = True
         return backend
 
-    def begun(self, ids: Sequence[int]) -> list[int]:
+    def add_bos(self, ids: Sequence[int]) -> list[int]:
         """A text as a language model reads it: after <s>, unless its texts have none. Nothing is always begun."""
-        return [self.bos, *ids] if self.begins or not ids else list(ids)
+        return [self.bos, *ids] if self.adds_bos or not ids else list(ids)
 
     def _without_specials(self, ids: list[int]) -> list[int]:
         """A word vocabulary holds the special names as words: written in a text, they are unknown words."""
@@ -221,7 +221,7 @@ MOST_GROWTH = 64  # what rules may make of a character; those of published token
 def refuse_growth(backend: tokenizers.Tokenizer) -> None:
     """Rules that double a text, thirty in a row, would fill any memory: a file of a kilobyte can hold them."""
     parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
-    growth = max((growth_of(json.loads(part.__getstate__())) for part in parts if part is not None), default=1.0)
+    growth = max((max_growth(json.loads(part.__getstate__())) for part in parts if part is not None), default=1.0)
     marks = (getattr(backend.model, name, None) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
     if max(growth, *(len(mark or "") for mark in marks)) > MOST_GROWTH:
         raise DataError(
@@ -230,7 +230,7 @@ def refuse_growth(backend: tokenizers.Tokenizer) -> None:
         )
 
 
-def growth_of(rule: dict[str, Any]) -> float:
+def max_growth(rule: dict[str, Any]) -> float:
     """How many times longer a text may become by a rule of a tokenizer.json."""
     if rule["type"] == "Replace":
         replaced = rule["pattern"].get("String", ".")  # an expression may match a single character
@@ -238,7 +238,7 @@ def growth_of(rule: dict[str, Any]) -> float:
     if rule["type"] == "Prepend":
         return max(1.0, float(len(rule["prepend"])))
     several = [one for name in ("normalizers", "pretokenizers", "decoders") for one in rule.get(name, ())]
-    return math.prod(map(growth_of, several), start=2.0 if rule["type"] == "ByteLevel" else 1.0)
+    return math.prod(map(max_growth, several), start=2.0 if rule["type"] == "ByteLevel" else 1.0)
 
 
 def visible(white_space: str) -> str:
@@ -280,11 +280,11 @@ def _word(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     backend = _word_level(WORD)
     backend.normalizer = ONE_SPACE_BEFORE_EACH_WORD
     backend.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    return _trained(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+    return _train(backend, texts, trainers.WordLevelTrainer(**_training(vocab_size)))
 
 
 def _char(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    return _trained(_word_level(r"[\s\S]"), texts, trainers.WordLevelTrainer(**_training(vocab_size)))
+    return _train(_word_level(r"[\s\S]"), texts, trainers.WordLevelTrainer(**_training(vocab_size)))
 
 
 def _word_level(pattern: str) -> tokenizers.Tokenizer:
@@ -308,7 +308,7 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    return _trained(backend, texts, trainers.BpeTrainer(**_training(vocab_size), initial_alphabet=alphabet))
+    return _train(backend, texts, trainers.BpeTrainer(**_training(vocab_size), initial_alphabet=alphabet))
 
 
 def _byte(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
@@ -333,7 +333,7 @@ def _training(vocab_size: int) -> dict[str, Any]:
     return {"vocab_size": vocab_size, "special_tokens": SPECIALS, "show_progress": False}
 
 
-def _trained(backend: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
+def _train(backend: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
     backend.train_from_iterator(texts, trainer)
     return backend
 

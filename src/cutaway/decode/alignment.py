@@ -36,9 +36,9 @@ class Coverage(NamedTuple):
         return self.beta * float(covered_S.log().sum())
 
 
-def looked_at(stepper: Stepper, coverage: Coverage | None) -> Tensor | None:
+def get_source_weights(stepper: Stepper, coverage: Coverage | None) -> Tensor | None:
     """Where each row looked in the last step [N, S], if somebody wants to know."""
     if coverage is None:
         return None
-    looked_NS: Tensor = stepper.looked  # type: ignore[attr-defined]
+    looked_NS: Tensor = stepper.source_weights  # type: ignore[attr-defined]
     return looked_NS

@@ -28,16 +28,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutaway.decode.alignment import Coverage, looked_at
+from cutaway.decode.alignment import Coverage, get_source_weights
 from cutaway.decode.stepper import Stepper
-from cutaway.decode.top import top
+from cutaway.decode.topk import topk
 from cutaway.errors import DataError
 from cutaway.search.request import NO_NUMBERS, NOTHING_ALLOWED, Hypothesis, Rows, Wanted
 
-DEAD = float("-inf")
+IMPOSSIBLE = float("-inf")
 
 
-class Extended(NamedTuple):
+class BeamStep(NamedTuple):
     """One step of the search, for those who want to watch it: B sentences, each with K live prefixes."""
 
     total_BKV: Tensor  # the log-probability of each prefix with each token, but </s>, after it
@@ -60,7 +60,7 @@ def beam_search(
     beam_size: int = 4,
     alpha: float = 0.6,
     n_best: int = 1,
-    watch: Callable[[Extended], None] | None = None,
+    watch: Callable[[BeamStep], None] | None = None,
     forced: Rows = (),
     coverage: Coverage | None = None,
     wanted: Wanted | None = None,
@@ -73,21 +73,21 @@ def beam_search(
     """
     forced = forced or [()] * len(max_lengths)
     beams = [Beam(i, limit, beam_size, alpha, n_best, len(forced[i])) for i, limit in enumerate(max_lengths)]
-    live, trail = list(beams), Trail(coverage)
+    live, trail = list(beams), Backpointers(coverage)
     log_p_BK, tokens_N = torch.zeros(len(live), 1, device=first.device), first
     longest_forced = max(map(len, forced), default=0)
     while live:
         log_p_NV = log_probabilities(stepper.step(tokens_N))
-        trail.look(looked_at(stepper, coverage))
+        trail.look(get_source_weights(stepper, coverage))
         ended_BK, before_BK = log_p_BK + log_p_NV[:, eos].view(log_p_BK.shape), log_p_BK
-        log_p_NV[:, eos] = DEAD
+        log_p_NV[:, eos] = IMPOSSIBLE
         log_p_BK, rows_N, tokens_N = best_extensions(log_p_BK, log_p_NV, beam_size)
         if trail.length < longest_forced:
-            force(live, forced, trail.length, ended_BK, log_p_BK, rows_N, tokens_N)
+            force_prefixes(live, forced, trail.length, ended_BK, log_p_BK, rows_N, tokens_N)
         found_BK = collect(live, trail, ended_BK, log_p_BK, rows_N, tokens_N)
         if watch is not None and trail.length >= longest_forced:
             total_BKV = before_BK[..., None] + log_p_NV.unflatten(0, before_BK.shape)
-            watch(Extended(total_BKV, ended_BK, found_BK, log_p_BK, rows_N, tokens_N))
+            watch(BeamStep(total_BKV, ended_BK, found_BK, log_p_BK, rows_N, tokens_N))
         still = [b for b, beam in enumerate(live) if not beam.is_over and (wanted is None or wanted(beam.text))]
         if len(still) < len(live):
             live = [live[b] for b in still]
@@ -101,7 +101,7 @@ def log_probabilities(logits_NV: Tensor) -> Tensor:
     """log softmax; a row in which every token is forbidden leads nowhere, whereas NaN of a broken model stays NaN."""
     log_p_NV = logits_NV.log_softmax(dim=-1)
     if log_p_NV[:, 0].isnan().any():
-        log_p_NV[(logits_NV == DEAD).all(dim=-1)] = DEAD
+        log_p_NV[(logits_NV == IMPOSSIBLE).all(dim=-1)] = IMPOSSIBLE
     return log_p_NV
 
 
@@ -112,17 +112,17 @@ def best_extensions(log_p_BK: Tensor, log_p_NV: Tensor, beam_size: int) -> tuple
     no total is computed for the others. A place that cannot be filled (log-probability -inf) repeats the best one.
     """
     B, K = log_p_BK.shape
-    gain_NC, token_NC = top(log_p_NV, min(beam_size, log_p_NV.size(1)))
+    gain_NC, token_NC = topk(log_p_NV, min(beam_size, log_p_NV.size(1)))
     C = gain_NC.size(1)
     total_BX = (log_p_BK[..., None] + gain_NC.view(B, K, C)).flatten(1)
     log_p_Bk, index_Bk = total_BX.topk(min(beam_size, K * C))
-    index_Bk = torch.where(log_p_Bk == DEAD, index_Bk[:, :1], index_Bk)
+    index_Bk = torch.where(log_p_Bk == IMPOSSIBLE, index_Bk[:, :1], index_Bk)
     tokens_Bk = token_NC.view(B, K * C).gather(1, index_Bk)
     rows_Bk = torch.arange(0, B * K, K, device=log_p_BK.device)[:, None] + index_Bk.div(C, rounding_mode="floor")
     return log_p_Bk, rows_Bk.flatten(), tokens_Bk.flatten()
 
 
-def force(
+def force_prefixes(
     live: Sequence[Beam], forced: Rows, step: int, ended_BK: Tensor, log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
 ) -> None:
     """Sentences that are still forced go on with one prefix, whose probability does not count, and find nothing."""
@@ -130,12 +130,12 @@ def force(
     for b, beam in enumerate(live):
         if step < beam.n_forced:
             rows = slice(b * width, (b + 1) * width)
-            ended_BK[b], log_p_BK[b], log_p_BK[b, 0] = DEAD, DEAD, 0
+            ended_BK[b], log_p_BK[b], log_p_BK[b, 0] = IMPOSSIBLE, IMPOSSIBLE, 0
             rows_N[rows], tokens_N[rows] = b * rows_before, forced[beam.text][step]
 
 
 def collect(
-    live: Sequence[Beam], trail: Trail, ended_BK: Tensor, log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
+    live: Sequence[Beam], trail: Backpointers, ended_BK: Tensor, log_p_BK: Tensor, rows_N: Tensor, tokens_N: Tensor
 ) -> list[list[bool]]:
     """Tell each beam what it found at this step, and how likely its best live prefix is. -> whose </s> was found"""
     ended, alive, found_BK = ended_BK.tolist(), log_p_BK.tolist(), []
@@ -143,14 +143,14 @@ def collect(
     for b, beam in enumerate(live):
         beam.length = trail.length + 1 - beam.n_forced
         # fewer than k are more likely: either k do not exist, or the k-th is not more likely
-        threshold = alive[b][-1] if new == beam.size else DEAD
-        found_BK.append([log_p >= threshold and log_p > DEAD for log_p in ended[b]])
+        threshold = alive[b][-1] if new == beam.size else IMPOSSIBLE
+        found_BK.append([log_p >= threshold and log_p > IMPOSSIBLE for log_p in ended[b]])
         for k, log_p in enumerate(ended[b]):
             if found_BK[b][k]:
                 beam.find(trail, log_p, b * old + k)
         if beam.length == beam.max_length:
             for k, log_p in enumerate(alive[b]):
-                if log_p > DEAD:
+                if log_p > IMPOSSIBLE:
                     beam.find(trail, log_p, int(rows_N[b * new + k]), int(tokens_N[b * new + k]))
         beam.best_live = alive[b][0]
     return found_BK
@@ -165,7 +165,7 @@ def keep_beams(
     return log_p_BK[chosen], rows_N, tokens_N
 
 
-class Trail:
+class Backpointers:
     """How the live prefixes came about. A step says of each row which row before it extends, by which token, and how
     likely that is; so a prefix is not copied when it is extended, but read from its end back to its beginning."""
 
@@ -195,7 +195,7 @@ class Trail:
             return 0.0
         return self.coverage.penalty(self.covered_NS[row], text)
 
-    def back_from(self, found: Found) -> tuple[list[int], list[float], list[Tensor]]:
+    def trace_back(self, found: FoundText) -> tuple[list[int], list[float], list[Tensor]]:
         """From a text found back to its beginning: its tokens (</s> left out), their totals, and looks."""
         for rows_N, tokens_N, log_p_BK in self.steps[len(self.read) :]:
             self.read.append((rows_N.tolist(), tokens_N.tolist(), log_p_BK.flatten().tolist()))
@@ -212,7 +212,7 @@ class Trail:
         return tokens[::-1], totals[::-1], looks[::-1]
 
 
-class Found(NamedTuple):
+class FoundText(NamedTuple):
     """A whole text: it extends a row of a step, by </s> (None) or, cut off, by a token."""
 
     score: float
@@ -229,16 +229,16 @@ class Beam:
         self.text, self.max_length, self.size, self.alpha, self.n_best = text, max_length, size, alpha, n_best
         self.n_forced, self.length = n_forced, -n_forced
         self.best_live = 0.0
-        self.best: list[Found] = []  # best first
+        self.best: list[FoundText] = []  # best first
 
-    def find(self, trail: Trail, log_p: float, row: int, token: int | None = None) -> None:
+    def find(self, trail: Backpointers, log_p: float, row: int, token: int | None = None) -> None:
         score = log_p / length_penalty(self.length, self.alpha) + trail.penalty(row, self.text)
-        insort(self.best, Found(score, log_p, trail.length, row, token), key=lambda found: -found.score)
+        insort(self.best, FoundText(score, log_p, trail.length, row, token), key=lambda found: -found.score)
         del self.best[self.n_best :]
 
     @property
     def is_over(self) -> bool:
-        if self.length == self.max_length or self.best_live == DEAD:
+        if self.length == self.max_length or self.best_live == IMPOSSIBLE:
             return True
         if len(self.best) < self.n_best:
             return False
@@ -247,15 +247,15 @@ class Beam:
         within_reach = self.best_live / length_penalty(self.max_length, self.alpha)
         return self.best[-1].score >= within_reach
 
-    def hypotheses(self, trail: Trail) -> list[Hypothesis]:
+    def hypotheses(self, trail: Backpointers) -> list[Hypothesis]:
         if math.isnan(self.best_live):
             raise DataError(NO_NUMBERS)
-        if not self.best and self.best_live == DEAD:
+        if not self.best and self.best_live == IMPOSSIBLE:
             raise DataError(NOTHING_ALLOWED)
         return [self.hypothesis(found, trail) for found in self.best]
 
-    def hypothesis(self, found: Found, trail: Trail) -> Hypothesis:
-        tokens, totals, looks = trail.back_from(found)
+    def hypothesis(self, found: FoundText, trail: Backpointers) -> Hypothesis:
+        tokens, totals, looks = trail.trace_back(found)
         n, coverage = self.n_forced, trail.coverage
         gains = [after - before for before, after in zip([0.0, *totals[n:-1]], totals[n:], strict=True)]
         alignment = None if coverage is None else coverage.alignment(looks[n:], self.text)

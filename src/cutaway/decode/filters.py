@@ -58,7 +58,7 @@ def min_p(share: float) -> Filter:
     return keep_likely
 
 
-def filters_of(decode: DecodeConfig) -> list[Filter]:
+def build_filters(decode: DecodeConfig) -> list[Filter]:
     """Those that change anything, in their order."""
     filters: list[Filter] = []
     if decode.temperature != 1:

@@ -27,7 +27,7 @@ from cutaway.search.request import Allowed, Search, Start
 FORBIDDEN = float("-inf")
 
 
-class History:
+class TokenHistory:
     """What each row has read, a column a token [N, T], and which text each row is a beginning of."""
 
     def __init__(self, start: Start, device: torch.device):
@@ -61,13 +61,13 @@ class History:
         self.text_N, self.room_NT, self.own_from_N = self.text_N[rows], self.room_NT[rows], self.own_from_N[rows]
 
 
-Rule = Callable[[Tensor, History], None]  # changes logits [N, V]
+LogitsRule = Callable[[Tensor, TokenHistory], None]  # changes logits [N, V]
 
 
-class Ruled:
+class RuledStepper:
     """A stepper that obeys rules."""
 
-    def __init__(self, stepper: Stepper, rules: Sequence[Rule], history: History):
+    def __init__(self, stepper: Stepper, rules: Sequence[LogitsRule], history: TokenHistory):
         self.stepper, self.rules, self.history = stepper, rules, history
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -82,14 +82,14 @@ class Ruled:
         self.history.keep(rows)
 
     @property
-    def looked(self) -> Tensor:
-        looked: Tensor = self.stepper.looked  # type: ignore[attr-defined]
-        return looked
+    def source_weights(self) -> Tensor:
+        source_weights: Tensor = self.stepper.source_weights  # type: ignore[attr-defined]
+        return source_weights
 
 
-def rules_of(search: Search) -> list[Rule]:
+def build_rules(search: Search) -> list[LogitsRule]:
     """Those that change anything."""
-    decode, rules = search.decode, list[Rule]()
+    decode, rules = search.decode, list[LogitsRule]()
     if decode.repetition_penalty != 1:
         rules.append(repetition_penalty(decode.repetition_penalty))
     if decode.no_repeat_ngram:
@@ -99,14 +99,14 @@ def rules_of(search: Search) -> list[Rule]:
     if decode.min_length:
         rules.append(min_length(decode.min_length, search.eos))
     if search.allowed is not None:
-        rules.append(only(search.allowed))
+        rules.append(allow_only(search.allowed))
     return rules
 
 
-def repetition_penalty(penalty: float) -> Rule:
+def repetition_penalty(penalty: float) -> LogitsRule:
     """x / r if x > 0, else x · r, once for each distinct token of the history."""
 
-    def penalize(logits_NV: Tensor, history: History) -> None:
+    def penalize(logits_NV: Tensor, history: TokenHistory) -> None:
         seen_NT = history.tokens
         x_NT = logits_NV.gather(1, seen_NT)
         logits_NV.scatter_(1, seen_NT, torch.where(x_NT > 0, x_NT / penalty, x_NT * penalty))
@@ -114,10 +114,10 @@ def repetition_penalty(penalty: float) -> Rule:
     return penalize
 
 
-def no_repeat_ngram(n: int) -> Rule:
+def no_repeat_ngram(n: int) -> LogitsRule:
     """After the same n - 1 tokens, what came after them before may not come again."""
 
-    def forbid(logits_NV: Tensor, history: History) -> None:
+    def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
         seen_NT, places = history.tokens, history.length - n + 1  # where an n-gram may begin
         if places < 1:
             return
@@ -130,25 +130,25 @@ def no_repeat_ngram(n: int) -> Rule:
     return forbid
 
 
-def suppress(tokens: Sequence[int]) -> Rule:
-    def forbid(logits_NV: Tensor, history: History) -> None:
+def suppress(tokens: Sequence[int]) -> LogitsRule:
+    def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
         logits_NV.index_fill_(1, torch.tensor(tokens, device=logits_NV.device), FORBIDDEN)
 
     return forbid
 
 
-def min_length(length: int, eos: int) -> Rule:
-    def forbid(logits_NV: Tensor, history: History) -> None:
+def min_length(length: int, eos: int) -> LogitsRule:
+    def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
         if history.length < max(history.own_from) + length:
             logits_NV[history.length < history.own_from_N + length, eos] = FORBIDDEN
 
     return forbid
 
 
-def only(allowed: Allowed) -> Rule:
+def allow_only(allowed: Allowed) -> LogitsRule:
     """What `allowed` names, for rows that choose for themselves already."""
 
-    def forbid(logits_NV: Tensor, history: History) -> None:
+    def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
         for row, text in enumerate(history.text_N.tolist()):
             if history.length < history.own_from[text]:
                 continue

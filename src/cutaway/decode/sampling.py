@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutaway.decode.alignment import Coverage, looked_at
+from cutaway.decode.alignment import Coverage, get_source_weights
 from cutaway.decode.filters import Filter
 from cutaway.decode.stepper import Stepper
-from cutaway.decode.top import likeliest
+from cutaway.decode.topk import argmax
 from cutaway.errors import DataError
 from cutaway.search.request import NO_NUMBERS, NOTHING_ALLOWED, Heard, Hypothesis, Rows, Wanted
 
@@ -42,8 +42,8 @@ def greedy(
     Each text is `forced` to begin with some tokens, is told to those who want to hear it, knows where the model looked,
     if `coverage` asks for it, and ends when it is no longer `wanted`.
     """
-    return write(
-        stepper, first, max_lengths, eos, lambda logits_NV, texts: likeliest(logits_NV), forced, heard, coverage, wanted
+    return generate(
+        stepper, first, max_lengths, eos, lambda logits_NV, texts: argmax(logits_NV), forced, heard, coverage, wanted
     )
 
 
@@ -80,10 +80,10 @@ def sample(
         point_N1 = torch.minimum(u_N1 * total_N1, torch.nextafter(total_N1, torch.zeros_like(total_N1)))
         return torch.searchsorted(reached_NV, point_N1, right=True)[:, 0]
 
-    return write(stepper, first, max_lengths, eos, draw, forced, heard, coverage, wanted)
+    return generate(stepper, first, max_lengths, eos, draw, forced, heard, coverage, wanted)
 
 
-def write(
+def generate(
     stepper: Stepper,
     first: Tensor,
     max_lengths: Sequence[int],
@@ -95,17 +95,17 @@ def write(
     wanted: Wanted | None = None,
 ) -> list[Hypothesis]:
     """The loop that greedy search and sampling share. A row that ends leaves the batch, so the others go faster."""
-    texts = [Writing(limit) for limit in max_lengths]
+    texts = [PartialHypothesis(limit) for limit in max_lengths]
     live, tokens_N, step = list(range(len(texts))), first, 0
     longest_forced = max(map(len, forced), default=0)
     while live:
         logits_NV = stepper.step(tokens_N)
         gains: Sequence[float | None]
         if step < longest_forced:
-            tokens_N, gains = partly_forced(logits_NV, live, choose, forced, step)
+            tokens_N, gains = choose_unforced_tokens(logits_NV, live, choose, forced, step)
         else:
-            tokens_N, gains = chosen(logits_NV, live, choose)
-        looked_NS = looked_at(stepper, coverage)
+            tokens_N, gains = choose_tokens(logits_NV, live, choose)
+        looked_NS = get_source_weights(stepper, coverage)
         for row, (i, token, gain) in enumerate(zip(live, tokens_N.tolist(), gains, strict=True)):
             if gain is None:
                 continue  # forced, not written
@@ -123,7 +123,7 @@ def write(
     return [text.hypothesis(coverage, i) for i, text in enumerate(texts)]
 
 
-def chosen(logits_NV: Tensor, texts: Sequence[int], choose: Choose) -> tuple[Tensor, Sequence[float]]:
+def choose_tokens(logits_NV: Tensor, texts: Sequence[int], choose: Choose) -> tuple[Tensor, Sequence[float]]:
     """The next token of each row, and its log-probability."""
     tokens_N = choose(logits_NV, texts)
     gains: list[float] = logits_NV.log_softmax(dim=-1).gather(1, tokens_N[:, None])[:, 0].tolist()
@@ -133,7 +133,7 @@ def chosen(logits_NV: Tensor, texts: Sequence[int], choose: Choose) -> tuple[Ten
     return tokens_N, gains
 
 
-def partly_forced(
+def choose_unforced_tokens(
     logits_NV: Tensor, live: Sequence[int], choose: Choose, forced: Rows, step: int
 ) -> tuple[Tensor, Sequence[float | None]]:
     """The same while some rows still read what they are forced to begin with; these have gained nothing (None)."""
@@ -141,13 +141,13 @@ def partly_forced(
     tokens_N, gains = torch.tensor(tokens, device=logits_NV.device), list[float | None]([None]) * len(live)
     free = [row for row, i in enumerate(live) if step >= len(forced[i])]
     if free:
-        tokens_N[free], gained = chosen(logits_NV[free], [live[row] for row in free], choose)
+        tokens_N[free], gained = choose_tokens(logits_NV[free], [live[row] for row in free], choose)
         for row, gain in zip(free, gained, strict=True):
             gains[row] = gain
     return tokens_N, gains
 
 
-class Writing:
+class PartialHypothesis:
     """A text while it grows."""
 
     def __init__(self, max_length: int):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutaway.models.decoder import DecoderOnly
 from cutaway.models.encoder_decoder import EncoderDecoder
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 
 class Stepper(Protocol):
@@ -26,17 +26,25 @@ class Stepper(Protocol):
 class TranslationStepper:
     """An EncoderDecoder writing translations of `source` [B, S]: encodes once, then a cached step a token.
 
-    With `looking`, `looked` [N, S] is where each row looked at its last step: the last layer's cross-attention, the
+    With `record_source_weights`, `source_weights` [N, S] is where each row looked at its last step: the last layer's cross-attention, the
     mean of its heads.
     """
 
-    looked: Tensor
+    source_weights: Tensor
 
-    def __init__(self, model: EncoderDecoder, source: Tensor, source_mask: Tensor | None = None, looking: bool = False):
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        source: Tensor,
+        source_mask: Tensor | None = None,
+        record_source_weights: bool = False,
+    ):
         self.model = model
         self.memory, self.source_mask = self.encode(source, source_mask), source_mask
         self.cache = model.new_cache()
-        self.last_look = f"decoder.layers.{len(self.cache.layers) - 1}.cross_attention.weights" if looking else ""
+        self.last_look = (
+            f"decoder.layers.{len(self.cache.layers) - 1}.cross_attention.weights" if record_source_weights else ""
+        )
 
     def encode(self, source: Tensor, source_mask: Tensor | None) -> Tensor:
         return self.model.encode(source, source_mask)
@@ -44,9 +52,9 @@ class TranslationStepper:
     def step(self, tokens: Tensor) -> Tensor:
         if not self.last_look:
             return self.next_logits(tokens)
-        with recording(self.model, self.last_look) as seen:
+        with record_activations(self.model, self.last_look) as seen:
             logits_NV = self.next_logits(tokens)
-        self.looked = seen[self.last_look].mean(dim=1).flatten(0, 1)
+        self.source_weights = seen[self.last_look].mean(dim=1).flatten(0, 1)
         return logits_NV
 
     def next_logits(self, tokens: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What is wrong with a run, or with its data: measured, then judged."""
+"""Diagnosis of a run and of its data: measurements first, then findings."""

@@ -1,6 +1,6 @@
-"""Checks that need to know the data, or the scores that were measured on it. No torch here.
+"""Checks of the data of a run, and of scores. No torch here.
 
-Each is a pure function of what was observed, and is only asked if what it needs is there (see doctor.py).
+Each is a pure function of the observations. It runs only if its requirements are met (see doctor.py).
 """
 
 from __future__ import annotations
@@ -8,44 +8,46 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from cutaway.diagnose.observations import DataFacts, Finding, Observed, Unclear, independent_answers, per_cent
+from cutaway.diagnose.observations import DataFacts, Finding, Observations, Unclear, format_percent, independent_answers
 
 
-def facts(o: Observed) -> DataFacts:
-    assert o.data is not None, "the table in doctor.py says that this check needs the data"
+def facts(o: Observations) -> DataFacts:
+    assert o.data is not None, "the table in doctor.py must list DATA as a requirement of this check"
     return o.data
 
 
-def other_data(o: Observed) -> Finding | Unclear | None:
+def other_data(o: Observations) -> Finding | Unclear | None:
     if facts(o).is_other_data is None:
-        return Unclear("the run has no data.json that says what it was trained on")
+        return Unclear("the run has no data.json with the fingerprint of its training data")
     if not facts(o).is_other_data:
         return None
     return Finding(
         "warning",
-        "The data is not what the run was trained on",
-        "The training data that the recipe names has another fingerprint than data.json.",
-        "Restore it, or leave the data out with --no-data: what is said about it below is about the new data.",
+        "The data has changed since the training",
+        "The fingerprint of data.train differs from the one in data.json. Findings about data describe the new data.",
+        "Restore the old data, or run the doctor with --no-data.",
     )
 
 
-def leakage(o: Observed) -> Finding | None:
-    """Held-out examples that stand in the training data measure memory."""
+def leakage(o: Observations) -> Finding | None:
+    """Held-out examples that are in the training data measure memory."""
     seen = {split: overlap for split, overlap in facts(o).overlaps.items() if overlap.found}
     if not seen:
         return None
     worst = max(overlap.share for overlap in seen.values())
     names = {"valid": "validation", "test": "test"}
-    told = ", ".join(f"{v.found:,} of {v.of:,} {names[k]} examples ({per_cent(v.share)})" for k, v in seen.items())
+    counts = ", ".join(
+        f"{v.found:,} of {v.of:,} {names[k]} examples ({format_percent(v.share)})" for k, v in seen.items()
+    )
     return Finding(
         "problem" if worst >= 0.05 else "warning" if worst >= 0.005 else "note",
-        "Held-out examples stand in the training data",
-        f"{told}, whatever their case and white space.",
-        "Take them out of the training data, or measure on other data: on these, a score says how much it remembers.",
+        "Held-out examples are in the training data",
+        f"{counts}, ignoring case and white space. Scores on them measure memory.",
+        "Remove them from the training data, or evaluate on other data.",
     )
 
 
-def padding(o: Observed) -> Finding | None:
+def padding(o: Observations) -> Finding | None:
     share = facts(o).padding
     if share is None or share < 0.15:
         return None
@@ -53,31 +55,31 @@ def padding(o: Observed) -> Finding | None:
     return Finding(
         "warning" if share >= 0.3 else "note",
         "Much of each batch is padding",
-        f"{share:.0%} of the places in the training batches hold no token.",
-        f"Lower data.max_tokens = {data.max_tokens:,} if few examples are that long, or raise data.batch_tokens = "
-        f"{data.batch_tokens:,}: examples of like length go together more easily in large batches.",
+        f"{share:.0%} of the positions in the training batches are padding, which wastes computation.",
+        f"Raise data.batch_tokens = {data.batch_tokens:,}: larger batches group similar lengths better. Or lower "
+        f"data.max_tokens = {data.max_tokens:,} if few examples are that long.",
     )
 
 
-def unknown_tokens(o: Observed) -> Finding | None:
+def unknown_tokens(o: Observations) -> Finding | None:
     share = facts(o).unknown
     if not share or share < 0.002:
         return None
     data = o.config.data
     if data.tokenizer == "word":
-        remedy = f'Raise data.vocab_size = {data.vocab_size:,}, or set data.tokenizer = "bpe", which knows every text.'
+        remedy = f'Raise data.vocab_size = {data.vocab_size:,}, or set data.tokenizer = "bpe": it encodes every text.'
     else:
-        remedy = 'Set data.tokenizer = "bpe" or "byte", which know every text.'
+        remedy = 'Set data.tokenizer = "bpe" or "byte": they encode every text.'
     return Finding(
         "problem" if share >= 0.1 else "warning" if share >= 0.02 else "note",
-        "The tokenizer does not know some of the text",
-        f"{per_cent(share)} of the tokens of the {'held-out' if facts(o).valid_examples else 'training'} data are "
-        "unknown to it.",
+        "Some of the text is not in the vocabulary",
+        f"{format_percent(share)} of the {'validation' if facts(o).valid_examples else 'training'} tokens are unknown. "
+        "The model cannot read or generate them.",
         remedy,
     )
 
 
-def left_out(o: Observed) -> Finding | None:
+def left_out(o: Observations) -> Finding | None:
     data = facts(o)
     total = data.left_out + data.train_examples
     share = data.left_out / total if total else 0.0
@@ -85,15 +87,15 @@ def left_out(o: Observed) -> Finding | None:
         return None
     return Finding(
         "warning" if share >= 0.1 else "note",
-        "Part of the training data is left out",
-        f"{data.left_out:,} of {total:,} examples ({per_cent(share)}) are empty, or longer than data.max_tokens = "
+        "Some training examples are skipped",
+        f"{data.left_out:,} of {total:,} examples ({format_percent(share)}) are empty, or longer than data.max_tokens = "
         f"{o.config.data.max_tokens:,}.",
-        "Raise data.max_tokens (and model.max_length) if they are too long; look at the files if they are empty.",
+        "Raise data.max_tokens (and model.max_length) if they are too long. Check the files if they are empty.",
     )
 
 
-def majority(o: Observed) -> Finding | None:
-    """An accuracy is worth what it has above that of always giving the most frequent answer."""
+def majority(o: Observations) -> Finding | None:
+    """The baseline of an accuracy is the share of the most frequent label."""
     data, accuracy = facts(o), o.accuracy
     assert data.majority is not None
     assert accuracy is not None
@@ -103,17 +105,17 @@ def majority(o: Observed) -> Finding | None:
         return None
     return Finding(
         "problem",
-        "It is no better than always giving the same answer",
-        f"Its accuracy is {accuracy:.1%}, and {share:.1%} of the validation data is {label!r}.",
-        "Train longer or with another train.lr; if it stays so, balance the labels or look whether they are right.",
+        "The model is no better than a constant answer",
+        f"Its accuracy is {accuracy:.1%}. Always answering {label!r} gives {share:.1%}.",
+        "Train longer, or try another train.lr. If that does not help, check the labels, or balance them.",
     )
 
 
-def small_validation(o: Observed) -> Finding | Unclear | None:
-    """What is chosen by a small sample is chosen by luck."""
+def small_validation(o: Observations) -> Finding | Unclear | None:
+    """A small validation set chooses the best checkpoint by chance."""
     data = facts(o)
     if not data.valid_examples or not data.valid_answers:
-        return Unclear("the recipe names no validation data any more")
+        return Unclear("the recipe no longer names validation data")
     losses = [value for _, value in o.history.curve("valid_loss")]
     error = 2 * losses[-1] / math.sqrt(independent_answers(data))  # an answer's loss varies about as much as its mean
     steps_apart = sorted(abs(a - b) for a, b in pairwise(losses[-4:]))
@@ -124,50 +126,49 @@ def small_validation(o: Observed) -> Finding | Unclear | None:
     return Finding(
         "warning" if is_tiny else "note",
         "The validation set is small",
-        f"{data.valid_examples:,} examples with {data.valid_answers:,} answers: the loss of {losses[-1]:.3f} is known "
-        f"to about ±{error:.3f}"
-        + (f", and validations differ by as little as {difference:.3f}." if steps_apart else "."),
-        "Hold out more (data.valid, or data.heldout_size of a built-in corpus), or do not make much of differences.",
+        f"{data.valid_examples:,} examples with {data.valid_answers:,} answers. The error of the loss "
+        f"{losses[-1]:.3f} is about ±{error:.3f}"
+        + (f", but validations differ by as little as {difference:.3f}." if steps_apart else "."),
+        "Hold out more (data.valid, or data.heldout_size of a built-in corpus), or ignore small differences.",
     )
 
 
-def comparable_bleu(o: Observed) -> Finding | None:
-    """A BLEU can be set beside another one only if text and signature are alike (Post 2018)."""
+def comparable_bleu(o: Observations) -> Finding | None:
+    """BLEU scores can be compared only if references and signature match (Post 2018)."""
     data, signature = facts(o), str(o.scores.get("bleu_signature", ""))
     by_bleu = o.config.train.best_by == "bleu"
     reasons = []
     if signature and "case:mixed" not in signature:
-        reasons.append(f"its signature says that case was ignored ({signature})")
+        reasons.append(f"the score ignores case ({signature})")
     if signature and "tok:13a" not in signature:
-        reasons.append(f"its signature names another tokenization than the usual 13a ({signature})")
+        reasons.append(f"the score does not use the standard tokenization 13a ({signature})")
     if by_bleu and (data.unknown or 0) > 0.002:
-        reasons.append(
-            f"validation scores texts in which {per_cent(data.unknown or 0)} of the tokens are unknown, on both sides"
-        )
-    if not o.config.data.corpus and (signature or by_bleu):  # nobody publishes scores on a built-in corpus
+        reasons.append(f"{format_percent(data.unknown or 0)} of the validation tokens are unknown, on both sides")
+    if not o.config.data.corpus and (signature or by_bleu):  # there are no published scores on built-in corpora
         kinds = {"lower_cased": "lower-cased", "tokenized": "tokenized", "subwords": "cut into subword units"}
-        shares = {told: getattr(data, name) or 0.0 for name, told in kinds.items()}
-        reasons += [f"{share:.0%} of the references are {told}" for told, share in shares.items() if share > 0.5]
+        shares = {kind: getattr(data, name) or 0.0 for name, kind in kinds.items()}
+        reasons += [f"{share:.0%} of the references are {kind}" for kind, share in shares.items() if share > 0.5]
     if not reasons:
         return None
+    evidence = "; ".join(reasons)
     return Finding(
         "warning",
         "This BLEU cannot be compared with others",
-        "Because " + "; and ".join(reasons) + ".",
-        "Use references as people write them, with capitals and without added blanks, a tokenizer that knows every "
-        "text, and name the signature beside the score.",
+        f"{evidence[0].upper()}{evidence[1:]}.",
+        "Use plain references (with capitals, without added spaces) and a tokenizer without unknown tokens. Publish "
+        "the signature with the score.",
     )
 
 
-def old_scores(o: Observed) -> Finding | Unclear | None:
-    of = o.scores.get("checkpoint")
-    if not of:
-        return Unclear("scores.json does not say which weights were scored")
-    if of == o.kept:
+def old_scores(o: Observations) -> Finding | Unclear | None:
+    scored = o.scores.get("checkpoint")
+    if not scored:
+        return Unclear("scores.json does not name the checkpoint that was scored")
+    if scored == o.kept:
         return None
     return Finding(
         "note",
-        "The scores are those of other weights",
-        f"scores.json was measured at {of}; {o.kept} is kept now.",
+        "The scores belong to another checkpoint",
+        f"scores.json is about {scored}. The best checkpoint is now {o.kept}.",
         "Run `cutaway evaluate` again.",
     )

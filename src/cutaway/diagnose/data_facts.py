@@ -1,7 +1,7 @@
-"""What the doctor wants to know of the data of a run: counts and shares, no examples. No torch here.
+"""Statistics of the data of a run, for `cutaway doctor`. No torch here.
 
-What `cutaway data inspect` counts, too, is read from its report; here is how references are written, and whether the
-data is still that of the run.
+Most come from the report of `cutaway data inspect`. This file adds how the references are written, and whether the
+data is still the data of the run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import replace
 from cutaway.config import Config, DataConfig
 from cutaway.data.tasks import has_split, load_split, stream_split
 from cutaway.diagnose.inspect import inspect_data
-from cutaway.diagnose.observations import DataFacts, Overlap
+from cutaway.diagnose.observations import DataFacts, HeldOutOverlap
 from cutaway.errors import DataError, RunError
 from cutaway.runs import RunFolder
 
-HIDDEN = 0.15  # of the tokens: what a masked language model is asked for (data/batching.py, which needs torch)
+HIDDEN = 0.15  # share of masked tokens, as in data/batching.py (not imported: it needs torch)
 
 
-def facts_about(run: RunFolder, config: Config) -> DataFacts:
+def collect_data_facts(run: RunFolder, config: Config) -> DataFacts:
     """Read and encode the data of a run again."""
     task = config.model.task
     data = without_lost_test(config.data, task)
@@ -35,7 +35,7 @@ def facts_about(run: RunFolder, config: Config) -> DataFacts:
         valid_answers=round(asked * HIDDEN) if task == "masked_language_model" else asked,
         padding=train.padding,
         unknown=(valid or train).unknown,
-        overlaps={k: Overlap(v.overlap.whole, v.examples) for k, v in report.splits.items() if v.overlap},
+        overlaps={k: HeldOutOverlap(v.overlap.whole, v.examples) for k, v in report.splits.items() if v.overlap},
         majority=answers.majority if answers else None,
         answer_entropy=train.answers.entropy if train.answers else None,
         lower_cased=share(written, lambda text: text == text.lower()),
@@ -46,7 +46,7 @@ def facts_about(run: RunFolder, config: Config) -> DataFacts:
 
 
 def without_lost_test(data: DataConfig, task: str) -> DataConfig:
-    """Training did without the test files: that they are gone is no reason to say nothing about the rest."""
+    """Drop missing test files: training does not need them, so the rest can still be checked."""
     try:
         if data.test:
             load_split(data, task, "test")
@@ -56,13 +56,13 @@ def without_lost_test(data: DataConfig, task: str) -> DataConfig:
 
 
 def references(data: DataConfig) -> list[str]:
-    """The translations of the test data; without any, those of the validation data."""
+    """The target texts of the test data, or of the validation data if there is no test data."""
     split = next((split for split in ("test", "valid") if has_split(data, split)), None)
     return [pair.target for pair in stream_split(data, "translation", split)] if split else []
 
 
 def share(texts: Sequence[str], holds: Callable[[str], bool]) -> float | None:
-    """Of the texts that have letters in them, those for which it holds."""
+    """The share of the texts with letters for which `holds` is true."""
     lettered = [text for text in texts if any(map(str.isalpha, text))]
     return sum(map(holds, lettered)) / len(lettered) if lettered else None
 

@@ -1,8 +1,8 @@
-"""What is wrong with this run? No torch here.
+"""Diagnose a run: `cutaway doctor`. No torch here.
 
-run folder ──observe──▶ Observed ──diagnose──▶ Diagnosis: findings, what is in order, what is not known
+run folder ──observe──▶ Observations ──diagnose──▶ Diagnosis: findings, passed checks, checks that could not run
 
-A check is a pure function of what was observed (checks_of_curves.py, checks_of_data.py) and a row of the table below.
+A check is a pure function of the observations (curve_checks.py, data_checks.py) and a row of the table below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cutaway.diagnose.observations import (
     VALIDATIONS,
     Check,
     Finding,
-    Observed,
+    Observations,
     Unclear,
 )
 from cutaway.errors import CutawayError
@@ -40,45 +40,45 @@ from cutaway.runs.summary import History, read_scores
 CHECKS = (
     Check("not_a_number", "every step had a usable gradient", curves.not_a_number, (A_ROW,)),
     Check("overfitting", "no overfitting", curves.overfitting, (ROWS, VALIDATION)),
-    Check("stuck", "it has learned something", curves.stuck, (ROWS,)),
+    Check("stuck", "the model has learned something", curves.stuck, (ROWS,)),
     Check("rate_too_high", "the training loss falls without jumps", curves.rate_too_high, (ROWS,)),
     Check("warmup", "the warmup is a small part of the training", curves.warmup, (A_ROW,)),
-    Check("leakage", "no held-out example stands in the training data", data.leakage, (DATA, HELD_OUT)),
-    Check("majority", "better than always giving the most frequent answer", data.majority, (LABELS,)),
-    Check("samples", "what it writes does not go round in circles", curves.samples, (SAMPLES,)),
-    Check("still_improving", "not cut off while it improved", curves.still_improving, (OVER, VALIDATIONS)),
+    Check("leakage", "no held-out example is in the training data", data.leakage, (DATA, HELD_OUT)),
+    Check("majority", "better than always predicting the most frequent label", data.majority, (LABELS,)),
+    Check("samples", "generated texts do not repeat themselves", curves.samples, (SAMPLES,)),
+    Check("still_improving", "the loss was flat at the end", curves.still_improving, (OVER, VALIDATIONS)),
     Check("too_small", "the model is large enough", curves.too_small, (OVER, ROWS, VALIDATIONS)),
-    Check("no_validation", "something is held out", curves.no_validation, (A_ROW,)),
+    Check("no_validation", "there is validation data", curves.no_validation, (A_ROW,)),
     Check("small_validation", "the validation set is large enough", data.small_validation, (DATA, VALIDATION)),
-    Check("unknown_tokens", "the tokenizer knows the text", data.unknown_tokens, (TOKENIZER, DATA)),
-    Check("left_out", "hardly any example is left out", data.left_out, (DATA,)),
-    Check("other_data", "the data is what it was trained on", data.other_data, (DATA,)),
-    Check("comparable_bleu", "BLEU as others measure it", data.comparable_bleu, (BLEU, DATA)),
-    Check("old_scores", "the scores are those of the kept weights", data.old_scores, (SCORES,)),
+    Check("unknown_tokens", "the tokenizer covers the text", data.unknown_tokens, (TOKENIZER, DATA)),
+    Check("left_out", "few examples are skipped", data.left_out, (DATA,)),
+    Check("other_data", "the data has not changed since the training", data.other_data, (DATA,)),
+    Check("comparable_bleu", "BLEU is comparable", data.comparable_bleu, (BLEU, DATA)),
+    Check("old_scores", "the scores belong to the best checkpoint", data.old_scores, (SCORES,)),
     Check("clipping", "few gradients are clipped", curves.clipping, (ROWS,)),
     Check("noisy_steps", "batches are large enough", curves.noisy_steps, (ROWS,)),
     Check("padding", "little padding", data.padding, (PADDING, DATA)),
-    Check("slow_input", "data comes quickly enough", curves.slow_input, (A_ROW,)),
-    Check("unfinished", "the training is over", curves.unfinished, (A_ROW,)),
+    Check("slow_input", "the data loads fast enough", curves.slow_input, (A_ROW,)),
+    Check("unfinished", "the training has finished", curves.unfinished, (A_ROW,)),
 )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    findings: tuple[Finding, ...]  # the gravest first
-    in_order: tuple[str, ...]  # what was looked at and is well
-    not_checked: dict[str, str]  # check -> why nothing can be said
+    findings: tuple[Finding, ...]  # most severe first
+    in_order: tuple[str, ...]  # statements of the checks that passed
+    not_checked: dict[str, str]  # check -> why it could not decide
 
     def of(self, *severities: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity in severities]
 
     @property
     def not_known(self) -> list[str]:
-        """What could not be looked at, a sentence for each reason."""
+        """One sentence for each reason why checks could not decide."""
         names: dict[str, list[str]] = {}
         for check, why in self.not_checked.items():
             names.setdefault(why, []).append(check.replace("_", " "))
-        return [f"Not known: {', '.join(checks)}, because {why.rstrip('.')}." for why, checks in names.items()]
+        return [f"Not checked: {', '.join(checks)}, because {why.rstrip('.')}." for why, checks in names.items()]
 
     @property
     def has_problem(self) -> bool:
@@ -89,17 +89,17 @@ class Diagnosis:
         return {"findings": findings, "in_order": list(self.in_order), "not_checked": self.not_checked}
 
 
-def diagnose(observed: Observed, checks: Sequence[Check] = CHECKS) -> Diagnosis:
+def diagnose(observed: Observations, checks: Sequence[Check] = CHECKS) -> Diagnosis:
     findings, in_order, not_checked = [], [], {}
     for check in checks:
-        missing = next((need for need in check.needs if not need.is_there(observed)), None)
+        missing = next((need for need in check.needs if not need.is_met(observed)), None)
         if missing:
-            if missing.why_not:
+            if missing.reason_unmet:
                 not_checked[check.name] = missing.reason(observed)
             continue
-        seen = check.look(observed)
+        seen = check.run(observed)
         if seen is None:
-            in_order.append(check.asks)
+            in_order.append(check.ok_text)
         elif isinstance(seen, Unclear):
             not_checked[check.name] = seen.why
         else:
@@ -108,15 +108,15 @@ def diagnose(observed: Observed, checks: Sequence[Check] = CHECKS) -> Diagnosis:
     return Diagnosis(tuple(findings), tuple(in_order), not_checked)
 
 
-def observe(run: RunFolder, with_data: bool = True) -> Observed:
-    """What a run folder shows."""
+def observe(run: RunFolder, with_data: bool = True) -> Observations:
+    """Read the observations from a run folder."""
     config, best = run.read_config(), run.pointer("best")
-    observed = Observed(config, History.of(run.read_metrics()), None, read_scores(run), best.name if best else "")
+    observed = Observations(config, History.of(run.read_metrics()), None, read_scores(run), best.name if best else "")
     if not with_data:
         return observed
-    from cutaway.diagnose.data_facts import facts_about
+    from cutaway.diagnose.data_facts import collect_data_facts
 
     try:
-        return replace(observed, data=facts_about(run, config))
+        return replace(observed, data=collect_data_facts(run, config))
     except (CutawayError, OSError) as error:
-        return replace(observed, why_no_data=f"the data cannot be read: {error}")
+        return replace(observed, data_error=f"the data cannot be read: {error}")

@@ -1,8 +1,8 @@
-"""What is in a corpus, and what is wrong with it. No torch here.
+"""Statistics of a corpus, for `cutaway data inspect`. No torch here.
 
-`inspect_data(config.data, config.model.task)` reads every split once, learns the tokenizer that training would learn
-(or takes that of a run), and counts. It keeps a few numbers for each example, never the texts, so a corpus may be
-larger than the memory. The doctor reads the same report (diagnose/data_facts.py).
+`inspect_data(config.data, config.model.task)` reads every split once, trains the tokenizer that training would use
+(or opens the tokenizer of a run), and counts. It stores a few numbers for each example, never the texts, so a corpus
+can be larger than memory. `cutaway doctor` uses the same report (diagnose/data_facts.py).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.config import DataConfig
-from cutaway.data.chunks import MaskedPieces, Pieces
+from cutaway.data.chunks import MaskedTextChunks, TextChunks
 from cutaway.data.encoded import NO_TAG
 from cutaway.data.lazy import Lengths
 from cutaway.data.memmap import LAYOUTS, TEXT
-from cutaway.data.parallel_encoding import Chunk, Encoder, cores, encode_chunks, in_chunks
-from cutaway.data.prepared import Tell, nobody
-from cutaway.data.sampler import batches_of_lengths
-from cutaway.data.store import IN_MEMORY, Meter, learn, size_of_corpus
-from cutaway.data.tasks import TASKS, has_split, load_split, room_between, stream_split
+from cutaway.data.parallel_encoding import EncodedGroup, Encoder, cores, encode_groups, group_examples
+from cutaway.data.prepared import ProgressCallback, ignore_progress
+from cutaway.data.sampler import batches_from_lengths
+from cutaway.data.store import IN_MEMORY, ReadProgress, learn_tokenizer, size_of_corpus
+from cutaway.data.tasks import TASKS, has_split, inner_length, load_split, stream_split
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.diagnose.statistics import Look, texts_to_show
+from cutaway.diagnose.statistics import ExampleStatistics, texts_to_show
 
-SHOWN = 40  # tokens of a sample
+SHOWN = 40  # tokens to show of a sample
 UNSEEN = "with labels that training never saw"
 ASKED = {"translation": "target", "classification": "label", "tagging": "tags"}  # column of the answers; else TEXT
-UNEVEN = 3  # times that one side of a pair may be as long as the other, and then is
+UNEVEN = 3  # a pair is uneven if one side is more than this many times longer than the other
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleReport:
     """An example, as text and as tokens."""
 
     texts: list[str]
@@ -54,11 +54,11 @@ class LengthBin:
 
 @dataclass(frozen=True)
 class LengthReport:
-    """In tokens; for pairs, of the longer side. What is too long is in it, what is empty is not."""
+    """Lengths in tokens (for pairs: of the longer side), including examples that are too long, excluding empty ones."""
 
     median: int
-    most: int  # 95 of 100 are not longer
-    nearly_all: int  # 999 of 1,000 are not longer
+    most: int  # 95th percentile
+    nearly_all: int  # 99.9th percentile
     longest: int
     bins: list[LengthBin]
 
@@ -77,15 +77,15 @@ class LengthReport:
 
 @dataclass(frozen=True)
 class AnswerReport:
-    """What a model is asked for in the examples that are kept: labels, tags, or tokens (of texts: all of them)."""
+    """The answers that a model must predict in the kept examples: labels, tags or tokens (for texts: all tokens)."""
 
     count: int
-    entropy: float  # nats: the loss of one who knows how frequent each answer is, and no more
+    entropy: float  # nats: the loss of a model that has learned only answer frequencies
     majority: tuple[str, float] | None  # the most frequent label or tag, and its share
 
     @classmethod
     def of(cls, counts: NDArray[np.int64], labels: Sequence[str]) -> AnswerReport | None:
-        """Of how often each answer occurs, and what it is called (tokens: no names)."""
+        """Summarize the count of each answer. `labels` are the names of the answers; tokens have none."""
         total = int(counts.sum())
         if not total:
             return None
@@ -96,41 +96,41 @@ class AnswerReport:
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """Of the `compared` examples of a split (of texts: lines), so many stand in the training data, too."""
+class OverlapReport:
+    """How many of the `compared` examples of a split (for texts: lines) also occur in the training data."""
 
     exact: int
     alike: int  # ignoring case and white space
     compared: int
-    whole: int  # of whole examples (of texts: not lines), ignoring case and white space
+    whole: int  # whole examples (for texts: not lines), ignoring case and white space
 
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Shares go from 0 to 1. None: there is nothing of the kind."""
+    """Statistics of one split. Shares are fractions from 0 to 1. None: does not apply."""
 
     examples: int
     left_out: dict[str, int]
-    cut: int  # too long, and not read to their end (taggers: read in parts)
-    in_batches: int  # examples that are kept, or the pieces that texts are cut into: what batches are made of
-    fingerprint: str  # changes whenever an example does; of the training data, it is that of a run's data.json
-    tokens: int  # of what is kept
-    tokens_read: int  # as characters and words: of the text of all that was read, but for labels that are not known
+    cut: int  # examples that are too long and truncated (taggers: split)
+    in_batches: int  # kept examples, or the chunks that texts are split into: what batches are made of
+    fingerprint: str  # checksum of the examples; for the training data, equal to the one in a run's data.json
+    tokens: int  # in the kept examples
+    tokens_read: int  # in all examples that were read, except those with unknown labels; so are characters and words
     characters: int
     words: int
     unknown: float | None  # share of the tokens that are not in the vocabulary
     lengths: LengthReport | None
-    padding: float | None  # share of the places in batches that hold no token
+    padding: float | None  # share of padding in the batches
     answers: AnswerReport | None
-    labels: dict[str, int]  # of all that was read; the most frequent first
+    labels: dict[str, int]  # of all examples that were read; the most frequent first
     unseen_labels: dict[str, int]
-    compared: int  # examples, or lines of texts, that were looked at for copies
-    duplicates: int  # ... that are copies of an earlier one
+    compared: int  # examples (for texts: lines) that were searched for duplicates
+    duplicates: int  # copies of an earlier one
     contradictions: int  # inputs that occur with more than one label
-    same_sides: int  # pairs of a text and itself
-    uneven: int  # pairs of which one side is more than three times as long as the other
-    overlap: Overlap | None  # with the training data
-    samples: list[Sample]
+    same_sides: int  # pairs with the same text on both sides
+    uneven: int  # pairs with one side more than three times as long as the other
+    overlap: OverlapReport | None  # with the training data
+    samples: list[SampleReport]
 
     @property
     def kept(self) -> int:
@@ -148,41 +148,45 @@ class SplitReport:
 @dataclass(frozen=True)
 class DataReport:
     task: str
-    kind: str  # of what it is made: pairs, texts, labels, tags or images
+    kind: str  # of examples: pairs, texts, labels, tags or images
     tokenizer: str  # its scheme; empty for images
     vocab_size: int
-    wanted_vocab_size: int  # 0: none was
+    wanted_vocab_size: int  # data.vocab_size; 0 if the tokenizer does not use it
     max_tokens: int
     splits: dict[str, SplitReport]
 
     @property
     def findings(self) -> list[str]:
-        """What deserves attention, a sentence each."""
-        from cutaway.diagnose.findings import findings_of  # which reads reports, and so imports this file
+        """Possible problems, each as a short paragraph."""
+        from cutaway.diagnose.findings import corpus_findings  # which reads reports, and so imports this file
 
-        return findings_of(self)
+        return corpus_findings(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON-ready values."""
         return {**asdict(self), "findings": self.findings}
 
 
-def inspect_data(config: DataConfig, task: str, tell: Tell = nobody, tokenizer_file: Path | None = None) -> DataReport:
-    """Read a corpus and say what is in it. `tell` is called now and then: what is being done, how much of it is.
+def inspect_data(
+    config: DataConfig, task: str, on_progress: ProgressCallback = ignore_progress, tokenizer_file: Path | None = None
+) -> DataReport:
+    """Read a corpus and count. `on_progress(task, fraction)` is called from time to time.
 
-    With a `tokenizer_file`, such as that of a run, no tokenizer is trained.
+    With a `tokenizer_file`, such as the one in a run folder, no tokenizer is trained.
     """
-    tokenizer, labels = (None, []) if TASKS[task].kind == "images" else learn(config, task, tokenizer_file, tell)
+    tokenizer, labels = (
+        (None, []) if TASKS[task].kind == "images" else learn_tokenizer(config, task, tokenizer_file, on_progress)
+    )
     reports: dict[str, SplitReport] = {}
-    train: Look | None = None
+    train: ExampleStatistics | None = None
     for split in ("train", "valid", "test"):
         if split == "train" or has_split(config, split):
-            look = Look(task, None if train is None else set(train.labels) or None)
-            tally = Tally(config, split, task, tokenizer, labels, look, tell)
-            if not look.examples or not (look.characters or tokenizer is None):
-                load_split(config, task, split)  # says what is wrong with files that hold nothing
-            reports[split] = report_of(look, tally, train)
-            train = train or look
+            statistics = ExampleStatistics(task, None if train is None else set(train.labels) or None)
+            token_statistics = TokenStatistics(config, split, task, tokenizer, labels, statistics, on_progress)
+            if not statistics.examples or not (statistics.characters or tokenizer is None):
+                load_split(config, task, split)  # raises an error that names the empty files
+            reports[split] = report_of(statistics, token_statistics, train)
+            train = train or statistics
     return DataReport(
         task=task,
         kind=TASKS[task].kind,
@@ -194,8 +198,8 @@ def inspect_data(config: DataConfig, task: str, tell: Tell = nobody, tokenizer_f
     )
 
 
-class Tally:
-    """What one split comes to when it is encoded."""
+class TokenStatistics:
+    """Statistics of one split after encoding."""
 
     def __init__(
         self,
@@ -204,31 +208,31 @@ class Tally:
         task: str,
         tokenizer: Tokenizer | None,
         labels: Sequence[str],
-        look: Look,
-        tell: Tell,
+        statistics: ExampleStatistics,
+        on_progress: ProgressCallback,
     ):
         self.config, self.task, self.tokenizer, self.labels = config, task, tokenizer, labels
         different = max(len(labels), tokenizer.vocab_size if tokenizer else 0)
-        self.asked = np.zeros(different, np.int64)  # how often a model is asked for each token, label or tag
+        self.asked = np.zeros(different, np.int64)  # how often each token, label or tag is an answer
         self.tokens = self.tokens_read = self.unknown = self.uneven = 0
         self.left_out: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
-        self.lengths: list[NDArray[np.int64]] = []  # of all that are not empty; of texts: where each ends
-        self.kept: list[Lengths] = []  # of those that training would see, but for texts
+        self.lengths: list[NDArray[np.int64]] = []  # of all non-empty examples; for texts: where each text ends
+        self.kept: list[Lengths] = []  # of the kept examples, except texts
         named = split if getattr(config, split) else "train"
-        meter = Meter(f"reading the {split} data", size_of_corpus(config, task, (named,)), tell)
-        chunks = in_chunks(look.passing(stream_split(config, task, split)), meter)
+        meter = ReadProgress(f"reading the {split} data", size_of_corpus(config, task, (named,)), on_progress)
+        chunks = group_examples(statistics.observe(stream_split(config, task, split)), meter)
         for chunk in encoded(chunks, config, task, tokenizer, labels):
             self.add(chunk)
         self.fingerprint = f"{meter.checksum:08x}"
-        if look.stopped:
-            self.left_out[UNSEEN] = look.stopped
-        if tokenizer is None:  # images: all are kept whose labels are known, and their answers are these
-            known = look.labels - look.unseen
+        if statistics.stopped:
+            self.left_out[UNSEEN] = statistics.stopped
+        if tokenizer is None:  # images with known labels are kept; the labels are the answers
+            known = statistics.labels - statistics.unseen
             self.labels, self.asked = list(known), np.array(list(known.values()), np.int64)
             self.kept.append(np.ones((known.total(), 1), np.int64))
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: EncodedGroup) -> None:
         assert self.tokenizer is not None
         for name, (values, _) in chunk.columns.items():
             if name not in ("tags", "label"):
@@ -254,20 +258,20 @@ class Tally:
 
     @cached_property
     def kept_lengths(self) -> Lengths:
-        """Texts are cut into pieces; which are as long as they can be, but for the last of each."""
+        """The lengths of the kept examples. Texts are split into chunks, of which all but the last have full length."""
         if TASKS[self.task].kind != "texts":
             return np.concatenate(self.kept) if self.kept else np.zeros((0, 1), np.int64)
-        nothing = np.broadcast_to(np.uint8(0), (self.tokens,))  # only its length counts
+        nothing = np.broadcast_to(np.uint8(0), (self.tokens,))  # only the length matters
         if self.task == "language_model":
-            return Pieces(nothing, self.config.max_tokens).all_lengths()
+            return TextChunks(nothing, self.config.max_tokens).all_lengths()
         ends = np.cumsum(np.append(0, self.all_lengths()))
-        return MaskedPieces(nothing, ends, room_between(self.config.max_tokens), (0, 0)).all_lengths()
+        return MaskedTextChunks(nothing, ends, inner_length(self.config.max_tokens), (0, 0)).all_lengths()
 
     def padding(self) -> float | None:
         lengths_NK = self.kept_lengths
         if self.tokenizer is None or not len(lengths_NK):
             return None
-        order = batches_of_lengths(lengths_NK, self.config.batch_tokens, seed=0, epoch=0)
+        order = batches_from_lengths(lengths_NK, self.config.batch_tokens, seed=0, epoch=0)
         longest_BK = np.maximum.reduceat(lengths_NK[order.indices], order.bounds[:-1])
         places = int((longest_BK * np.diff(order.bounds)[:, None]).sum())
         return 1 - int(lengths_NK.sum()) / places
@@ -275,64 +279,68 @@ class Tally:
 
 def encoded(
     chunks: Iterator[list[Any]], config: DataConfig, task: str, tokenizer: Tokenizer | None, labels: Sequence[str]
-) -> Iterator[Chunk]:
-    if tokenizer is None:  # images: they only have to pass
+) -> Iterator[EncodedGroup]:
+    if tokenizer is None:  # images need no encoding, but must be counted
         for _ in chunks:
             pass
         return
     too_long = config.long_texts(task)
     encoder = Encoder(task, tokenizer.to_json(), tokenizer.roles, tuple(labels), config.max_tokens, too_long)
     workers = cores() if size_of_corpus(config, task, ("train", "valid", "test")) > IN_MEMORY else 1
-    yield from encode_chunks(encoder, chunks, workers)
+    yield from encode_groups(encoder, chunks, workers)
 
 
-def asked_for(task: str, chunk: Chunk, tokenizer: Tokenizer) -> NDArray[np.int32]:
+def asked_for(task: str, chunk: EncodedGroup, tokenizer: Tokenizer) -> NDArray[np.int32]:
     values, lengths = chunk.columns[ASKED.get(task, TEXT)]
     if task == "translation":
-        return np.append(values, np.full(len(lengths), tokenizer.eos, np.int32))  # </s> comes on top
+        return np.append(values, np.full(len(lengths), tokenizer.eos, np.int32))  # each target also ends in </s>
     return values[values != NO_TAG]
 
 
-def report_of(look: Look, tally: Tally, train: Look | None) -> SplitReport:
-    tokenizer = tally.tokenizer
+def report_of(
+    statistics: ExampleStatistics, token_statistics: TokenStatistics, train: ExampleStatistics | None
+) -> SplitReport:
+    tokenizer = token_statistics.tokenizer
     return SplitReport(
-        examples=look.examples,
-        left_out=dict(tally.left_out),
-        cut=tally.cut.total(),
-        in_batches=len(tally.kept_lengths),
-        fingerprint=tally.fingerprint,
-        tokens=tally.tokens,
-        tokens_read=tally.tokens_read,
-        characters=look.characters,
-        words=look.words,
-        unknown=tally.unknown / tally.tokens if tokenizer and tokenizer.unk is not None and tally.tokens else None,
-        lengths=LengthReport.of(tally.all_lengths()),
-        padding=tally.padding(),
-        answers=AnswerReport.of(tally.asked, tally.labels),
-        labels=dict(look.labels.most_common()),
-        unseen_labels=dict(look.unseen.most_common()),
-        compared=len(look.exact),
-        duplicates=look.duplicates,
-        contradictions=look.contradictions,
-        same_sides=look.same_sides,
-        uneven=tally.uneven,
-        overlap=overlap(look, train) if train else None,
-        samples=[sample_of(tally.task, example, tokenizer) for example in look.samples],
+        examples=statistics.examples,
+        left_out=dict(token_statistics.left_out),
+        cut=token_statistics.cut.total(),
+        in_batches=len(token_statistics.kept_lengths),
+        fingerprint=token_statistics.fingerprint,
+        tokens=token_statistics.tokens,
+        tokens_read=token_statistics.tokens_read,
+        characters=statistics.characters,
+        words=statistics.words,
+        unknown=token_statistics.unknown / token_statistics.tokens
+        if tokenizer and tokenizer.unk is not None and token_statistics.tokens
+        else None,
+        lengths=LengthReport.of(token_statistics.all_lengths()),
+        padding=token_statistics.padding(),
+        answers=AnswerReport.of(token_statistics.asked, token_statistics.labels),
+        labels=dict(statistics.labels.most_common()),
+        unseen_labels=dict(statistics.unseen.most_common()),
+        compared=len(statistics.exact),
+        duplicates=statistics.duplicates,
+        contradictions=statistics.contradictions,
+        same_sides=statistics.same_sides,
+        uneven=token_statistics.uneven,
+        overlap=overlap(statistics, train) if train else None,
+        samples=[sample_of(token_statistics.task, example, tokenizer) for example in statistics.samples],
     )
 
 
-def overlap(look: Look, train: Look) -> Overlap:
-    pairs = ((look.exact, train.exact), (look.alike, train.alike), (look.whole, train.whole))
+def overlap(statistics: ExampleStatistics, train: ExampleStatistics) -> OverlapReport:
+    pairs = ((statistics.exact, train.exact), (statistics.alike, train.alike), (statistics.whole, train.whole))
     exact, alike, whole = (int(np.isin(ours, theirs).sum()) for ours, theirs in pairs)
-    return Overlap(exact, alike, len(look.exact), whole)
+    return OverlapReport(exact, alike, len(statistics.exact), whole)
 
 
-def sample_of(task: str, example: Any, tokenizer: Tokenizer | None) -> Sample:
+def sample_of(task: str, example: Any, tokenizer: Tokenizer | None) -> SampleReport:
     texts = texts_to_show(task, example)
     if tokenizer is None:
-        return Sample(texts, [])
+        return SampleReport(texts, [])
     if TASKS[task].kind == "tags":
         inputs = [" ".join(example.words)]
     else:
         inputs = [text for text in texts if not text.startswith("label: ")]
-    return Sample(texts, [tokenizer.tokens(tokenizer.encode(text)[:SHOWN]) for text in inputs])
+    return SampleReport(texts, [tokenizer.tokens(tokenizer.encode(text)[:SHOWN]) for text in inputs])

@@ -1,4 +1,4 @@
-"""What is noticed of examples as they pass by, for `inspect.py`: a few numbers for each, never the texts themselves."""
+"""Streaming statistics of examples, for `inspect.py`: a few numbers for each example, never the texts."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from cutaway.data.corpus import TextPart
 from cutaway.data.tasks import TASKS
 
 SAMPLES = 3  # examples to show
-SNIPPET = 200  # characters of a long text that are shown
-LONG_LINE = 20  # characters: lines of texts that are so long are compared; shorter ones may come again without harm
-LONGEST_CARRY = 100_000  # characters after which a line without an end is taken for one
+SNIPPET = 200  # characters to show of a long text
+LONG_LINE = 20  # characters: shorter lines repeat naturally, so they are not compared
+LONGEST_CARRY = 100_000  # characters after which a line without an end counts as a line
 
 Numbers = NDArray[np.uint64]
 
 
-class Look:
-    """Counts, and numbers that are equal for equal contents."""
+class ExampleStatistics:
+    """Counts, samples, and a 64-bit hash of each example, which finds duplicates."""
 
     def __init__(self, task: str, known_labels: Set[str] | None = None):
-        """Examples with other labels than the known ones are counted, and do not pass. None: all do."""
+        """Examples with labels outside `known_labels` are counted and dropped. None: keep all."""
         self.task, self.known_labels = TASKS[task], known_labels
         self.examples = self.characters = self.words = self.same_sides = 0
         self.labels: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         self.stopped = 0
         self._exact, self._alike, self._answers = array("Q"), array("Q"), array("Q")
-        self._texts, self._text = array("Q"), new_digest()  # of whole texts, which come in parts
+        self._texts, self._text = array("Q"), new_digest()  # hashes of whole texts, which arrive in parts
         self.samples: list[Any] = []
-        self._draw, self._carry = random.Random(0), ""
+        self._rng, self._carry = random.Random(0), ""
 
-    def passing(self, examples: Iterable[Any]) -> Iterator[Any]:
+    def observe(self, examples: Iterable[Any]) -> Iterator[Any]:
+        """Count each example, then yield it."""
         for example in examples:
             if isinstance(example, TextPart):
                 self.note_part(example)
@@ -68,7 +69,9 @@ class Look:
         if part.text.strip():
             self.sample(part, len(self._exact))
         self.examples += part.is_last
-        self._text.update("".join(part.text.casefold().split()).encode())  # a part may end in the middle of a word
+        self._text.update(
+            "".join(part.text.casefold().split()).encode()
+        )  # without spaces: a part may end in the middle of a word
         if part.is_last:
             self._texts.append(as_number(self._text))
             self._text = new_digest()
@@ -92,10 +95,10 @@ class Look:
             self._answers.append(number_of(content + b"\0" + labels[0].encode()))
 
     def sample(self, example: Any, seen: int) -> None:
-        """Any of those that have passed is among the samples with the same chance."""
+        """Reservoir sampling: every example so far is kept with the same probability."""
         if len(self.samples) < SAMPLES:
             self.samples.append(example)
-        elif (place := self._draw.randrange(seen + 1)) < SAMPLES:
+        elif (place := self._rng.randrange(seen + 1)) < SAMPLES:
             self.samples[place] = example
 
     @property
@@ -108,7 +111,7 @@ class Look:
 
     @property
     def whole(self) -> Numbers:
-        """Of whole examples, ignoring case and white space; but for texts, of which lines are compared, as `alike`."""
+        """Hashes of whole examples, ignoring case and white space. For texts, `alike` holds lines instead."""
         return np.frombuffer(self._texts, np.uint64) if self.task.kind == "texts" else self.alike
 
     @property
@@ -117,7 +120,7 @@ class Look:
 
     @property
     def contradictions(self) -> int:
-        """Inputs that occur with more than one label."""
+        """The number of inputs with more than one label."""
         answered = (
             np.unique(np.stack([self.exact, np.frombuffer(self._answers, np.uint64)]), axis=1)
             if self._answers
@@ -144,7 +147,7 @@ def as_number(digest: hashlib.blake2b) -> int:
 
 def texts_to_show(task: str, example: Any) -> list[str]:
     if isinstance(example, TextPart):
-        start = example.text.find("\n", 0, len(example.text) // 2) + 1  # not in the middle of a line, if possible
+        start = example.text.find("\n", 0, len(example.text) // 2) + 1  # start at a line start if there is one
         return [example.text[start : start + SNIPPET].strip()]
     if TASKS[task].kind == "tags":
         return [" ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags, strict=True))]

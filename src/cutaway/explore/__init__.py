@@ -1,1 +1,1 @@
-"""Looking inside: traces of a run, figures of them, and the report that puts them together."""
+"""Traces of a model's forward pass, figures, reports, and the explorer page."""

@@ -14,10 +14,10 @@ from cutaway.data.tasks import Encoding, encode_pairs
 from cutaway.explore.trace import KINDS
 from cutaway.inference.pipelines import Translator
 from cutaway.metrics.alignment import Links, alignment_error_rate, links_from_attention, words_of_tokens
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 
-class AlignedPair(Protocol):
+class WordAlignedPair(Protocol):
     """A sentence pair that knows its word alignment, as tinyworld's do."""
 
     @property
@@ -41,7 +41,7 @@ def has_alignments(pairs: Sequence[object]) -> bool:
     return bool(pairs) and hasattr(pairs[0], "alignment")
 
 
-class Words(NamedTuple):
+class TokenWords(NamedTuple):
     """Which word each token of a pair belongs to."""
 
     source: list[int | None]
@@ -49,7 +49,9 @@ class Words(NamedTuple):
 
 
 @torch.no_grad()
-def alignment_by_head(translator: Translator, pairs: Sequence[AlignedPair], batch_size: int = 64) -> dict[Head, float]:
+def alignment_by_head(
+    translator: Translator, pairs: Sequence[WordAlignedPair], batch_size: int = 64
+) -> dict[Head, float]:
     """The alignment error rate of every cross-attention head on these pairs, with the right target forced."""
     found: dict[Head, list[Links]] = {}
     for start in range(0, len(pairs), batch_size):
@@ -63,28 +65,28 @@ def alignment_by_head(translator: Translator, pairs: Sequence[AlignedPair], batc
     return {head: alignment_error_rate(links, gold) for head, links in found.items()}
 
 
-def best_head(translator: Translator, pairs: Sequence[AlignedPair], enough: int = 300) -> Head:
+def best_head(translator: Translator, pairs: Sequence[WordAlignedPair], enough: int = 300) -> Head:
     """The head that agrees best. Choose it on one set and measure it on another: the best of many flatters itself."""
     by_head = alignment_by_head(translator, pairs[:enough])
     return min(by_head, key=lambda head: by_head[head])
 
 
-def cross_attention(translator: Translator, pairs: Sequence[AlignedPair]) -> list[NDArray[np.float64]]:
+def cross_attention(translator: Translator, pairs: Sequence[WordAlignedPair]) -> list[NDArray[np.float64]]:
     """The cross-attention weights [B, H, T, S] of each layer while the decoder is led through the right targets."""
     encoded = encode_pairs(pairs, Encoding(translator.tokenizer))
     batch = collate_pairs(encoded, translator.tokenizer).to(translator.device)
-    with recording(translator.model, KINDS["cross"].format("*")) as seen:
+    with record_activations(translator.model, KINDS["cross"].format("*")) as seen:
         translator.model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
     return [seen[KINDS["cross"].format(layer)].double().cpu().numpy() for layer in range(len(seen))]
 
 
-def words_of(translator: Translator, pair: AlignedPair) -> Words:
+def words_of(translator: Translator, pair: WordAlignedPair) -> TokenWords:
     spans = translator.tokenizer.spans
     source = words_of_tokens(pair.source, pair.source_words, spans(pair.source))
-    return Words([*source, None], words_of_tokens(pair.target, pair.target_words, spans(pair.target)))
+    return TokenWords([*source, None], words_of_tokens(pair.target, pair.target_words, spans(pair.target)))
 
 
-def links_of(weights_TS: NDArray[np.float64], words: Words) -> Links:
+def links_of(weights_TS: NDArray[np.float64], words: TokenWords) -> Links:
     """Row t is where the model looked to write token t; what lies behind the words is </s> and padding."""
     return links_from_attention(weights_TS[: len(words.target), : len(words.source)], *words)
 
@@ -94,7 +96,7 @@ def crossings(alignment: Sequence[tuple[int, int]]) -> int:
     return sum((s1 - s2) * (t1 - t2) < 0 for i, (s1, t1) in enumerate(alignment) for s2, t2 in alignment[:i])
 
 
-def gold_cells(words: Words, alignment: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def gold_cells(words: TokenWords, alignment: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The cells (target token, source token) whose words are aligned."""
     links = set(alignment)
     return [

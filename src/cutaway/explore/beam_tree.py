@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from cutaway.decode.beam import Extended, length_penalty
-from cutaway.explore.question import WRITTEN, check_tokens, limit_of, searched
-from cutaway.inference.pipelines import TextGenerator, Writer
+from cutaway.decode.beam import BeamStep, length_penalty
+from cutaway.explore.traced_example import WRITTEN, check_tokens, length_limit, run_search
+from cutaway.inference.pipelines import GenerationPipeline, TextGenerator
 
 CUT_SHOWN = 2  # of each prefix, so many of its likeliest extensions are shown even if they did not live on
 Node = dict[str, Any]
 
 
-class Tree:
+class BeamTree:
     """Grows while it watches a search for one text.
 
     A node is a prefix: its last token, how likely that token was (p) and the whole prefix (log_p), the score by which
@@ -32,7 +32,7 @@ class Tree:
         self.live, self.depth = [0], 0
         self.alpha, self.limit, self.names, self.eos = alpha, limit, names, eos
 
-    def watch(self, step: Extended) -> None:
+    def watch(self, step: BeamStep) -> None:
         """Shown each step of the search."""
         self.depth += 1
         alive = list(zip(step.rows_N.tolist(), step.tokens_N.tolist(), step.log_p_BK[0].tolist(), strict=True))
@@ -89,7 +89,7 @@ class Tree:
 
 @torch.no_grad()
 def beam_tree(
-    writer: Writer, text: str, beam_size: int, length_penalty: float, prefix: Sequence[int] = ()
+    writer: GenerationPipeline, text: str, beam_size: int, length_penalty: float, prefix: Sequence[int] = ()
 ) -> dict[str, Any]:
     """The whole search for one text, as data: `nodes`, and the texts `found`, best first. Without a coverage penalty,
     which would rank whole texts by what no node shows."""
@@ -99,12 +99,12 @@ def beam_tree(
     decode = replace(decode, coverage_penalty=0.0)
     if is_text:
         decode = replace(decode, max_length=decode.max_length or WRITTEN)
-    row = tokenizer.begun(tokenizer.encode(text)) if is_text else [*tokenizer.encode(text), tokenizer.eos]
+    row = tokenizer.add_bos(tokenizer.encode(text)) if is_text else [*tokenizer.encode(text), tokenizer.eos]
     before = [*(row if is_text else [tokenizer.bos]), *prefix]
-    limit = limit_of(writer, row, decode) - len(prefix)
-    tree = Tree(tokenizer.tokens(before[-1:])[0], length_penalty, limit, tokenizer.tokens, tokenizer.eos)
-    searched(writer, row, prefix, decode, tree.watch)
-    told_of = partial(writer.continuation, text) if isinstance(writer, TextGenerator) else tokenizer.decode
-    found = [{**one, "text": told_of([*prefix, *tree.tokens_to(one["node"])])} for one in tree.found()]
+    limit = length_limit(writer, row, decode) - len(prefix)
+    tree = BeamTree(tokenizer.tokens(before[-1:])[0], length_penalty, limit, tokenizer.tokens, tokenizer.eos)
+    run_search(writer, row, prefix, decode, tree.watch)
+    text_of = partial(writer.continuation, text) if isinstance(writer, TextGenerator) else tokenizer.decode
+    found = [{**one, "text": text_of([*prefix, *tree.tokens_to(one["node"])])} for one in tree.found()]
     told = {"beam_size": beam_size, "length_penalty": length_penalty, "steps": tree.depth}
     return {**told, "nodes": tree.nodes, "found": found}

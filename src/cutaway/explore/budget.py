@@ -29,7 +29,7 @@ ORDER = ("embeddings", "positions", *list(PARTS)[3:7], "norms", "head", REST)  #
 
 
 @dataclass(frozen=True)
-class Share:
+class PartCost:
     """One part of a model."""
 
     part: str
@@ -45,7 +45,7 @@ class Budget:
     of one forward pass, each part without what other parts did inside it.
     """
 
-    shares: tuple[Share, ...]
+    shares: tuple[PartCost, ...]
     tokens: int  # that the measured forward pass read, padding included; of images, their patches are not counted
 
     @property
@@ -62,7 +62,7 @@ class Budget:
 
     def rows(self) -> list[tuple[str, ...]]:
         """(part, parameters, per cent of all, milliseconds, per cent of all), the whole last."""
-        whole = Share("all", self.parameters, self.seconds)
+        whole = PartCost("all", self.parameters, self.seconds)
         return [
             (
                 share.part,
@@ -86,7 +86,7 @@ def budget(model: nn.Module, *inputs: Tensor | None, runs: int = 5) -> Budget:
     parts = [part for part in ORDER if part in parameters or part in seconds]
     ids = [tensor for tensor in inputs if tensor is not None and not tensor.is_floating_point()]
     return Budget(
-        tuple(Share(part, parameters.get(part, 0), seconds.get(part, 0.0)) for part in parts),
+        tuple(PartCost(part, parameters.get(part, 0), seconds.get(part, 0.0)) for part in parts),
         tokens=sum(tensor.numel() for tensor in ids if tensor.dtype != torch.bool),
     )
 
@@ -114,7 +114,7 @@ def seconds_by_part(model: nn.Module, inputs: tuple[Tensor | None, ...], runs: i
     with torch.no_grad():
         model(*inputs)  # the first run pays for what is done only once
         for _ in range(runs):
-            with watching_time(model) as watch:
+            with time_parts(model) as watch:
                 model(*inputs)
             watches.append(watch)
     model.train(was_training)
@@ -148,7 +148,7 @@ class Stopwatch:
 
 
 @contextmanager
-def watching_time(model: nn.Module) -> Iterator[Stopwatch]:
+def time_parts(model: nn.Module) -> Iterator[Stopwatch]:
     """A stopwatch that runs while the block does, switched by hooks wherever one part enters another."""
     watch, hooks = Stopwatch(next(model.parameters()).device), []
 

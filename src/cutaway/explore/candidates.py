@@ -1,4 +1,4 @@
-"""What a model considered at each place where it was asked: the likeliest answers, and what the rest amounts to."""
+"""The candidates of each prediction: the likeliest tokens with their logits, and a histogram of the others."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.explore.question import Question
+from cutaway.explore.traced_example import TracedExample
 
-ROWS = 64  # worked at a time
-NAMED = 128  # the likeliest answers are named; more than these nobody reads
-BINS, WIDTH = 48, 0.5  # the others are counted in bins so wide, in nats below the last that is named
+ROWS = 64  # predictions processed at a time
+NAMED = 128  # candidates that are listed by name
+BINS, WIDTH = 48, 0.5  # the others are counted in bins; WIDTH in nats, counted down from the last named candidate
 
 
-def candidates(question: Question, logits_NV: Tensor) -> list[dict[str, Any]]:
-    """For each thing that was asked: the answer, its probability and rank, and its rivals with their logits.
+def candidates(example: TracedExample, logits_NV: Tensor) -> list[dict[str, Any]]:
+    """For each prediction: the answer, its probability and rank, and the likeliest candidates with their logits.
 
-    With the logits of the likeliest and the bins of the rest any temperature, top-k and top-p can be worked out later,
-    without the model: a bin stands for `count` answers with one logit, chosen so that their probabilities add up.
+    The logits and the bins suffice to apply any temperature, top-k and top-p later, without the model: a bin stands
+    for `count` candidates with one logit, chosen so that their probabilities add up.
     """
-    if len(logits_NV) > ROWS:  # double precision for a large vocabulary takes its room
-        blocks = range(0, len(logits_NV), ROWS)
-        parts = [replace(question, answers=question.answers[i : i + ROWS]) for i in blocks]
+    if len(logits_NV) > ROWS:  # limits the memory that double precision takes for a large vocabulary
+        starts = range(0, len(logits_NV), ROWS)
+        parts = [replace(example, answers=example.answers[i : i + ROWS]) for i in starts]
         return [
-            told for i, part in zip(blocks, parts, strict=True) for told in candidates(part, logits_NV[i : i + ROWS])
+            step for i, part in zip(starts, parts, strict=True) for step in candidates(part, logits_NV[i : i + ROWS])
         ]
     logits_NV = logits_NV.double()
-    answers_N = torch.tensor(question.answers, device=logits_NV.device)
-    said_N1 = logits_NV.gather(1, answers_N[:, None])
-    p_N = (said_N1 - logits_NV.logsumexp(-1, keepdim=True)).exp()[:, 0].tolist()
-    rank_N = (logits_NV > said_N1).sum(-1).tolist()
+    answers_N = torch.tensor(example.answers, device=logits_NV.device)
+    answer_N1 = logits_NV.gather(1, answers_N[:, None])
+    p_N = (answer_N1 - logits_NV.logsumexp(-1, keepdim=True)).exp()[:, 0].tolist()
+    rank_N = (logits_NV > answer_N1).sum(-1).tolist()
     top = logits_NV.topk(min(NAMED, logits_NV.size(-1)))
     ids_NK, values_NK = top.indices.tolist(), top.values.round(decimals=4).tolist()
     tails = bins(logits_NV, top.indices, top.values[:, -1:])
     return [
         {
-            "token": question.names([answer])[0],
+            "token": example.names([answer])[0],
             "id": answer,
             "p": round(p, 6),
             "rank": rank,
             "ids": ids,
-            "tokens": question.names(ids),
+            "tokens": example.names(ids),
             "logits": values,
             "tail": tail,
         }
         for answer, p, rank, ids, values, tail in zip(
-            question.answers, p_N, rank_N, ids_NK, values_NK, tails, strict=True
+            example.answers, p_N, rank_N, ids_NK, values_NK, tails, strict=True
         )
     ]
 
 
 def bins(logits_NV: Tensor, named_NK: Tensor, last_N1: Tensor) -> list[list[list[float]]]:
-    """For each row [[logit, count], ...] of all answers that are not named."""
+    """For each row, [[logit, count], ...] of the candidates that are not named."""
     if named_NK.size(1) == logits_NV.size(1):
         return [[] for _ in logits_NV]
     is_named_NV = torch.zeros_like(logits_NV, dtype=torch.bool).scatter(1, named_NK, True)

@@ -22,14 +22,14 @@ MOST = 400  # points a line: more cannot be seen
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     name: str
     points: Points
     style: str = "a"  # a, b, c: colours of report.css
     dots: bool = False
 
 
-def line_chart(lines: Sequence[Line], what: str, logarithmic: bool = False, level: float | None = None) -> str:
+def line_chart(lines: Sequence[ChartLine], what: str, logarithmic: bool = False, level: float | None = None) -> str:
     """Lines over steps. `level` draws a dashed line across, such as the limit of what is allowed."""
     lines = [line for line in lines if line.points]
     xs = [x for line in lines for x, _ in line.points]
@@ -61,7 +61,7 @@ def line_chart(lines: Sequence[Line], what: str, logarithmic: bool = False, leve
     return svg(parts + legend(lines), WIDTH, HEIGHT, what)
 
 
-def legend(lines: Sequence[Line]) -> list[str]:
+def legend(lines: Sequence[ChartLine]) -> list[str]:
     """At the upper right, where falling curves leave room; of a single line, its title says enough."""
     if len(lines) < 2:
         return []

@@ -15,7 +15,7 @@ from cutaway.inference.fast.prepare import built_as
 from cutaway.nn.probe import Probe
 
 
-class Told(NamedTuple):
+class Formula(NamedTuple):
     equation: str
     axes: str  # a letter (or a few) for each axis, apart by spaces
 
@@ -24,18 +24,18 @@ LAYER_NORM = "(x - mean(x)) / √(var(x) + ε) · w + b"
 RMS_NORM = "x / √(mean(x²) + ε) · w"
 
 
-def told_of(model: nn.Module, name: str) -> Told:
+def formula_of(model: nn.Module, name: str) -> Formula:
     """The equation and axes of a module by its name in the model."""
     module = model.get_submodule(name)
     owner_name, _, last = name.rpartition(".")
     owner = model.get_submodule(owner_name)
     if kind_of(module) == "Probe":
-        told = PROBES[last](model, owner, owner_name)
+        formula = PROBES[last](model, owner, owner_name)
     else:
-        tell = MODULES.get(kind_of(module))
-        told = tell(module, last) if tell else Told("", "")
-    axes = "N " + told.axes.split()[-1] if ".experts." in name and told.axes else told.axes
-    return told._replace(axes=axes.replace("T", length_axis(model, name)))
+        describe = MODULES.get(kind_of(module))
+        formula = describe(module, last) if describe else Formula("", "")
+    axes = "N " + formula.axes.split()[-1] if ".experts." in name and formula.axes else formula.axes
+    return formula._replace(axes=axes.replace("T", length_axis(model, name)))
 
 
 def kind_of(module: nn.Module) -> str:
@@ -56,25 +56,25 @@ def length_axis(model: nn.Module, name: str) -> str:
     return "S" if hasattr(model, "decoder") and of_source else "T"
 
 
-def embedded(model: nn.Module, owner: Any, name: str) -> Told:
+def embedded(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "PatchEmbedding":
         before = "[class; patches W + b]" if owner.class_token is not None else "patches W + b"
-        return Told(f"x = {before}{added_position(owner)}", "B N D")
+        return Formula(f"x = {before}{added_position(owner)}", "B N D")
     parts = "E[ids]" + (" · √D" if owner.tokens.scale != 1 else "")
     parts += (" + segment" if owner.segments is not None else "") + added_position(owner)
     normed = kind_of(owner.norm) != "Identity"
-    return Told(f"x = norm({parts})" if normed else f"x = {parts}", "B T D")
+    return Formula(f"x = norm({parts})" if normed else f"x = {parts}", "B T D")
 
 
 def added_position(owner: Any) -> str:
     return {"SinusoidalPosition": " + PE(t)", "LearnedPosition": " + P[t]"}.get(kind_of(owner.position), "")
 
 
-def projected(letter: str, axis: str, groups: str) -> Callable[..., Told]:
-    def tell(model: nn.Module, owner: Any, name: str) -> Told:
+def projection(letter: str, axis: str, groups: str) -> Callable[..., Formula]:
+    def describe(model: nn.Module, owner: Any, name: str) -> Formula:
         source = "memory" if name.endswith("cross_attention") and letter != "q" else "x"
         linear = {"q": owner.query, "k": owner.key, "v": owner.value}[letter]
-        matrix = f"W_{letter.upper()}" if kind_of(linear) != "LowRank" else f"(W_{letter.upper()} + α/r · B A)"
+        matrix = f"W_{letter.upper()}" if kind_of(linear) != "LoRALinear" else f"(W_{letter.upper()} + α/r · B A)"
         text = f"{source} {matrix}" + (f" + b_{letter.upper()}" if linear.bias is not None else "")
         if letter != "v" and kind_of(owner.query_norm) != "Identity":
             text = f"norm({text})"
@@ -82,37 +82,37 @@ def projected(letter: str, axis: str, groups: str) -> Callable[..., Told]:
             text = f"elu({text}) + 1"
         if letter != "v" and kind_of(owner.position) == "RotaryPosition":
             text = f"rotate({text}, t)"
-        return Told(f"{letter} = {text}", f"B {groups} {axis} E")
+        return Formula(f"{letter} = {text}", f"B {groups} {axis} E")
 
-    return tell
+    return describe
 
 
-def scores(model: nn.Module, owner: Any, name: str) -> Told:
+def scores(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "LinearAttention":
-        return Told("scores = q kᵀ", "B H Q K")
+        return Formula("scores = q kᵀ", "B H Q K")
     text = "q [p_k; k]ᵀ / √E" if kind_of(owner) == "PrefixedAttention" else "q kᵀ / √E"
     if owner.cap:
         text = f"cap · tanh({text} / cap)"
     bias = {"AlibiPosition": " - m_h · |i - j|", "RelativeBiasPosition": " + b_h[bucket(j - i)]"}
     bias["RelativePosition"] = " + q a[j - i] / √E"
-    return Told(f"scores = {text}{bias.get(kind_of(owner.position), '')}", "B H Q K")
+    return Formula(f"scores = {text}{bias.get(kind_of(owner.position), '')}", "B H Q K")
 
 
-def weights(model: nn.Module, owner: Any, name: str) -> Told:
+def weights(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "AttentionPool":
-        return Told("weights = softmax(x w)", "B T")
+        return Formula("weights = softmax(x w)", "B T")
     if kind_of(owner) == "LinearAttention":
-        return Told("weights = scores / Σ scores, 0 where forbidden", "B H Q K")
-    return Told("weights = softmax(scores), 0 where forbidden", "B H Q K")
+        return Formula("weights = scores / Σ scores, 0 where forbidden", "B H Q K")
+    return Formula("weights = softmax(scores), 0 where forbidden", "B H Q K")
 
 
-def heads(model: nn.Module, owner: Any, name: str) -> Told:
+def heads(model: nn.Module, owner: Any, name: str) -> Formula:
     relative = " + weights a_V[j - i]" if kind_of(owner.position) == "RelativePosition" else ""
     values = "[p_v; v]" if kind_of(owner) == "PrefixedAttention" else "v"
-    return Told(f"heads = weights {values}{relative}", "B H Q E")
+    return Formula(f"heads = weights {values}{relative}", "B H Q E")
 
 
-def update(model: nn.Module, owner: Any, name: str) -> Told:
+def update(model: nn.Module, owner: Any, name: str) -> Formula:
     layer, _, last = name.rpartition(".")
     part = last.removesuffix("_residual")
     if part == "residual":
@@ -125,19 +125,19 @@ def update(model: nn.Module, owner: Any, name: str) -> Told:
         attention: Any = model.get_submodule(f"{layer}.{part}")
         text = with_bias("Concat(heads) W_O", attention.output, "b_O")
     text = f"norm({text})" if kind_of(owner) == "SandwichNorm" else text
-    return Told(f"update = {text}", "B T D")
+    return Formula(f"update = {text}", "B T D")
 
 
-def stream(model: nn.Module, owner: Any, name: str) -> Told:
+def stream(model: nn.Module, owner: Any, name: str) -> Formula:
     is_post = kind_of(owner) == "PostNorm"
-    return Told("x = norm(x + update)" if is_post else "x = x + update", "B T D")
+    return Formula("x = norm(x + update)" if is_post else "x = x + update", "B T D")
 
 
-def hidden(model: nn.Module, owner: Any, name: str) -> Told:
-    return Told(f"hidden = {activated(owner)}", "B T F")
+def hidden(model: nn.Module, owner: Any, name: str) -> Formula:
+    return Formula(f"hidden = {hidden_text(owner)}", "B T F")
 
 
-def activated(network: Any) -> str:
+def hidden_text(network: Any) -> str:
     activation = getattr(network.activation, "__name__", "f")
     if kind_of(network) == "GatedFeedForward":
         gate, value = with_bias("x W", network.gate, "b"), with_bias("x V", network.expand, "c")
@@ -145,61 +145,61 @@ def activated(network: Any) -> str:
     return f"{activation}({with_bias('x W₁', network.expand, 'b₁')})"
 
 
-def inside(network: Any) -> str:
-    before = activated(network)
+def feed_forward_text(network: Any) -> str:
+    before = hidden_text(network)
     before = f"({before})" if kind_of(network) == "GatedFeedForward" else before
     return with_bias(f"{before} W₂", network.contract, "b₂")
 
 
-def parallel(module: Any, last: str) -> Told:
+def parallel(module: Any, last: str) -> Formula:
     both = "attention({x}) + feed_forward({x})" + (" + cross_attention({x})" if module.cross_attention else "")
     is_post, is_sandwich = (kind_of(module.residual) == kind for kind in ("PostNorm", "SandwichNorm"))
     text = both.replace("{x}", "x" if is_post else "norm(x)")
-    return Told(f"norm(x + {text})" if is_post else f"x + norm₂({text})" if is_sandwich else f"x + {text}", "B T D")
+    return Formula(f"norm(x + {text})" if is_post else f"x + norm₂({text})" if is_sandwich else f"x + {text}", "B T D")
 
 
-def stack(module: Any, last: str) -> Told:
+def stack(module: Any, last: str) -> Formula:
     layers = f"layer_{len(module.layers)}( ... layer_1(x))"
-    return Told(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
+    return Formula(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
 
 
-def prompted(module: Any, last: str) -> Told:
+def prompted_stack(module: Any, last: str) -> Formula:
     plain = stack(module, last)
     return plain._replace(equation=f"{plain.equation.replace('x', '[prompt; x]')}, without the prompt")
 
 
-def encoder_only(module: Any, last: str) -> Told:
+def encoder_only(module: Any, last: str) -> Formula:
     axes = {"MaskedLanguageHead": "B T V", "TagHead": "B T C"}.get(kind_of(module.head), "B C")
-    return Told("head(encode(text))", axes)
+    return Formula("head(encode(text))", axes)
 
 
 def with_bias(product: str, linear: Any, bias: str) -> str:
     return product if linear.bias is None else f"{product} + {bias}"
 
 
-def logits(model: nn.Module, owner: Any, name: str) -> Told:
+def logits(model: nn.Module, owner: Any, name: str) -> Formula:
     return {
-        "LanguageHead": Told("logits = x Wᵀ", "B T V"),
-        "MaskedLanguageHead": Told("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
-        "TagHead": Told("logits = x W + b", "B T C"),
-        "ClassHead": Told("logits = pooled W + b", "B C"),
+        "LanguageHead": Formula("logits = x Wᵀ", "B T V"),
+        "MaskedLanguageHead": Formula("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
+        "TagHead": Formula("logits = x W + b", "B T C"),
+        "ClassHead": Formula("logits = pooled W + b", "B C"),
     }[kind_of(owner)]
 
 
-def pooled(model: nn.Module, owner: Any, name: str) -> Told:
+def pooled(model: nn.Module, owner: Any, name: str) -> Formula:
     how = {"FirstPool": "x[0]", "MeanPool": "mean of x over t", "MaxPool": "max of x over t"}
-    return Told(f"pooled = {how.get(kind_of(owner.pool), 'Σ weights_t · x_t')}", "B D")
+    return Formula(f"pooled = {how.get(kind_of(owner.pool), 'Σ weights_t · x_t')}", "B D")
 
 
-def fixed(equation: str, axes: str) -> Callable[..., Told]:
-    return lambda model, owner, name: Told(equation, axes)
+def fixed(equation: str, axes: str) -> Callable[..., Formula]:
+    return lambda model, owner, name: Formula(equation, axes)
 
 
-PROBES: dict[str, Callable[..., Told]] = {
+PROBES: dict[str, Callable[..., Formula]] = {
     "embedded": embedded,
-    "q": projected("q", "Q", "H"),
-    "k": projected("k", "K", "G"),
-    "v": projected("v", "K", "G"),
+    "q": projection("q", "Q", "H"),
+    "k": projection("k", "K", "G"),
+    "v": projection("v", "K", "G"),
     "scores": scores,
     "weights": weights,
     "heads": heads,
@@ -214,58 +214,58 @@ PROBES: dict[str, Callable[..., Told]] = {
 }
 
 
-def norm(equation: str) -> Callable[[Any, str], Told]:
+def norm(equation: str) -> Callable[[Any, str], Formula]:
     of_heads = {"query_norm": "B H Q E", "key_norm": "B G K E"}
-    return lambda module, last: Told(equation, of_heads.get(last, "B T D"))
+    return lambda module, last: Formula(equation, of_heads.get(last, "B T D"))
 
 
-def linear(module: Any, last: str) -> Told:
-    return Told(with_bias("x W", module, "b"), "B T " + LINEAR_AXES.get(last, "D"))
+def linear(module: Any, last: str) -> Formula:
+    return Formula(with_bias("x W", module, "b"), "B T " + LINEAR_AXES.get(last, "D"))
 
 
-def low_rank(module: Any, last: str) -> Told:
+def low_rank(module: Any, last: str) -> Formula:
     plain = linear(module, last)
     return plain._replace(equation=f"{plain.equation} + α/r · x Aᵀ Bᵀ")
 
 
 LINEAR_AXES = {"query": "H·E", "key": "G·E", "value": "G·E", "expand": "F", "gate": "F", "classify": "C", "route": "N"}
 
-MODULES: dict[str, Callable[[Any, str], Told]] = {
+MODULES: dict[str, Callable[[Any, str], Formula]] = {
     "Linear": linear,
-    "LowRank": low_rank,
+    "LoRALinear": low_rank,
     "LayerNorm": norm(LAYER_NORM),
     "RMSNorm": norm(RMS_NORM),
-    "MultiHeadAttention": lambda module, last: Told(
+    "MultiHeadAttention": lambda module, last: Formula(
         "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i k_iᵀ / √E) v_i", "B T D"
     ),
-    "PrefixedAttention": lambda module, last: Told(
+    "PrefixedAttention": lambda module, last: Formula(
         "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i [p_k; k_i]ᵀ / √E) [p_v; v_i]",
         "B T D",
     ),
-    "LinearAttention": lambda module, last: Told("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
-    "FeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
-    "GatedFeedForward": lambda module, last: Told(f"FFN(x) = {inside(module)}", "B T D"),
-    "Experts": lambda module, last: Told("y = Σ over the k likeliest experts of p_i · expert_i(x)", "B T D"),
-    "PreNorm": lambda module, last: Told("x + f(norm(x))", "B T D"),
-    "PostNorm": lambda module, last: Told("norm(x + f(x))", "B T D"),
-    "SandwichNorm": lambda module, last: Told("x + norm₂(f(norm(x)))", "B T D"),
-    "Layer": lambda module, last: Told(
+    "LinearAttention": lambda module, last: Formula("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
+    "FeedForward": lambda module, last: Formula(f"FFN(x) = {feed_forward_text(module)}", "B T D"),
+    "GatedFeedForward": lambda module, last: Formula(f"FFN(x) = {feed_forward_text(module)}", "B T D"),
+    "Experts": lambda module, last: Formula("y = Σ over the k likeliest experts of p_i · expert_i(x)", "B T D"),
+    "PreNorm": lambda module, last: Formula("x + f(norm(x))", "B T D"),
+    "PostNorm": lambda module, last: Formula("norm(x + f(x))", "B T D"),
+    "SandwichNorm": lambda module, last: Formula("x + norm₂(f(norm(x)))", "B T D"),
+    "Layer": lambda module, last: Formula(
         "look around, look at the memory, then think" if module.cross_attention else "look around, then think", "B T D"
     ),
     "ParallelLayer": parallel,
     "Stack": stack,
-    "PromptedStack": prompted,
+    "PromptedStack": prompted_stack,
     "InputEmbedding": lambda module, last: embedded(module, module, last),
     "PatchEmbedding": lambda module, last: embedded(module, module, last),
-    "TokenEmbedding": lambda module, last: Told("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),
-    "LanguageHead": lambda module, last: Told("logits = x Wᵀ", "B T V"),
-    "MaskedLanguageHead": lambda module, last: Told("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
-    "TagHead": lambda module, last: Told("logits = x W + b", "B T C"),
-    "ClassHead": lambda module, last: Told("logits = pool(x) W + b", "B C"),
-    "EncoderDecoder": lambda module, last: Told(
+    "TokenEmbedding": lambda module, last: Formula("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),
+    "LanguageHead": lambda module, last: Formula("logits = x Wᵀ", "B T V"),
+    "MaskedLanguageHead": lambda module, last: Formula("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
+    "TagHead": lambda module, last: Formula("logits = x W + b", "B T C"),
+    "ClassHead": lambda module, last: Formula("logits = pool(x) W + b", "B C"),
+    "EncoderDecoder": lambda module, last: Formula(
         "p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"
     ),
-    "DecoderOnly": lambda module, last: Told("p(next token | text) = softmax(head(decode(text)))", "B T V"),
+    "DecoderOnly": lambda module, last: Formula("p(next token | text) = softmax(head(decode(text)))", "B T V"),
     "EncoderOnly": encoder_only,
-    "VisionTransformer": lambda module, last: Told("head(encode(patches))", "B C"),
+    "VisionTransformer": lambda module, last: Formula("head(encode(patches))", "B C"),
 }

@@ -14,7 +14,7 @@ from cutaway.inference.pipelines import Pipeline, Translator
 SHOWN = 12
 LONGEST = 160  # characters of a text that one can look at
 
-NO_PICTURES = (
+NO_IMAGES = (
     "this run has no pictures at hand: it was imported, or its files are gone. Restore them; or fine-tune it on "
     "pictures of yours, and look into that run."
 )
@@ -36,25 +36,25 @@ PLAIN = (
 )
 
 
-def examples_of(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
+def example_texts(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
     """Some held-out texts (of a classifier of images: the pictures), none if the data is no longer there.
 
     A run that never had data, because its weights came from elsewhere, gets plain sentences.
     """
-    if not names_data(pipeline):
+    if not has_data(pipeline):
         return [] if pipeline.config.model.family == "vision" else list(PLAIN[:shown])
     data, task = pipeline.config.data, pipeline.config.model.task
     for split in ("test", "valid"):
         try:
             if has_split(data, split):
                 examples = islice(stream_split(data, task, split), 40 * shown)
-                return spread([shown_as(pipeline, example) for example in examples], shown)
+                return spread([display_form(pipeline, example) for example in examples], shown)
         except (CutawayError, OSError):
             continue
     return []
 
 
-def names_data(pipeline: Pipeline) -> bool:
+def has_data(pipeline: Pipeline) -> bool:
     """Whether the run says what it was trained on. Imported weights do not."""
     return any(has_split(pipeline.config.data, split) for split in ("train", "valid", "test"))
 
@@ -62,11 +62,11 @@ def names_data(pipeline: Pipeline) -> bool:
 def plain_examples(pipeline: Pipeline) -> Sequence[str]:
     """For a run that names no data."""
     if pipeline.config.model.family == "vision":
-        raise DataError(NO_PICTURES)
+        raise DataError(NO_IMAGES)
     return PLAIN
 
 
-def shown_as(pipeline: Pipeline, example: Any) -> Any:
+def display_form(pipeline: Pipeline, example: Any) -> Any:
     """What of an example can be typed, or the picture itself."""
     task = pipeline.config.model.task
     if task == "image_classification":
@@ -91,16 +91,16 @@ def spread(examples: Sequence[Any], shown: int) -> list[Any]:
     return kept[:shown]
 
 
-def picture(examples: Sequence[Any], number: str) -> Any:
+def image_example(examples: Sequence[Any], number: str) -> Any:
     """The example of that number."""
     if not examples:
-        raise DataError(NO_PICTURES)
+        raise DataError(NO_IMAGES)
     if not number.isdecimal() or len(number) > 6 or int(number) >= len(examples):
         raise DataError(f"there is no picture {number[:20]!r}. Choose one from 0 to {len(examples) - 1}.")
     return examples[int(number)]
 
 
-class Gold:
+class GoldAlignments:
     """The sentence pairs of the run's data that know their alignment, by their source."""
 
     def __init__(self, pipeline: Pipeline):

@@ -1,8 +1,8 @@
-"""All that the explorer's page can ask, answered as plain data. No HTTP here: serve/ carries it, export.py keeps it.
+"""The explorer's backend: every request of the page, answered as plain data. serve/ adds HTTP, export.py stores answers.
 
 explorer = Explorer([Path("runs/demo")])
-explorer.trace(Asked(text="The small cat sleeps."))       # what the page draws
-explorer.beam(Asked(text=...), beam_size=4, length_penalty=0.6)
+explorer.trace(ExplorerRequest(text="The small cat sleeps."))
+explorer.beam(ExplorerRequest(text=...), beam_size=4, length_penalty=0.6)
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ import torch
 from cutaway import __version__
 from cutaway.data.tasks import has_split, load_split
 from cutaway.errors import DataError, RunError
+from cutaway.explore.ablation import ablate, ablation_targets, measure_ablations
 from cutaway.explore.beam_tree import beam_tree
-from cutaway.explore.examples import Gold, examples_of, names_data, picture, plain_examples
+from cutaway.explore.examples import GoldAlignments, example_texts, has_data, image_example, plain_examples
 from cutaway.explore.heads import head_statistics
-from cutaway.explore.parts import part, part_tree
-from cutaway.explore.question import Question, ask
-from cutaway.explore.switches import ablations, switched_off, switches
-from cutaway.explore.trace import KINDS, attention_of, trace_question
+from cutaway.explore.parts import describe_part, part_tree
+from cutaway.explore.trace import KINDS, trace_attention, trace_example
+from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.inference.evaluation import evaluate_run
-from cutaway.inference.pipelines import Pipeline, Writer, load_pipeline
+from cutaway.inference.pipelines import GenerationPipeline, Pipeline, load_pipeline
 from cutaway.runs import RunFolder
 
-CHARACTERS = 20_000  # of a text: more than a page can show
-AT_HAND = 12  # models that are kept in memory: more than a run usually keeps snapshots
-SENTENCES = 200  # that head statistics are counted over
+CHARACTERS = 20_000  # longest text
+MODELS_IN_MEMORY = 12  # least recently used snapshots are dropped
+SENTENCES = 200  # for head statistics
 TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One question about one text. `snapshot` is a step of the training; None: the kept weights."""
+class ExplorerRequest:
+    """A text and the settings of the model that reads it. `snapshot` is a training step; None: the final weights."""
 
     text: str = ""
     run: int = 0
@@ -54,26 +54,26 @@ class Asked:
     hidden: Sequence[int] = ()
 
 
-class OpenRun:
-    """One run folder, and what the page needs to know about it."""
+class LoadedRun:
+    """One run folder: its pipeline, its snapshots, and the metadata that the page shows."""
 
     def __init__(self, path: Path, device: str):
         self.folder, self.device = RunFolder(path).require(), device
-        self.kept: Pipeline = load_pipeline(path, device)
+        self.final: Pipeline = load_pipeline(path, device)
         self.models: OrderedDict[int, Pipeline] = OrderedDict()
 
     def model(self, snapshot: int | None) -> Pipeline:
-        """The pipeline with the weights of that step; those used last stay in memory."""
+        """The pipeline with the weights of that step, from a least-recently-used cache."""
         if snapshot is None:
-            return self.kept
+            return self.final
         if snapshot not in self.models:
             if snapshot not in self.snapshots:
-                there = ", ".join(map(str, self.snapshots)) or "none"
-                raise RunError(f"{self.folder} keeps no snapshot of step {snapshot}. There are: {there}.")
+                available = ", ".join(map(str, self.snapshots)) or "none"
+                raise RunError(f"{self.folder} has no snapshot of step {snapshot}. Available: {available}.")
             weights = self.folder.snapshot(snapshot)
-            self.models[snapshot] = type(self.kept).load(self.folder.path, self.device, weights)
+            self.models[snapshot] = type(self.final).load(self.folder.path, self.device, weights)
         self.models.move_to_end(snapshot)
-        while len(self.models) > AT_HAND:
+        while len(self.models) > MODELS_IN_MEMORY:
             self.models.popitem(last=False)
         return self.models[snapshot]
 
@@ -82,48 +82,48 @@ class OpenRun:
         return sorted(int(file.stem.split("_")[1]) for file in self.folder.snapshots.glob("step_*.safetensors"))
 
     @cached_property
-    def gold(self) -> Gold:
-        return Gold(self.kept)
+    def gold(self) -> GoldAlignments:
+        return GoldAlignments(self.final)
 
     @cached_property
     def examples(self) -> list[Any]:
-        return examples_of(self.kept)
+        return example_texts(self.final)
 
     @cached_property
     def heads(self) -> dict[str, Any]:
-        examples = self.held_out(SENTENCES) if names_data(self.kept) else plain_examples(self.kept)
-        return {"sentences": len(examples), "rows": [row.as_json() for row in head_statistics(self.kept, examples)]}
+        examples = self.held_out(SENTENCES) if has_data(self.final) else plain_examples(self.final)
+        return {"sentences": len(examples), "rows": [row.as_json() for row in head_statistics(self.final, examples)]}
 
     def held_out(self, count: int) -> Sequence[Any]:
-        data, task = self.kept.config.data, self.kept.config.model.task
-        if not names_data(self.kept):
+        data, task = self.final.config.data, self.final.config.model.task
+        if not has_data(self.final):
             if task.endswith("language_model"):  # a text is its own right answer
-                return plain_examples(self.kept)[:count]
+                return plain_examples(self.final)[:count]
             raise DataError(
-                "this run was imported: it has no data with right answers to be scored on. Fine-tune it on data of "
-                "yours, and explore that run."
+                "this run was imported and has no labelled data to score. Fine-tune it on your data and explore "
+                "that run."
             )
         split = next((split for split in ("test", "valid") if has_split(data, split)), None)
         if split is None:
-            raise DataError("this run names no held-out data: neither data.test nor data.valid is set.")
+            raise DataError("this run has no held-out data. Set data.test or data.valid.")
         return load_split(data, task, split)[:count]
 
     @property
-    def is_of_images(self) -> bool:
-        return self.kept.config.model.family == "vision"
+    def has_images(self) -> bool:
+        return self.final.config.model.family == "vision"
 
     def content(self, text: str) -> Any:
-        """What the model reads: the text, or the example of that number."""
+        """The model's input: the text, or the image example with that number."""
         if len(text) > CHARACTERS:
             raise DataError(
-                f"the text has {len(text):,} characters; the explorer takes {CHARACTERS:,} at the most. Shorten it."
+                f"the text has {len(text):,} characters; the explorer takes at most {CHARACTERS:,}. Shorten it."
             )
-        if not self.is_of_images:
+        if not self.has_images:
             return text
-        return picture(self.examples, text).pixels
+        return image_example(self.examples, text).pixels
 
     def info(self) -> dict[str, Any]:
-        config, model = self.kept.config, self.kept.model
+        config, model = self.final.config, self.final.model
         return {
             "name": self.folder.path.resolve().name,
             "path": str(self.folder),
@@ -134,23 +134,23 @@ class OpenRun:
             "snapshots": self.snapshots,
             "config": dataclasses.asdict(config.model),
             "attention": attention_kinds(model),
-            "examples": self.examples if not self.is_of_images else self.pictures(),
-            "labels": list(self.kept.labels),
+            "examples": self.examples if not self.has_images else self.image_examples(),
+            "labels": list(self.final.labels),
             "decode": dataclasses.asdict(config.decode),
             "parts": part_tree(model),
-            "switches": [switch.as_json() for switch in switches(model).values()],
+            "switches": [target.as_json() for target in ablation_targets(model).values()],
             "has_gold": bool(self.gold.pairs),
         }
 
-    def pictures(self) -> list[dict[str, Any]]:
+    def image_examples(self) -> list[dict[str, Any]]:
         return [
-            {"number": number, "label": picture.label, "pixels": picture.pixels.round(3).tolist()}
-            for number, picture in enumerate(self.examples)
+            {"number": number, "label": image.label, "pixels": image.pixels.round(3).tolist()}
+            for number, image in enumerate(self.examples)
         ]
 
 
 def attention_kinds(model: Any) -> list[dict[str, Any]]:
-    """Which attention there is, and how much of it."""
+    """The kinds of attention in the model, with the number of layers and heads."""
     names = dict(model.named_modules())
     found = []
     for kind, pattern in KINDS.items():
@@ -165,16 +165,16 @@ def attention_kinds(model: Any) -> list[dict[str, Any]]:
 
 
 class Explorer:
-    """Several runs, laid open. One question at a time: a recorded model is not to be disturbed."""
+    """Answers requests about one or more runs. A lock serializes them: recording hooks must not overlap."""
 
     def __init__(self, paths: Sequence[Path], device: str = "auto"):
-        self.runs = [OpenRun(path, device) for path in paths]
+        self.runs = [LoadedRun(path, device) for path in paths]
         self.lock = threading.Lock()
 
-    def run(self, asked: Asked) -> OpenRun:
-        if not 0 <= asked.run < len(self.runs):
-            raise DataError(f"there is no run {asked.run}; there are {len(self.runs)}, counted from 0.")
-        return self.runs[asked.run]
+    def run(self, request: ExplorerRequest) -> LoadedRun:
+        if not 0 <= request.run < len(self.runs):
+            raise DataError(f"there is no run {request.run}. Choose one from 0 to {len(self.runs) - 1}.")
+        return self.runs[request.run]
 
     def info(self) -> dict[str, Any]:
         with self.lock:
@@ -184,83 +184,83 @@ class Explorer:
         return {"title": title, "version": __version__, "recorded": False, "limits": limits, "runs": runs}
 
     @contextmanager
-    def at_work(self, asked: Asked) -> Iterator[Pipeline]:
-        """The model that is asked for, with what is to be off switched off, for this one question."""
+    def ablated_model(self, request: ExplorerRequest) -> Iterator[Pipeline]:
+        """The requested model, with the requested heads and sub-layers switched off."""
         with self.lock:
-            pipeline = self.run(asked).model(asked.snapshot)
-            with torch.no_grad(), switched_off(pipeline.model, asked.off):
+            pipeline = self.run(request).model(request.snapshot)
+            with torch.no_grad(), ablate(pipeline.model, request.off):
                 yield pipeline
 
-    def question(self, pipeline: Pipeline, asked: Asked) -> Question:
-        content = self.run(asked).content(asked.text)
-        return ask(pipeline, content, asked.target, asked.prefix, asked.hidden)
+    def prepare(self, pipeline: Pipeline, request: ExplorerRequest) -> TracedExample:
+        content = self.run(request).content(request.text)
+        return prepare_example(pipeline, content, request.target, request.prefix, request.hidden)
 
-    def trace(self, asked: Asked) -> dict[str, Any]:
-        """Everything that the views of one text draw."""
-        started, run = time.perf_counter(), self.run(asked)
-        with self.at_work(asked) as pipeline:
-            question = self.question(pipeline, asked)
-            told = dict(vars(trace_question(pipeline, question)))
-        if run.is_of_images:
-            told |= {"text": asked.text, "reference": run.examples[int(asked.text)].label}
-        elif asked.text:
-            told |= run.gold.of(pipeline, asked.text, question.output)
-        return {**told, "milliseconds": round(1000 * (time.perf_counter() - started), 1)}
+    def trace(self, request: ExplorerRequest) -> dict[str, Any]:
+        """The trace of one text, with reference and gold alignment where they are known."""
+        started, run = time.perf_counter(), self.run(request)
+        with self.ablated_model(request) as pipeline:
+            example = self.prepare(pipeline, request)
+            found = dict(vars(trace_example(pipeline, example)))
+        if run.has_images:
+            found |= {"text": request.text, "reference": run.examples[int(request.text)].label}
+        elif request.text:
+            found |= run.gold.of(pipeline, request.text, example.output)
+        return {**found, "milliseconds": round(1000 * (time.perf_counter() - started), 1)}
 
-    def beam(self, asked: Asked, beam_size: int, length_penalty: float) -> dict[str, Any]:
-        """The tree of a beam search."""
-        with self.at_work(asked) as pipeline:
-            if not isinstance(pipeline, Writer):
+    def beam(self, request: ExplorerRequest, beam_size: int, length_penalty: float) -> dict[str, Any]:
+        """The beam search tree."""
+        with self.ablated_model(request) as pipeline:
+            if not isinstance(pipeline, GenerationPipeline):
                 task = pipeline.config.model.task.replace("_", " ")
-                raise DataError(f"a model for {task} writes nothing to search for.")
-            content = self.run(asked).content(asked.text)
-            return beam_tree(pipeline, content, beam_size, length_penalty, asked.prefix)
+                raise DataError(f"a model for {task} generates no text, so it has no beam search.")
+            content = self.run(request).content(request.text)
+            return beam_tree(pipeline, content, beam_size, length_penalty, request.prefix)
 
-    def part(self, asked: Asked, name: str) -> dict[str, Any]:
-        """One part of the model, while it works on this text."""
-        with self.at_work(asked) as pipeline:
-            return part(pipeline.model, self.question(pipeline, asked), name)
+    def part(self, request: ExplorerRequest, name: str) -> dict[str, Any]:
+        """One part of the model, with its values for this text."""
+        with self.ablated_model(request) as pipeline:
+            return describe_part(pipeline.model, self.prepare(pipeline, request), name)
 
-    def ablations(self, asked: Asked) -> dict[str, Any]:
-        """How likely the same output stays when each switch alone is off."""
-        with self.at_work(asked) as pipeline:
-            question = self.question(pipeline, asked)
-            before = question.total_log_p(question.logits(pipeline.model))
-            found = ablations(pipeline.model, question)
-        rows = [{"id": id, "log_p": log_p} for id, log_p in found.items() if id not in asked.off]
-        return {"output": question.output, "log_p": before, "rows": rows}
+    def ablations(self, request: ExplorerRequest) -> dict[str, Any]:
+        """The log-probability of the same output with each head and sub-layer switched off alone."""
+        with self.ablated_model(request) as pipeline:
+            example = self.prepare(pipeline, request)
+            before = example.total_log_p(example.logits(pipeline.model))
+            found = measure_ablations(pipeline.model, example)
+        rows = [{"id": id, "log_p": log_p} for id, log_p in found.items() if id not in request.off]
+        return {"output": example.output, "log_p": before, "rows": rows}
 
-    def snapshots(self, asked: Asked) -> Iterator[dict[str, Any]]:
-        """The same text at each step of the training that weights were kept of; first a line about all of them."""
-        run = self.run(asked)
+    def snapshots(self, request: ExplorerRequest) -> Iterator[dict[str, Any]]:
+        """The same text at each snapshot of the training. The first item has the tokens and the steps."""
+        run = self.run(request)
         steps: list[int | None] = [*run.snapshots, None]
-        last = dataclasses.replace(asked, snapshot=None)
-        with self.at_work(last) as pipeline:
-            final = self.question(pipeline, last)
+        last = dataclasses.replace(request, snapshot=None)
+        with self.ablated_model(last) as pipeline:
+            final = self.prepare(pipeline, last)
         axes = {"source": final.source, "target_in": final.target_in, "target_out": final.target_out}
         yield {**axes, "steps": steps}
         for step in steps:
-            young = dataclasses.replace(asked, snapshot=step)
-            with self.at_work(young) as pipeline:
-                own = self.question(pipeline, young)
-                attention, kept, log_p = attention_of(pipeline, final)
+            earlier = dataclasses.replace(request, snapshot=step)
+            with self.ablated_model(earlier) as pipeline:
+                own = self.prepare(pipeline, earlier)
+                attention, kept, log_p = trace_attention(pipeline, final)
             p = [round(math.exp(value), 6) for value in log_p]
-            told = {"step": step, "output": own.output, "log_p": sum(log_p[final.prompt :]), "p": p}
-            yield {**told, "attention": attention, "kept": kept}
+            scores = {"step": step, "output": own.output, "log_p": sum(log_p[final.prompt :]), "p": p}
+            yield {**scores, "attention": attention, "kept": kept}
 
-    def score(self, asked: Asked, sentences: int) -> Iterator[dict[str, Any]]:
-        """The figures of the run on held-out data, before and after switching off."""
-        run = self.run(asked)
+    def score(self, request: ExplorerRequest, sentences: int) -> Iterator[dict[str, Any]]:
+        """The scores on held-out data, before and after the ablation."""
+        run = self.run(request)
         examples, found = run.held_out(sentences), []
-        for number, off in enumerate(((), asked.off)):
+        for number, off in enumerate(((), request.off)):
             yield {"done": number * len(examples), "of": 2 * len(examples)}
-            with self.at_work(dataclasses.replace(asked, off=off)) as pipeline:
+            with self.ablated_model(dataclasses.replace(request, off=off)) as pipeline:
                 found.append(evaluate_run(pipeline, examples))
         figures = [{k.replace("_", " "): v for k, v in one.items() if isinstance(v, int | float)} for one in found]
         note = next((value for one in found for key, value in one.items() if key == "bleu_signature"), "")
         yield {"before": figures[0], "after": figures[1], "sentences": len(examples), "note": note}
 
     def heads(self, run: int) -> dict[str, Any]:
-        """What each head seems to do."""
+        """The statistics and role of each head."""
         with self.lock:
-            return self.run(Asked(run=run)).heads
+            return self.run(ExplorerRequest(run=run)).heads

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CutawayError, DataError
-from cutaway.explore.examples import NO_PICTURES
-from cutaway.explore.explorer import Asked, Explorer
-from cutaway.explore.parts import part
-from cutaway.explore.switches import switches
+from cutaway.explore.ablation import ablation_targets
+from cutaway.explore.examples import NO_IMAGES
+from cutaway.explore.explorer import Explorer, ExplorerRequest
+from cutaway.explore.parts import describe_part
 from cutaway.explore.values import dumps
-from cutaway.inference.pipelines import Writer
+from cutaway.inference.pipelines import GenerationPipeline
 from cutaway.runs.files import write_text
 
 PAGE = Path(__file__).parent / "page"
@@ -35,32 +35,37 @@ IMPORT = re.compile(r'^((?:import|export) .*from )"(?:\./|\.\./)(?:views/)?([\w-
 WIDEST, STRONGEST = 8, 2.0  # what the page's sliders for beam search go up to
 FEW = 12  # candidates of each step that are kept in recorded experiments
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-def silent(what: str) -> None:
+def ignore_progress(what: str) -> None:
     pass
 
 
-def export_page(explorer: Explorer, file: Path, texts: Sequence[str] = (), tell: Tell = silent) -> Path:
+def export_page(
+    explorer: Explorer, file: Path, texts: Sequence[str] = (), on_progress: OnProgress = ignore_progress
+) -> Path:
     """Record these texts (or some examples of the runs) and write the page."""
-    recorded = record(explorer, texts, tell)
+    recorded = record(explorer, texts, on_progress)
     write_text(file, whole_page(recorded["info"]["title"], recorded))
     return file
 
 
-def record(explorer: Explorer, texts: Sequence[str], tell: Tell = silent) -> dict[str, Any]:
+def record(explorer: Explorer, texts: Sequence[str], on_progress: OnProgress = ignore_progress) -> dict[str, Any]:
     """All that the page will ask about these texts."""
     info, answers = explorer.info(), {}
     for number, run in enumerate(info["runs"]):
-        chosen = choose(run, texts)
+        chosen = choose_texts(run, texts)
         for text in chosen:
-            asked = Asked(text, run=number)
-            for endpoint, request, answer in (*answers_about(explorer, asked), *experiments(explorer, asked, tell)):
-                answers[key(endpoint, request)] = answer
+            asked = ExplorerRequest(text, run=number)
+            for endpoint, request, answer in (
+                *answers_about(explorer, asked),
+                *experiments(explorer, asked, on_progress),
+            ):
+                answers[answer_key(endpoint, request)] = answer
         run["examples"] = only_recorded(run, chosen)
         try:
-            answers[key("heads", {"run": number})] = explorer.heads(number)
+            answers[answer_key("heads", {"run": number})] = explorer.heads(number)
         except CutawayError:  # no held-out data to count over: the page says that it is not recorded
             continue
     return {"info": {**info, "recorded": True}, "answers": answers}
@@ -70,19 +75,19 @@ def record_for_report(explorer: Explorer, texts: Sequence[str]) -> dict[str, Any
     """What stands in the report of a training: fewer views, and quickly made."""
     info = explorer.info()
     [run] = info["runs"]
-    chosen = choose(run, texts)
-    found = (answer for text in chosen for answer in answers_about(explorer, Asked(text)))
-    answers = {key(endpoint, request): answer for endpoint, request, answer in found}
+    chosen = choose_texts(run, texts)
+    found = (answer for text in chosen for answer in answers_about(explorer, ExplorerRequest(text)))
+    answers = {answer_key(endpoint, request): answer for endpoint, request, answer in found}
     run["examples"] = only_recorded(run, chosen)
     return {"info": {**info, "recorded": True, "views": IN_REPORTS}, "answers": answers}
 
 
-def choose(run: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def choose_texts(run: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
     """The given texts, or the first examples; a picture goes by its number."""
     first = [str(e["number"]) if isinstance(e, dict) else e for e in run["examples"][:RECORDED]]
     if not texts and not first:
         if run["task"] == "image_classification":
-            raise DataError(f"{run['path']}: {NO_PICTURES}")
+            raise DataError(f"{run['path']}: {NO_IMAGES}")
         raise DataError(f"{run['path']} has no example sentences at hand. Say what to record: --text '...'")
     return list(texts) or first
 
@@ -93,59 +98,63 @@ def only_recorded(run: Mapping[str, Any], chosen: Sequence[str]) -> list[Any]:
     return [picture for picture in pictures if str(picture["number"]) in chosen] if pictures else list(chosen)
 
 
-def answers_about(explorer: Explorer, asked: Asked) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def answers_about(explorer: Explorer, asked: ExplorerRequest) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """(endpoint, request, answer) for one text, as it is."""
     run, request = explorer.run(asked), request_of(asked)
     yield "trace", request, explorer.trace(asked)
     yield "snapshots", request, list(explorer.snapshots(asked))
-    if isinstance(run.kept, Writer):
-        decode = run.kept.config.decode
+    if isinstance(run.final, GenerationPipeline):
+        decode = run.final.config.decode
         size, penalty = min(decode.beam_size, WIDEST), min(decode.length_penalty, STRONGEST)
         of_beam = {"beam_size": size, "length_penalty": penalty}
         yield "beam", {**request, **of_beam}, explorer.beam(asked, size, penalty)
 
 
-def experiments(explorer: Explorer, asked: Asked, tell: Tell) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def experiments(
+    explorer: Explorer, asked: ExplorerRequest, on_progress: OnProgress
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """... and every part laid open, the model at each snapshot, and with each switch off."""
     run, request, shown = explorer.run(asked), request_of(asked), asked.text[:40]
-    tell(f"the parts of the model at work on “{shown}”")
-    is_asked = run.kept.config.model.task != "embedding"  # else there is no answer that could become less likely
+    on_progress(f"the parts of the model at work on “{shown}”")
+    is_asked = run.final.config.model.task != "embedding"  # else there is no answer that could become less likely
     if is_asked:
         yield "ablations", request, explorer.ablations(asked)
-    with explorer.at_work(asked) as pipeline:
-        question = explorer.question(pipeline, asked)
-        parts = {name: part(pipeline.model, question, name) for name, _ in pipeline.model.named_modules()}
+    with explorer.ablated_model(asked) as pipeline:
+        example = explorer.prepare(pipeline, asked)
+        parts = {name: describe_part(pipeline.model, example, name) for name, _ in pipeline.model.named_modules()}
     for name, laid_open in parts.items():
         yield "part", {**request, "name": name}, laid_open
     for step in run.snapshots:
-        tell(f"“{shown}” at step {step:,}")
+        on_progress(f"“{shown}” at step {step:,}")
         young = replace(asked, snapshot=step)
         yield "trace", request_of(young), explorer.trace(young)
-        if isinstance(run.kept, Writer) and question.finished:  # as it is compared: with the final answer forced on it
-            led = replace(young, prefix=tuple(question.answers[question.prompt :]))
+        if (
+            isinstance(run.final, GenerationPipeline) and example.finished
+        ):  # as it is compared: with the final answer forced on it
+            led = replace(young, prefix=tuple(example.answers[example.prompt :]))
             yield "trace", request_of(led), explorer.trace(led)
-    for switch in switches(run.kept.model).values() if is_asked else ():
-        tell(f"“{shown}” without {switch.title}")
-        changed = replace(asked, off=(switch.id,))
-        yield "trace", request_of(changed), smaller(explorer.trace(changed))
+    for target in ablation_targets(run.final.model).values() if is_asked else ():
+        on_progress(f"“{shown}” without {target.title}")
+        changed = replace(asked, off=(target.id,))
+        yield "trace", request_of(changed), shrink_trace(explorer.trace(changed))
 
 
-def smaller(trace: dict[str, Any]) -> dict[str, Any]:
+def shrink_trace(trace: dict[str, Any]) -> dict[str, Any]:
     """A trace with fewer candidates by name: enough for experiments, of which there are many."""
-    return {**trace, "steps": [with_fewer(step) for step in trace["steps"]]}
+    return {**trace, "steps": [drop_candidates(step) for step in trace["steps"]]}
 
 
-def with_fewer(step: dict[str, Any]) -> dict[str, Any]:
+def drop_candidates(step: dict[str, Any]) -> dict[str, Any]:
     """Those that lose their name are still counted, or the others would seem likelier than they are."""
     few = {name: step[name][:FEW] for name in ("ids", "tokens", "logits")}
     return {**step, **few, "tail": [[logit, 1] for logit in step["logits"][FEW:]] + step["tail"]}
 
 
-def request_of(asked: Asked) -> dict[str, Any]:
+def request_of(asked: ExplorerRequest) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
 
 
-def key(endpoint: str, request: Mapping[str, Any]) -> str:
+def answer_key(endpoint: str, request: Mapping[str, Any]) -> str:
     """The name under which an answer is found again; page/source.js makes the same one."""
     said = {k: v for k, v in request.items() if v is not None and v != [] and (k, v) != ("run", 0)}
     whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in said.items()}

@@ -32,11 +32,11 @@ import torch
 from torch import Tensor
 
 from cutaway.explore.alignment import Head, alignment_by_head, has_alignments
-from cutaway.explore.head_facts import batches
+from cutaway.explore.head_patterns import batches
 from cutaway.explore.inputs import SIDES
-from cutaway.explore.masks import Call, watching_masks
+from cutaway.explore.masks import AttentionCall, record_masks
 from cutaway.inference.pipelines import Pipeline
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 CONVINCING = 1 / 3  # of the way from chance to always: what a share must reach to give a head its role
 OFTEN = 0.5  # of the queries must have the choice, or a share says little about the head
@@ -60,7 +60,7 @@ MANY, EVERYWHERE = "many things at once", "spread out"
 
 
 @dataclass(frozen=True)
-class Measure:
+class Statistic:
     """A mean over queries, what chance would give, and how many of the queries it is a mean of, as a share."""
 
     value: float
@@ -85,7 +85,7 @@ class HeadStatistics:
     layer: int
     head: int
     name: str  # of the attention, such as encoder.layers.0.self_attention
-    statistics: dict[str, Measure]
+    statistics: dict[str, Statistic]
     agreement: float | None = None  # with the gold alignment: 1 - its error rate
 
     @property
@@ -165,14 +165,14 @@ def head_statistics(pipeline: Pipeline, examples: Sequence[Any], batch_size: int
     A translator is led through the right targets; a text alone, without its translation, through the model's own.
     """
     examples = list(examples)  # an array of images, say, is neither true nor false
-    tallies: dict[str, Tally] = {}
-    for inputs, facts in batches(pipeline, examples, batch_size, longest):
-        with recording(pipeline.model, "*_attention.weights") as seen, watching_masks(pipeline.model) as calls:
+    tallies: dict[str, StatisticSums] = {}
+    for inputs, patterns in batches(pipeline, examples, batch_size, longest):
+        with record_activations(pipeline.model, "*_attention.weights") as seen, record_masks(pipeline.model) as calls:
             pipeline.model(*inputs.arguments)
         for call in calls:
             looking = inputs.is_token[SIDES[call.kind][0]]
-            tally = tallies.setdefault(call.name, Tally(call))
-            tally.add(seen[f"{call.name}.weights"], call.allowed(), looking, facts[call.kind])
+            tally = tallies.setdefault(call.name, StatisticSums(call))
+            tally.add(seen[f"{call.name}.weights"], call.allowed(), looking, patterns[call.kind])
     known = bool(tallies) and has_alignments(examples)
     rates = alignment_by_head(pipeline, examples, batch_size) if known else {}  # type: ignore[arg-type]
     in_order = sorted(tallies.values(), key=lambda tally: list(SIDES).index(tally.call.kind))
@@ -180,16 +180,18 @@ def head_statistics(pipeline: Pipeline, examples: Sequence[Any], batch_size: int
 
 
 @dataclass
-class Tally:
+class StatisticSums:
     """Sums over queries of one attention. Keys: statistics; values: of each head [H], of chance, and how many."""
 
-    call: Call
+    call: AttentionCall
     values: dict[str, Tensor] = field(default_factory=dict)
     chances: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     queries: int = 0
 
-    def add(self, weights_BHQK: Tensor, allowed_BQK: Tensor, looking_BQ: Tensor, facts: Mapping[str, Tensor]) -> None:
+    def add(
+        self, weights_BHQK: Tensor, allowed_BQK: Tensor, looking_BQ: Tensor, patterns: Mapping[str, Tensor]
+    ) -> None:
         n_BQ = allowed_BQK.sum(dim=-1)
         even_BQK = allowed_BQK / n_BQ.clamp(min=1)[..., None]
         has_choice = looking_BQ & (n_BQ > 1)
@@ -198,7 +200,7 @@ class Tally:
         if self.call.kind != "cross":
             apart_BQK = distances(allowed_BQK)
             self.note("distance", weight_on(weights_BHQK, apart_BQK), (even_BQK * apart_BQK).sum(-1), has_choice)
-        for name, fact in facts.items():
+        for name, fact in patterns.items():
             meant_BQK = fact & allowed_BQK
             n_meant_BQ = meant_BQK.sum(dim=-1)
             asked = looking_BQ & (n_meant_BQ > 0) & (n_meant_BQ < n_BQ)
@@ -224,9 +226,9 @@ class Tally:
             for head in range(len(self.values["entropy"]))
         ]
 
-    def measure(self, name: str, head: int) -> Measure:
+    def measure(self, name: str, head: int) -> Statistic:
         count = self.counts[name]
-        return Measure(float(self.values[name][head]) / count, self.chances[name] / count, count / self.queries)
+        return Statistic(float(self.values[name][head]) / count, self.chances[name] / count, count / self.queries)
 
 
 def weight_on(weights_BHQK: Tensor, what_BQK: Tensor) -> Tensor:

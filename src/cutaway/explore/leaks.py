@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import DataError
-from cutaway.explore.inputs import SIDES, Inputs, Row, alone, in_company, labels_of
-from cutaway.explore.masks import Call, watching_masks
+from cutaway.explore.inputs import SIDES, EncodedExample, Inputs, labels_of, padded_batch, single_batch
+from cutaway.explore.masks import AttentionCall, record_masks
 from cutaway.explore.values import finite
 from cutaway.inference.pipelines import Pipeline
-from cutaway.nn.recording import editing
+from cutaway.nn.recording import edit_activations
 
 UNCHANGED = 1e-12  # a change below this is rounding: no more than other sums in another order
 SHOWN = 5  # leaks that are told in words
@@ -82,7 +82,7 @@ class LeakReport:
     def sentences(self) -> list[str]:
         said = [
             f"{self.forbidden:,} pairs of an output and a position on which it must not depend were checked: "
-            f"the greatest change was {told(self.greatest_forbidden)}.",
+            f"the greatest change was {format_change(self.greatest_forbidden)}.",
             f"In the {self.allowed:,} pairs where an output may depend on the position, "
             + (f"the smallest change was {self.smallest_allowed:.1e}" if self.moved else "nothing changed")
             + (f"; {self.unmoved:,} did not change at all." if self.moved and self.unmoved else "."),
@@ -108,24 +108,29 @@ class LeakReport:
         return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
 
 
-def told(change: float) -> str:
+def format_change(change: float) -> str:
     return "0: not one bit" if change == 0 else f"{change:.1e}"
 
 
-def find_leaks(pipeline: Pipeline, example: Row | Any, tell: Callable[[float], None] | None = None) -> LeakReport:
+def find_leaks(
+    pipeline: Pipeline, example: EncodedExample | Any, on_progress: Callable[[float], None] | None = None
+) -> LeakReport:
     """Check one text, as a Row of ids, or one picture: by itself, and as the shorter one in a batch of two.
 
-    `tell` is called now and then with how much is done.
+    `on_progress` is called now and then with how much is done.
     """
     pipeline = in_double(pipeline)
-    setups = [Setup(pipeline, inputs, example) for inputs in (alone(pipeline, example), in_company(pipeline, example))]
+    setups = [
+        LeakCheck(pipeline, inputs, example)
+        for inputs in (single_batch(pipeline, example), padded_batch(pipeline, example))
+    ]
     steps, done, report = sum(len(setup.changes) for setup in setups), 0, LeakReport()
     for setup in setups:
         for change in setup.changes:
             setup.check(change, report)
             done += 1
-            if tell:
-                tell(done / steps)
+            if on_progress:
+                on_progress(done / steps)
     return report
 
 
@@ -138,7 +143,7 @@ def in_double(pipeline: Pipeline) -> Pipeline:
 
 
 @dataclass(frozen=True)
-class Change:
+class Perturbation:
     """What is changed: one place of the text that is looked at, or all of another text in the batch."""
 
     side: str
@@ -155,13 +160,13 @@ class Change:
         return value_BTD
 
 
-class Setup:
+class LeakCheck:
     """A model with one input: what it says to it, and what each output may depend on. All of the first text."""
 
     def __init__(self, pipeline: Pipeline, inputs: Inputs, example: Any):
         self.pipeline, self.model, self.inputs, self.example = pipeline, pipeline.model, inputs, example
         self.lengths = {side: int(is_token[0].sum()) for side, is_token in inputs.is_token.items()}
-        with watching_masks(self.model) as calls:
+        with record_masks(self.model) as calls:
             self.before = self.outputs()
         if not all(value.isfinite().all() for value in self.before.values()):
             raise DataError(
@@ -171,15 +176,15 @@ class Setup:
         self.reach = closure(calls, {side: mask.size(1) for side, mask in inputs.is_token.items()})
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[Perturbation]:
         sides = self.inputs.is_token
-        found = [Change(side, place) for side, mask in sides.items() for place in range(mask.size(1))]
-        others = [Change(side, None) for side, mask in sides.items() if len(mask) > 1]
+        found = [Perturbation(side, place) for side, mask in sides.items() for place in range(mask.size(1))]
+        others = [Perturbation(side, None) for side, mask in sides.items() if len(mask) > 1]
         return found + others
 
-    def check(self, change: Change, report: LeakReport) -> None:
+    def check(self, change: Perturbation, report: LeakReport) -> None:
         """Change one thing, and compare each output of the first text with what it was."""
-        with editing(self.model, {f"{embedding_of(self.model, change.side)}.embedded": change.edit}):
+        with edit_activations(self.model, {f"{embedding_of(self.model, change.side)}.embedded": change.edit}):
             after = self.outputs()
         for name, value in after.items():
             if name == "answer" and self.is_inside(change):
@@ -194,13 +199,13 @@ class Setup:
 
     def outputs(self) -> dict[str, Tensor]:
         """Of the first text: what each stack gives [T, D], but of the last one the logits; of a whole text [1, C]."""
-        with torch.no_grad(), watching_stacks(self.model) as stacks:
+        with torch.no_grad(), record_stacks(self.model) as stacks:
             logits = self.model(*self.inputs.arguments)[0]
         if logits.dim() == 1:
             return {**stacks, "answer": logits[None]}
         return {**stacks, list(stacks)[-1]: logits}
 
-    def may(self, output: str, place: int, change: Change) -> tuple[bool, str]:
+    def may(self, output: str, place: int, change: Perturbation) -> tuple[bool, str]:
         """Whether an output may depend on what is changed; if not, why not."""
         if change.place is None:
             return False, "which is none of its business"
@@ -212,7 +217,7 @@ class Setup:
             return False, f"which comes later; {how}"
         return reached, how
 
-    def is_inside(self, change: Change) -> bool:
+    def is_inside(self, change: Perturbation) -> bool:
         return change.place is not None and change.place < self.lengths[change.side]
 
     def said(self, output: str, place: int) -> str:
@@ -221,7 +226,7 @@ class Setup:
         what = "the memory" if output == "encoder" and "decoder" in self.lengths else "the output"
         return f"{what} at {self.token(output, place)!r} (place {place})"
 
-    def named(self, change: Change) -> str:
+    def named(self, change: Perturbation) -> str:
         if change.place is None:
             return "another text of the batch"
         if not self.is_inside(change):
@@ -229,7 +234,9 @@ class Setup:
         return f"{self.token(change.side, change.place)!r} (place {change.place})"
 
     def token(self, side: str, place: int) -> str:
-        return labels_of(self.pipeline, self.example if isinstance(self.example, Row) else None, side)[0][place]
+        return labels_of(self.pipeline, self.example if isinstance(self.example, EncodedExample) else None, side)[0][
+            place
+        ]
 
 
 def embedding_of(model: nn.Module, side: str) -> str:
@@ -237,18 +244,18 @@ def embedding_of(model: nn.Module, side: str) -> str:
 
 
 @contextmanager
-def watching_stacks(model: Any) -> Iterator[dict[str, Tensor]]:
+def record_stacks(model: Any) -> Iterator[dict[str, Tensor]]:
     """What the encoder and the decoder give for the first text, [T, D] each."""
     seen: dict[str, Tensor] = {}
 
-    def noting(side: str) -> Any:
+    def hook_for(side: str) -> Any:
         def note(stack: nn.Module, given: Any, output: Tensor) -> None:
             seen[side] = output[0]
 
         return note
 
     sides = [side for side in EMBEDDINGS if hasattr(model, side)]
-    hooks = [getattr(model, side).register_forward_hook(noting(side)) for side in sides]
+    hooks = [getattr(model, side).register_forward_hook(hook_for(side)) for side in sides]
     try:
         yield seen
     finally:
@@ -259,7 +266,7 @@ def watching_stacks(model: Any) -> Iterator[dict[str, Tensor]]:
 Reach = dict[str, dict[str, Tensor]]  # side of an output -> side of an input -> [T, T'] of bool
 
 
-def closure(calls: Sequence[Call], lengths: dict[str, int]) -> Reach:
+def closure(calls: Sequence[AttentionCall], lengths: dict[str, int]) -> Reach:
     """Which embedded positions each output can depend on, by the masks of all attentions one after the other."""
     reach = {
         side: {of: torch.eye(n, dtype=torch.bool) if of == side else torch.zeros(n, m, dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""The logit lens: what a model would say if it stopped after this layer (nostalgebraist 2020).
+"""The logit lens: the prediction read from the residual stream after each layer (nostalgebraist 2020).
 
-    x after layer i ──▶ the norm that ends the stack ──▶ head ──▶ a distribution, long before the last layer
+    x after layer i ──▶ final norm of the stack ──▶ head ──▶ a distribution
 
-A residual stream is written in one language all the way up, so the head can read it at any height.
+All layers add to one residual stream, so the head can be applied after any of them.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.explore.question import Question
+from cutaway.explore.traced_example import TracedExample
 from cutaway.nn.recording import probes
 
 
 def stack_of(model: nn.Module) -> str:
-    """The stack whose end the head reads."""
+    """The stack whose output the head reads."""
     return "decoder" if hasattr(model, "decoder") else "encoder"
 
 
-def heights(model: nn.Module) -> dict[str, str]:
-    """The probe that shows the residual stream at each height: "embedding", "layer 0", ... -> its name."""
+def stream_probes(model: nn.Module) -> dict[str, str]:
+    """The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name."""
     stack, names = stack_of(model), list(probes(model))
     last = next(name for name in reversed(names) if name.endswith("embedding.embedded"))
     streams = {"embedding": last}
     for i in range(len(getattr(model, stack).layers)):
         of_layer = [n for n in names if n.startswith(f"{stack}.layers.{i}.") and n.endswith(".stream")]
-        streams[f"layer {i}"] = of_layer[-1]  # what the next layer reads
+        streams[f"layer {i}"] = of_layer[-1]  # the input of the next layer
     return streams
 
 
 @torch.no_grad()
-def lens(model: Any, question: Question, seen: Mapping[str, Tensor], axis: list[str]) -> dict[str, Any]:
-    """At each height, for each thing that was asked: the favourite, its probability, and that of the final answer."""
-    norm, answers_N = getattr(model, stack_of(model)).norm, torch.tensor(question.answers)
-    told: dict[str, Any] = {"rows": [], "axis": axis, "tokens": [], "p": [], "final": []}
-    for height, name in heights(model).items():
-        p_NV = question.asked(model.head(norm(seen[name]))).softmax(-1).cpu()
+def lens(model: Any, example: TracedExample, seen: Mapping[str, Tensor], axis: list[str]) -> dict[str, Any]:
+    """At each depth, for each prediction: the likeliest token, its probability, and the final answer's probability."""
+    norm, answers_N = getattr(model, stack_of(model)).norm, torch.tensor(example.answers)
+    prediction: dict[str, Any] = {"rows": [], "axis": axis, "tokens": [], "p": [], "final": []}
+    for depth, name in stream_probes(model).items():
+        p_NV = example.select_logits(model.head(norm(seen[name]))).softmax(-1).cpu()
         best = p_NV.max(-1)
-        told["rows"].append(height)
-        told["tokens"].append(question.names(best.indices.tolist()))
-        told["p"].append(best.values.round(decimals=4).tolist())
-        told["final"].append(p_NV.gather(1, answers_N[:, None])[:, 0].round(decimals=6).tolist())
-    return told
+        prediction["rows"].append(depth)
+        prediction["tokens"].append(example.names(best.indices.tolist()))
+        prediction["p"].append(best.values.round(decimals=4).tolist())
+        prediction["final"].append(p_NV.gather(1, answers_N[:, None])[:, 0].round(decimals=6).tolist())
+    return prediction

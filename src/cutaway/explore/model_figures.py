@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cutaway.errors import DataError
-from cutaway.explore.budget import Budget, Share
+from cutaway.explore.budget import Budget, PartCost
 from cutaway.explore.figures import (
     BLUE,
     GREEN,
@@ -33,14 +33,14 @@ from cutaway.nn.rotary import RotaryPosition
 FEW = 60  # tokens of which a mask is drawn with signs; of more, as an image
 
 
-def mask_picture(allowed_QK: NDArray[np.bool_], rows: Sequence[str], columns: Sequence[str], title: str = "") -> Any:
+def mask_figure(allowed_QK: NDArray[np.bool_], rows: Sequence[str], columns: Sequence[str], title: str = "") -> Any:
     """Who may attend to whom: rows look at columns. A square is allowed, a dot is not: no colour is needed."""
     figure = new_figure(*size_of(allowed_QK))
     draw_mask(figure.add_subplot(), allowed_QK, rows, columns, title)
     return figure
 
 
-def mask_board(views: Sequence[MaskView]) -> Any:
+def mask_panel(views: Sequence[MaskView]) -> Any:
     """The masks of all kinds of attention of a model, side by side."""
     sizes = [size_of(view.allowed) for view in views]
     figure = new_figure(sum(width for width, _ in sizes), max(height for _, height in sizes))
@@ -94,10 +94,10 @@ def added_vectors(position: Any, shown: int) -> Any:
     return positional_encodings(table.double().cpu().numpy(), shown)
 
 
-def turned_vectors(position: Any, shown: int) -> Any:
+def rotated_vectors(position: Any, shown: int) -> Any:
     """Left: the turned first numbers of all pairs, (1, 0) at position 0. Right: how alike turned equal vectors are."""
-    turned_TE = turned(position, shown, first_only=True)
-    whole_TE = turned(position, shown, first_only=False)
+    turned_TE = rotate_unit_vector(position, shown, first_only=True)
+    whole_TE = rotate_unit_vector(position, shown, first_only=False)
     figure = new_figure(10, 3.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     image = left.imshow(turned_TE[:, 0::2], cmap=SIGNED, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
@@ -112,7 +112,7 @@ def turned_vectors(position: Any, shown: int) -> Any:
     return figure
 
 
-def turned(position: Any, length: int, first_only: bool) -> NDArray[np.float64]:
+def rotate_unit_vector(position: Any, length: int, first_only: bool) -> NDArray[np.float64]:
     """A unit vector, the same everywhere, as it stands at each position. -> [T, E]; first_only: (1, 0) in each pair"""
     width = 2 * position.cos.size(1)
     vector = torch.ones(width, dtype=torch.float64)
@@ -143,7 +143,7 @@ def biases(position: Any, shown: int) -> Any:
     return figure
 
 
-def vectors_of_distances(position: Any, shown: int) -> Any:
+def distance_vectors(position: Any, shown: int) -> Any:
     """Shaw's vectors for keys and for values, one for each distance."""
     figure = new_figure(10, 3.8)
     for axes, name in zip(figure.subplots(1, 2), ("keys", "values"), strict=True):
@@ -162,10 +162,10 @@ def vectors_of_distances(position: Any, shown: int) -> Any:
 SCHEMES: dict[type[Position], Callable[[Any, int], Any]] = {
     SinusoidalPosition: added_vectors,
     LearnedPosition: added_vectors,
-    RotaryPosition: turned_vectors,
+    RotaryPosition: rotated_vectors,
     AlibiPosition: biases,
     RelativeBiasPosition: biases,
-    RelativePosition: vectors_of_distances,
+    RelativePosition: distance_vectors,
 }
 
 
@@ -261,7 +261,7 @@ def time_budget(budget: Budget) -> Any:
 
 
 def _bars(
-    budget: Budget, value_of: Callable[[Share], float], said: Callable[[float], str], title: str, colour: str
+    budget: Budget, value_of: Callable[[PartCost], float], said: Callable[[float], str], title: str, colour: str
 ) -> Any:
     shares = [share for share in budget.shares if value_of(share)]
     values = [value_of(share) for share in shares]

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import ConfigError, nearest
-from cutaway.explore.equations import kind_of, length_axis, told_of, type_of
-from cutaway.explore.question import Question
-from cutaway.explore.values import slices, summarize_value, what_is_shown
+from cutaway.explore.equations import formula_of, kind_of, length_axis, type_of
+from cutaway.explore.traced_example import TracedExample
+from cutaway.explore.values import slices, summarize_value, truncation_note
 from cutaway.finetune.text_probe import TextProbe
 from cutaway.nn.probe import Probe
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 PACKAGE = Path(__file__).parents[1]
 TITLES = {
@@ -75,25 +75,25 @@ def title_of(name: str) -> str:
 
 
 @torch.no_grad()
-def part(model: nn.Module, question: Question, name: str) -> dict[str, Any]:
+def describe_part(model: nn.Module, example: TracedExample, name: str) -> dict[str, Any]:
     """One part while it works on this question."""
     try:
         module = model.get_submodule(name)
     except AttributeError:
         hint = nearest(name, [n for n, _ in model.named_modules()])
         raise ConfigError(f"this model has no part {name!r}. {hint}cutaway trace lists them.") from None
-    told = told_of(model, name)
-    inputs, output = seen_at(model, module, question)
+    formula = formula_of(model, name)
+    inputs, output = record_inputs_and_output(model, module, example)
     return {
         "name": name,
         "kind": kind_of(module),
         "title": title_of(name),
-        "equation": told.equation,
+        "equation": formula.equation,
         "doc": inspect.getdoc(type_of(module)) or "",
         "parameters": {key: list(p.shape) for key, p in module.named_parameters()},
         "source": source_of(owner_of(model, name)),
-        "inputs": [value_of(k, v, input_axes(model, name, k, v), question, name) for k, v in inputs],
-        "outputs": [] if output is None else [value_of("result", output, told.axes, question, name)],
+        "inputs": [value_of(k, v, input_axes(model, name, k, v), example, name) for k, v in inputs],
+        "outputs": [] if output is None else [value_of("result", output, formula.axes, example, name)],
     }
 
 
@@ -103,7 +103,9 @@ def owner_of(model: nn.Module, name: str) -> nn.Module:
     return model.get_submodule(name.rpartition(".")[0]) if isinstance(module, Probe) else module
 
 
-def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[list[tuple[str, Tensor]], Tensor | None]:
+def record_inputs_and_output(
+    model: nn.Module, module: nn.Module, example: TracedExample
+) -> tuple[list[tuple[str, Tensor]], Tensor | None]:
     """The tensors that a part is given, by the names of its arguments, and the one that it returns."""
     inputs: list[tuple[str, Tensor]] = []
     outputs: list[Tensor] = []
@@ -117,9 +119,9 @@ def seen_at(model: nn.Module, module: nn.Module, question: Question) -> tuple[li
             inputs[:] = [(key, module.text(value)) for key, value in inputs]
             outputs[:] = [module.text(value) for value in outputs]
 
-    with ExitStack() as hooks, recording(model, "*_attention.weights"):
+    with ExitStack() as hooks, record_activations(model, "*_attention.weights"):
         hooks.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
-        question.logits(model)
+        example.logits(model)
     return inputs, outputs[0] if outputs else None
 
 
@@ -133,17 +135,17 @@ def source_of(module: nn.Module) -> dict[str, Any] | None:
     return {"file": f"src/cutaway/{file}", "line": first, "code": "".join(lines)}
 
 
-def value_of(key: str, value: Tensor, axes: str, question: Question, name: str) -> dict[str, Any]:
+def value_of(key: str, value: Tensor, axes: str, example: TracedExample, name: str) -> dict[str, Any]:
     axes = axes if len(axes.split()) == value.dim() else " ".join(["·"] * value.dim())
     is_softmax = name.endswith("_attention.weights") and key == "result"
-    rows, columns = labels_of(value, axes.split(), question, name)
+    rows, columns = labels_of(value, axes.split(), example, name)
     return {
         "name": key,
         **summarize_value(value, axes, is_softmax).as_json(),
         "rows": rows,
         "columns": columns,
         "slices": slices(value),
-        "shown": what_is_shown(value),
+        "shown": truncation_note(value),
     }
 
 
@@ -151,7 +153,7 @@ def input_axes(model: nn.Module, name: str, key: str, value: Tensor) -> str:
     """What goes into a part: a probe changes nothing, a text has tokens, and nearly all else is D wide."""
     module, length = model.get_submodule(name), length_axis(model, name)
     if isinstance(module, Probe):
-        return told_of(model, name).axes
+        return formula_of(model, name).axes
     if not value.is_floating_point():
         return f"B {'S' if key == 'source' else length}"
     if value.dim() == 3:
@@ -166,15 +168,15 @@ INPUT_WIDTHS = {"contract": "F", "output": "H·E"}
 
 
 def labels_of(
-    value: Tensor, axes: Sequence[str], question: Question, name: str
+    value: Tensor, axes: Sequence[str], example: TracedExample, name: str
 ) -> tuple[list[str] | None, list[str] | None]:
     """The tokens along the rows and columns of what is drawn, where the lengths fit."""
-    reads_source = not question.target_in or name.startswith(("encoder", "source_embedding"))
-    own = question.source if reads_source else question.target_in
-    other = question.source if ".cross_attention" in name else own
+    reads_source = not example.target_in or name.startswith(("encoder", "source_embedding"))
+    own = example.source if reads_source else example.target_in
+    other = example.source if ".cross_attention" in name else own
 
     def named(axis: str, size: int) -> list[str] | None:
-        tokens = {"S": question.source, "K": other}.get(axis, own)
+        tokens = {"S": example.source, "K": other}.get(axis, own)
         is_length = axis in ("T", "S", "Q", "K", "N")
         return tokens if is_length and len(tokens) == size else None
 

@@ -16,7 +16,7 @@ from cutaway.runs.files import write_text
 STYLE = Path(__file__).with_suffix(".css")
 
 
-class Report:
+class HtmlReport:
     """A page that grows from top to bottom. All text that is given is shown as text, whatever it contains."""
 
     def __init__(self, title: str, lead: str):

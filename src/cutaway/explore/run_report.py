@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from cutaway.config import Config
 from cutaway.errors import CutawayError
-from cutaway.explore.charts import Line, attention_chart, line_chart
-from cutaway.explore.report import Report
+from cutaway.explore.charts import ChartLine, attention_chart, line_chart
+from cutaway.explore.report import HtmlReport
 from cutaway.metrics.classes import Confusion
 from cutaway.metrics.scores import perplexity
 from cutaway.runs import RunFolder
@@ -26,7 +26,7 @@ MOST_CLASSES = 40  # whose scores are shown
 LONGEST_LABEL = 20  # characters of its name in a drawing
 
 
-class Finding(Protocol):
+class FindingLike(Protocol):
     """What a doctor finds."""
 
     @property
@@ -40,11 +40,11 @@ class Finding(Protocol):
 
 
 def write_run_report(
-    run: RunFolder, findings: Sequence[Finding], in_order: Sequence[str] = (), not_known: Sequence[str] = ()
+    run: RunFolder, findings: Sequence[FindingLike], in_order: Sequence[str] = (), not_known: Sequence[str] = ()
 ) -> Path:
     """Write report.html. `findings`, `in_order`, `not_known` are what a doctor said (`cutaway.diagnose.doctor`)."""
     config, history, summary = run.read_config(), History.of(run.read_metrics()), summarize(run)
-    report = Report(summary.name, lead(summary))
+    report = HtmlReport(summary.name, lead(summary))
     report.numbers(number_cards(summary))
     if history.steps:  # imported weights have no training to speak of
         report.heading("What deserves attention")
@@ -112,7 +112,10 @@ def number_cards(summary: RunSummary) -> list[tuple[str, str]]:
 def charts(history: History, config: Config) -> list[tuple[str, str]]:
     """(svg, caption); a curve with nothing in it is left out."""
     loss = "Loss: cross-entropy a token, in nats, without label smoothing"
-    lines = [Line("training", history.curve("nll")), Line("validation", history.curve("valid_loss"), "b", dots=True)]
+    lines = [
+        ChartLine("training", history.curve("nll")),
+        ChartLine("validation", history.curve("valid_loss"), "b", dots=True),
+    ]
     drawn = [(line_chart(lines, loss, logarithmic=True), loss)] if any(line.points for line in lines) else []
     clip = config.train.clip_norm or None
     of_fields = (
@@ -123,14 +126,14 @@ def charts(history: History, config: Config) -> list[tuple[str, str]]:
     )
     for name, caption, style, dots, level in of_fields:
         if points := history.curve(name):
-            drawn.append((line_chart([Line(name, points, style, dots)], caption, level=level), caption))
+            drawn.append((line_chart([ChartLine(name, points, style, dots)], caption, level=level), caption))
     if speeds := history.speeds():
         caption = "Answers (tokens, labels, tags) a second, validations included"
-        drawn.append((line_chart([Line("speed", speeds, "c")], caption, level=0), caption))
+        drawn.append((line_chart([ChartLine("speed", speeds, "c")], caption, level=0), caption))
     return drawn
 
 
-def add_samples(report: Report, history: History) -> None:
+def add_samples(report: HtmlReport, history: History) -> None:
     """Each held-out text, and what the model made of it at each validation."""
     rows = [row for row in history.validations if row.get("samples")]
     if not rows:
@@ -150,7 +153,7 @@ def evenly(rows: Sequence[Any], count: int) -> list[Any]:
     return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]
 
 
-def add_explorer(report: Report, run: RunFolder, history: History) -> None:
+def add_explorer(report: HtmlReport, run: RunFolder, history: History) -> None:
     """Some texts laid open: where the model looked, what it considered, how it learned them."""
     try:
         from cutaway.explore.explorer import Explorer
@@ -168,7 +171,7 @@ def add_explorer(report: Report, run: RunFolder, history: History) -> None:
         report.text(f"Nothing could be recorded: {error}")
 
 
-def add_scores(report: Report, summary: RunSummary) -> None:
+def add_scores(report: HtmlReport, summary: RunSummary) -> None:
     if summary.scores:
         report.heading("Scores")
         single = {name: value for name, value in summary.scores.items() if not isinstance(value, dict)}
@@ -176,7 +179,7 @@ def add_scores(report: Report, summary: RunSummary) -> None:
         add_classes(report, summary.scores)
 
 
-def add_classes(report: Report, scores: dict[str, Any]) -> None:
+def add_classes(report: HtmlReport, scores: dict[str, Any]) -> None:
     """What each class was taken for, and its scores; of a great many classes, the worst."""
     confusion = Confusion.read(scores)
     if confusion is None:
@@ -198,7 +201,7 @@ def shown(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-def add_settings(report: Report, run: RunFolder, config: Config) -> None:
+def add_settings(report: HtmlReport, run: RunFolder, config: Config) -> None:
     report.heading("Settings")
     report.text("What differs from the defaults, which for the model are the paper's base model:")
     differing = [(name, written(value), written(default)) for name, value, default in not_defaults(config)]

@@ -1,6 +1,6 @@
-"""A recorded run as plain data: what went in and out, who attended to whom, and what the model considered on the way.
+"""The trace of one forward pass as plain data: tokens, attention weights, candidates of each step, logit lens.
 
-trace(pipeline, "The small cat sleeps.") ──▶ Trace ──to_json──▶ a figure, a page in the browser, another program
+trace(pipeline, "The small cat sleeps.") ──▶ Trace ──to_json──▶ a figure, the explorer page, another program
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from cutaway.config import DecodeConfig
 from cutaway.errors import DataError
 from cutaway.explore.beam_tree import beam_tree
 from cutaway.explore.candidates import candidates
-from cutaway.explore.lens import heights, lens
-from cutaway.explore.question import Question, ask
+from cutaway.explore.lens import lens, stream_probes
+from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.values import dumps
-from cutaway.inference.pipelines import Pipeline, Translator, Writer
-from cutaway.nn.recording import recording
+from cutaway.inference.pipelines import GenerationPipeline, Pipeline, Translator
+from cutaway.nn.recording import record_activations
 
 KINDS = {
     "encoder": "encoder.layers.{}.self_attention.weights",
     "decoder": "decoder.layers.{}.self_attention.weights",
     "cross": "decoder.layers.{}.cross_attention.weights",
 }
-MANY = 300_000  # weights; of more than these the strongest are kept, a few in each row
-FEWEST = 4  # ... but no fewer than these
+MAX_WEIGHTS = 300_000  # above this number, only the largest weights of each row are stored
+MIN_PER_ROW = 4
 Kept = dict[str, float] | None
-Weights = Any  # [H][Q][K], or of a long text {"shape": [H,Q,K], "columns": [H][Q][n], "values": [H][Q][n]}
+Weights = Any  # [H][Q][K]; for a long text {"shape": [H,Q,K], "columns": [H][Q][n], "values": [H][Q][n]}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One text on its way through the model.
+    """The forward pass of one text.
 
-    source      the tokens that the encoder read, </s> at the end
-    target_in   the tokens that the decoder had read ...
-    target_out  ... and those that it then had to say
-    attention   probe name -> weights [H][Q][K]; of a long text the strongest of each row, and `kept` says so
-    steps       for each thing that the model was asked: what it said, how likely that was, and what else it considered
-    lens        what it would have said after each layer (explore/lens.py)
-    log_p       how likely the whole answer is, in nats
+    source      the encoder's tokens, </s> at the end
+    target_in   the decoder's input tokens
+    target_out  the decoder's target tokens: target_in shifted by one
+    attention   probe name -> weights [H][Q][K]; for a long text the largest of each row, see `kept`
+    steps       for each prediction: the token, its probability and rank, and the other candidates
+    lens        the prediction after each layer (explore/lens.py)
+    log_p       log-probability of the whole answer, in nats
     """
 
     source: list[str]
@@ -58,7 +58,7 @@ class Trace:
     text: str = ""
     output: str = ""
     target_ids: list[int] = field(default_factory=list)
-    prompt: int = 0  # so many of target_out were given, not written
+    prompt: int = 0  # number of tokens of target_out that belong to the prompt
     finished: bool = True
     kept: dict[str, float] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Trace:
     hidden: list[int] = field(default_factory=list)
     image: dict[str, Any] | None = None
     unknown: list[str] = field(default_factory=list)
-    beam: dict[str, Any] | None = None  # the tree of a beam search, on request (explore/beam_tree.py)
+    beam: dict[str, Any] | None = None  # the beam search tree, on request (explore/beam_tree.py)
 
     def to_json(self) -> str:
         return dumps(vars(self))
@@ -78,8 +78,8 @@ class Trace:
         return cls(**json.loads(text))
 
     def weights(self, kind: str, layer: int) -> NDArray[np.float64]:
-        """The weights of one layer, [H, Q, K]; kind is "encoder", "decoder" or "cross". What was not kept is 0."""
-        return spread_out(self.attention[KINDS[kind].format(layer)])
+        """The weights of one layer, [H, Q, K]; kind is "encoder", "decoder" or "cross". Weights not stored are 0."""
+        return unpack_weights(self.attention[KINDS[kind].format(layer)])
 
     def n_layers(self, kind: str) -> int:
         return sum(KINDS[kind].format(i) in self.attention for i in range(len(self.attention)))
@@ -89,7 +89,7 @@ class Trace:
         return [kind for kind in KINDS if self.n_layers(kind)]
 
     def axes(self, kind: str) -> tuple[list[str], list[str]]:
-        """The names along the rows (who looks) and the columns (who is looked at)."""
+        """The tokens of the rows (queries) and of the columns (keys)."""
         return {
             "encoder": (self.source, self.source),
             "decoder": (self.target_in, self.target_in),
@@ -97,25 +97,25 @@ class Trace:
         }[kind]
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: what went in, what came out, and the sharpest head of the last kind there is."""
+        """For a notebook: input, output, and the sharpest head of the last kind of attention."""
         from cutaway.explore.charts import attention_chart
 
-        told = f"<p><b>{escape(self.text or ' '.join(self.source))}</b> → {escape(self.output)}</p>"
+        summary = f"<p><b>{escape(self.text or ' '.join(self.source))}</b> → {escape(self.output)}</p>"
         kind = self.kinds()[-1] if self.kinds() else None
         if kind is None or max(map(len, self.axes(kind))) > 40:
-            return told
+            return summary
         layer, head = self.sharpest(kind)
         chart = attention_chart(self.weights(kind, layer)[head], *self.axes(kind), f"{kind} attention")
-        return f"{told}<p>{kind} attention, layer {layer}, head {head}</p>{chart}"
+        return f"{summary}<p>{kind} attention, layer {layer}, head {head}</p>{chart}"
 
     def sharpest(self, kind: str) -> tuple[int, int]:
-        """The layer and head that look at few tokens at a time."""
+        """The layer and head with the highest mean of the largest weight per row."""
         sharpness = {
             (layer, head): float(weights_QK.max(axis=-1).mean())
             for layer in range(self.n_layers(kind))
             for head, weights_QK in enumerate(self.weights(kind, layer))
         }
-        return max(sharpness, key=lambda place: sharpness[place])
+        return max(sharpness, key=lambda position: sharpness[position])
 
 
 def trace(
@@ -127,107 +127,107 @@ def trace(
     decode: DecodeConfig | None = None,
     with_beam: bool = False,
 ) -> Trace:
-    """Put a text (or an image) to a trained model of any task, and keep what happened. Arguments as in `ask`.
+    """Run a trained model of any task on a text (or an image) and record the trace.
 
-    `with_beam`: with the whole tree of a beam search for it, by the settings of the run.
+    The arguments are those of `prepare_example`. `with_beam` adds the beam search tree, with the settings of the run.
     """
-    found = trace_question(pipeline, ask(pipeline, text, target, prefix, hidden, decode))
-    return replace(found, beam=tree_of(pipeline, text, prefix)) if with_beam else found
+    found = trace_example(pipeline, prepare_example(pipeline, text, target, prefix, hidden, decode))
+    return replace(found, beam=beam_search_tree(pipeline, text, prefix)) if with_beam else found
 
 
-def tree_of(pipeline: Pipeline, text: str, prefix: Sequence[int] = ()) -> dict[str, Any] | None:
-    """The beam search of a writer with the run's settings; None of models that write nothing."""
-    if not isinstance(pipeline, Writer):
+def beam_search_tree(pipeline: Pipeline, text: str, prefix: Sequence[int] = ()) -> dict[str, Any] | None:
+    """The beam search tree with the run's settings; None for a model that generates no text."""
+    if not isinstance(pipeline, GenerationPipeline):
         return None
     decode = pipeline.config.decode
     return beam_tree(pipeline, text, decode.beam_size, decode.length_penalty, prefix)
 
 
 def trace_translation(translator: Translator, source: str, target: str | None = None) -> Trace:
-    """Run one pair through the model and keep what attention did. With no target, the model's own translation."""
+    """Trace one sentence pair; without a target, the model's own translation."""
     return trace(translator, source, target)
 
 
 @torch.no_grad()
-def trace_question(pipeline: Pipeline, question: Question) -> Trace:
-    """What goes on in the model while it answers."""
+def trace_example(pipeline: Pipeline, example: TracedExample) -> Trace:
+    """Run the model on the example and record attention, candidates and the logit lens."""
     model = pipeline.model
-    with recording(model, "*_attention.weights", *heights(model).values()) as seen:
-        logits = question.logits(model)
-    attention, kept = packed({name: value[0] for name, value in seen.items() if name.endswith(".weights")})
+    with record_activations(model, "*_attention.weights", *stream_probes(model).values()) as seen:
+        logits = example.logits(model)
+    attention, kept = pack_weights({name: value[0] for name, value in seen.items() if name.endswith(".weights")})
     check_numbers(logits)
-    answers = question.task != "embedding"
-    is_written = question.task in ("translation", "language_model")
-    axis = question.target_out or question.words or [question.source[i] for i in question.places or []] or [""]
-    steps = candidates(question, logits)
+    has_answers = example.task != "embedding"
+    is_generated = example.task in ("translation", "language_model")
+    axis = example.target_out or example.words or [example.source[i] for i in example.places or []] or [""]
+    steps = candidates(example, logits)
     return Trace(
-        source=question.source,
-        target_in=question.target_in,
-        target_out=question.target_out,
+        source=example.source,
+        target_in=example.target_in,
+        target_out=example.target_out,
         attention=attention,
-        task=question.task,
-        text=question.text,
-        output=question.output,
-        target_ids=question.answers if is_written else [],
-        prompt=question.prompt,
-        finished=question.finished,
+        task=example.task,
+        text=example.text,
+        output=example.output,
+        target_ids=example.answers if is_generated else [],
+        prompt=example.prompt,
+        finished=example.finished,
         kept=kept,
         steps=steps,
-        lens=lens(model, question, seen, axis) if answers else None,
-        log_p=question.total_log_p(logits) if answers else None,
-        tags=tags_of(question, steps),
-        hidden=question.hidden,
-        image=image_of(pipeline, question),
-        unknown=[] if question.task == "image_classification" else pipeline.tokenizer.unknown(question.text),
+        lens=lens(model, example, seen, axis) if has_answers else None,
+        log_p=example.total_log_p(logits) if has_answers else None,
+        tags=tags_of(example, steps),
+        hidden=example.hidden,
+        image=image_of(pipeline, example),
+        unknown=[] if example.task == "image_classification" else pipeline.tokenizer.unknown(example.text),
     )
 
 
-def attention_of(pipeline: Pipeline, question: Question) -> tuple[dict[str, Weights], Kept, list[float]]:
-    """Only who attended to whom, and how likely each answer was: what is compared between snapshots."""
-    with torch.no_grad(), recording(pipeline.model, "*_attention.weights") as seen:
-        logits = question.logits(pipeline.model)
+def trace_attention(pipeline: Pipeline, example: TracedExample) -> tuple[dict[str, Weights], Kept, list[float]]:
+    """Only the attention weights and the log-probability of each answer, to compare snapshots."""
+    with torch.no_grad(), record_activations(pipeline.model, "*_attention.weights") as seen:
+        logits = example.logits(pipeline.model)
     check_numbers(logits)
-    return *packed({name: value[0] for name, value in seen.items()}), question.log_p(logits)
+    return *pack_weights({name: value[0] for name, value in seen.items()}), example.log_p(logits)
 
 
 def check_numbers(logits: Tensor) -> None:
-    """What a diverged model says is not worth a picture."""
+    """Raise DataError if the model has diverged."""
     if not logits.isfinite().all():
         raise DataError(
-            "the model's logits are not finite numbers: its training has diverged, or its weights are damaged. "
-            "cutaway trace shows where it begins; take the weights of an earlier checkpoint."
+            "the model's logits are not finite: its training diverged, or its weights are damaged. "
+            "Run cutaway trace to find the first bad value, or use an earlier checkpoint."
         )
 
 
-def tags_of(question: Question, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    if question.task != "tagging":
+def tags_of(example: TracedExample, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    if example.task != "tagging":
         return None
-    places = question.places or []
+    places = example.places or []
     return [
         {"word": word, "tag": step["token"], "p": step["p"], "at": place}
-        for word, step, place in zip(question.words, steps, places, strict=True)
+        for word, step, place in zip(example.words, steps, places, strict=True)
     ]
 
 
-def image_of(pipeline: Pipeline, question: Question) -> dict[str, Any] | None:
-    if question.task != "image_classification":
+def image_of(pipeline: Pipeline, example: TracedExample) -> dict[str, Any] | None:
+    if example.task != "image_classification":
         return None
-    pixels = question.inputs[0][0].double().cpu().numpy().round(3).tolist()
+    pixels = example.inputs[0][0].double().cpu().numpy().round(3).tolist()
     config = pipeline.config.model
     return {"pixels": pixels, "patch": config.patch_size, "class_token": config.pooling == "cls"}
 
 
-def packed(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], Kept]:
-    """Weights [H,Q,K] as lists. If they are too many, the strongest of each row alone, and what these amount to."""
+def pack_weights(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], Kept]:
+    """Weights [H,Q,K] as lists. Above MAX_WEIGHTS, only the largest of each row, and their share of the row."""
     arrays = {name: weights.double().cpu().numpy() for name, weights in attention.items()}
     rows = sum(weights.shape[0] * weights.shape[1] for weights in arrays.values())
-    if sum(weights.size for weights in arrays.values()) <= MANY:
+    if sum(weights.size for weights in arrays.values()) <= MAX_WEIGHTS:
         return {name: weights.round(4).tolist() for name, weights in arrays.items()}, None
-    most = max(FEWEST, MANY // rows)
-    strongest = {name: strongest_of(weights, most) for name, weights in arrays.items()}
+    most = max(MIN_PER_ROW, MAX_WEIGHTS // rows)
+    strongest = {name: strongest_columns(weights, most) for name, weights in arrays.items()}
     shares = np.concatenate([np.take_along_axis(arrays[n], c, -1).sum(-1).ravel() for n, c in strongest.items()])
     kept = {"per_row": most, "least": round(float(shares.min()), 4), "mean": round(float(shares.mean()), 4)}
-    told = {
+    sparse = {
         name: {
             "shape": list(arrays[name].shape),
             "columns": columns.tolist(),
@@ -235,17 +235,17 @@ def packed(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], Kept]:
         }
         for name, columns in strongest.items()
     }
-    return told, kept
+    return sparse, kept
 
 
-def strongest_of(weights_HQK: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """The columns [H,Q,n] of the n greatest weights of each row, in the order of the text."""
+def strongest_columns(weights_HQK: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """The columns [H,Q,n] of the n largest weights of each row, in text order."""
     n = min(most, weights_HQK.shape[-1])
     return np.sort(np.argpartition(-weights_HQK, n - 1, axis=-1)[..., :n], axis=-1)
 
 
-def spread_out(weights: Weights) -> NDArray[np.float64]:
-    """The way back from `packed`: [H,Q,K], 0 where nothing was kept."""
+def unpack_weights(weights: Weights) -> NDArray[np.float64]:
+    """The inverse of `pack_weights`: [H,Q,K], 0 where no weight is stored."""
     if not isinstance(weights, dict):
         return np.asarray(weights)
     whole = np.zeros(weights["shape"])

@@ -1,4 +1,4 @@
-"""A tensor in a few words: its axes by name, its mean, spread and range, and what is wrong with it."""
+"""Summary of a tensor: named axes, mean, standard deviation, range, and warnings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SATURATED = 0.999  # a softmax that gives one key more than this has stopped weighing: its gradient is all but gone
-TOO_MANY = 0.5  # ... and if so many rows do, that is worth a word
+SATURATED = 0.999  # a softmax row with a larger maximum has almost no gradient
+TOO_MANY = 0.5  # share of saturated rows that raises a flag
 HUGE = 1e4
-ROWS, COLUMNS = 64, 64  # of a value that is drawn
+ROWS, COLUMNS = 64, 64  # size of the matrix that is drawn
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers are of the finite values; `flags` say what deserves attention."""
+    """Statistics of the finite values; `flags` are warnings."""
 
     axes: list[tuple[str, int]]
     mean: float
@@ -38,12 +38,12 @@ class Summary:
 
 
 def finite(value: float) -> float | None:
-    """JSON has no NaN."""
+    """None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def dumps(value: Any) -> str:
-    """JSON that every program can read: there, too, null stands for what is no number."""
+    """Standard JSON: null for NaN and infinity."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -59,7 +59,7 @@ def without_nan(value: Any) -> Any:
 
 
 def summarize_value(value: Tensor, axes: str, is_softmax: bool = False) -> Summary:
-    """`axes` names the axes, apart by spaces; those that it does not name get a dot."""
+    """Summarize a tensor. `axes` are the names of its axes, separated by spaces; an unnamed axis gets a dot."""
     names = axes.split()
     names = names if len(names) == value.dim() else ["·"] * value.dim()
     flat = value.detach().double().flatten()
@@ -78,8 +78,8 @@ def summarize_value(value: Tensor, axes: str, is_softmax: bool = False) -> Summa
 
 def flags_of(value: Tensor, flat: Tensor, is_softmax: bool) -> list[str]:
     flags = []
-    for what, is_so in (("NaN", flat.isnan()), ("infinite", flat.isinf())):
-        if count := int(is_so.sum()):
+    for what, matches in (("NaN", flat.isnan()), ("infinite", flat.isinf())):
+        if count := int(matches.sum()):
             flags.append(f"{what} in {count:,} of {flat.numel():,} values")
     if not flags and flat.numel() and float(flat.abs().max()) > HUGE:
         flags.append(f"values beyond {HUGE:,.0f}")
@@ -89,7 +89,7 @@ def flags_of(value: Tensor, flat: Tensor, is_softmax: bool) -> list[str]:
 
 
 def saturation(weights: Tensor) -> list[str]:
-    """Rows with one key alone to look at have no choice, and do not count."""
+    """Flag a saturated softmax. Rows with a single allowed key do not count."""
     best = weights.amax(dim=-1)
     has_choice = (weights > 0).sum(dim=-1) > 1
     rows = int(has_choice.sum())
@@ -98,24 +98,24 @@ def saturation(weights: Tensor) -> list[str]:
 
 
 def slices(value: Tensor) -> dict[str, list[list[float | None]]]:
-    """A value as matrices that can be drawn: of the first of the batch, each head by itself, at most 64 × 64."""
+    """The first example of the batch as matrices, one per head, at most 64 × 64."""
     value = value.detach().double().cpu()
     if value.dim() == 4:
-        return {f"head {i}": drawn(head) for i, head in enumerate(value[0])}
+        return {f"head {i}": clip_matrix(head) for i, head in enumerate(value[0])}
     matrix = value[0] if value.dim() == 3 else value
     matrix = matrix if matrix.dim() == 2 else matrix.reshape(1, -1)
-    return {"": drawn(matrix)}
+    return {"": clip_matrix(matrix)}
 
 
-def drawn(matrix: Tensor) -> list[list[float | None]]:
-    """None where there is no number."""
+def clip_matrix(matrix: Tensor) -> list[list[float | None]]:
+    """The upper left corner as lists; None for values that are not finite."""
     cut = matrix[:ROWS, :COLUMNS]
     rows: list[list[float]] = torch.round(cut, decimals=4).tolist()
     return [[finite(value) for value in row] for row in rows]
 
 
-def what_is_shown(value: Tensor) -> str | None:
-    """A sentence, if not all of a value is drawn."""
+def truncation_note(value: Tensor) -> str | None:
+    """Which part of the value is drawn; None if all of it is."""
     rows, columns = (value.shape[-2], value.shape[-1]) if value.dim() > 1 else (1, value.numel())
     parts: Sequence[str] = [
         f"the first {most} of {count:,} {what}"

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from cutaway.config import Config, FinetuneConfig
 from cutaway.errors import ConfigError
 from cutaway.finetune.lora import add_lora
-from cutaway.finetune.patterns import matching
+from cutaway.finetune.patterns import match_names
 from cutaway.finetune.prefix import add_prefix
 from cutaway.finetune.prompt import add_prompt
-from cutaway.models.weights import copy_tensors, trained
+from cutaway.models.weights import copy_tensors, trainable_parameters
 from cutaway.runs import RunFolder
 from cutaway.runs.base import Base, about_adapter, base_of, has_new_head
 from cutaway.runs.weights import metadata_of
@@ -35,7 +35,7 @@ METHODS: dict[str, Callable[[nn.Module, FinetuneConfig], list[str]]] = {
 
 
 @dataclass(frozen=True)
-class Share:
+class TrainableShare:
     """How much of a model is trained."""
 
     trained: int
@@ -46,21 +46,23 @@ class Share:
         return f"{self.trained:,} of {self.total:,} parameters ({100 * self.trained / self.total:.2f} %): {self.how}"
 
 
-def adapt(model: nn.Module, finetune: FinetuneConfig, new_head: bool = False) -> Share:
+def adapt(model: nn.Module, finetune: FinetuneConfig, new_head: bool = False) -> TrainableShare:
     """Put an adapter into `model` and freeze the rest of it; with method "full", freeze what is to be frozen.
 
     A head that is new is trained in any case: a base has nothing for it.
     """
-    how = train_beside(model, finetune, new_head) if finetune.is_adapter else train_itself(model, finetune, new_head)
-    share = Share(count(trained(model).values()), count(model.parameters()), how)
+    how = (
+        add_adapter(model, finetune, new_head) if finetune.is_adapter else freeze_parameters(model, finetune, new_head)
+    )
+    share = TrainableShare(count(trainable_parameters(model).values()), count(model.parameters()), how)
     if not share.trained:
         raise ConfigError(f"finetune.freeze = {list(finetune.freeze)} leaves nothing to train. Name less.")
     return share
 
 
-def train_itself(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:
+def freeze_parameters(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:
     weights = dict(model.named_parameters())
-    frozen = matching(finetune.freeze, weights, "finetune.freeze")
+    frozen = match_names(finetune.freeze, weights, "finetune.freeze")
     if new_head and (random := [name for name in frozen if name.startswith("head.")]):
         raise ConfigError(
             f"finetune.freeze = {list(finetune.freeze)} would freeze {random[0]}, which is new: the base has nothing "
@@ -72,9 +74,9 @@ def train_itself(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> 
     return how + (", with a new head" if new_head else "")
 
 
-def train_beside(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:
+def add_adapter(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> str:
     weights = dict(model.named_parameters())
-    also = {*matching(finetune.train, weights, "finetune.train")}
+    also = {*match_names(finetune.also_train, weights, "finetune.also_train")}
     also |= {name for name in weights if new_head and name.startswith("head.")}
     for name, weight in weights.items():
         weight.requires_grad_(name in also)
@@ -87,7 +89,9 @@ def count(weights: Iterable[nn.Parameter]) -> int:
     return sum(weight.numel() for weight in weights)
 
 
-def begin_with(model: nn.Module, base: Base, config: Config, labels: list[str]) -> tuple[Share, dict[str, str] | None]:
+def init_from_base(
+    model: nn.Module, base: Base, config: Config, labels: list[str]
+) -> tuple[TrainableShare, dict[str, str] | None]:
     """Put the weights of a base into a new model, and say what of it is trained; of an adapter also what it is for."""
     new_head = has_new_head(config, labels, base)
     load_base(model, base, new_head)
@@ -109,10 +113,10 @@ def without_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
 
 
-def load_adapted(model: nn.Module, finetune: FinetuneConfig, weights: Path, run: RunFolder) -> None:
+def load_with_adapter(model: nn.Module, finetune: FinetuneConfig, weights: Path, run: RunFolder) -> None:
     """Into a new model: the weights of the base, the adapter beside them, and what that has learned."""
     saved, about = safetensors.torch.load(run.read_weights(weights)), metadata_of(weights)
     new_head = about.get("head") == "new"
     load_base(model, base_of(weights, finetune, run), new_head)
     adapt(model, finetune, new_head)
-    copy_tensors(dict(trained(model)), saved, str(weights))
+    copy_tensors(dict(trainable_parameters(model)), saved, str(weights))

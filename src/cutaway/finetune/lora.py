@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cutaway.config import FinetuneConfig
-from cutaway.finetune.patterns import matching, parts_of, put
+from cutaway.finetune.patterns import find_modules, match_names, replace_module
 from cutaway.nn.dropout import Dropout
 
-USUAL = ("*_attention.query", "*_attention.value")  # what the paper settled on (section 4.2)
+DEFAULT_PARTS = ("*_attention.query", "*_attention.value")  # what the paper settled on (section 4.2)
 
 
-class LowRank(nn.Linear):
+class LoRALinear(nn.Linear):
     """A linear map with two thin matrices beside it. It takes over the weight and the bias, under the same names."""
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float, dropout: float = 0.0):
@@ -60,21 +60,23 @@ class LowRank(nn.Linear):
 
 def add_lora(model: nn.Module, finetune: FinetuneConfig) -> list[str]:
     """Put a LowRank in place of each linear map that is to learn. -> their names"""
-    chosen = matching(finetune.parts or USUAL, parts_of(model, nn.Linear), "finetune.parts")
+    chosen = match_names(
+        finetune.target_modules or DEFAULT_PARTS, find_modules(model, nn.Linear), "finetune.target_modules"
+    )
     for name in chosen:
         linear = model.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        put(model, name, LowRank(linear, finetune.rank, finetune.alpha, finetune.dropout))
+        replace_module(model, name, LoRALinear(linear, finetune.rank, finetune.alpha, finetune.dropout))
     return chosen
 
 
 def merge(model: nn.Module) -> None:
     for part in model.modules():
-        if isinstance(part, LowRank):
+        if isinstance(part, LoRALinear):
             part.merge()
 
 
 def unmerge(model: nn.Module) -> None:
     for part in model.modules():
-        if isinstance(part, LowRank):
+        if isinstance(part, LoRALinear):
             part.unmerge()

@@ -11,7 +11,7 @@ from torch import nn
 from cutaway.errors import ConfigError, did_you_mean
 
 
-def matching(patterns: Sequence[str], names: Iterable[str], setting: str) -> list[str]:
+def match_names(patterns: Sequence[str], names: Iterable[str], setting: str) -> list[str]:
     """The names that match one of the patterns, in their order. A pattern that matches none is a mistake."""
     names = list(names)
     for pattern in patterns:
@@ -21,12 +21,12 @@ def matching(patterns: Sequence[str], names: Iterable[str], setting: str) -> lis
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def parts_of(model: nn.Module, kind: type[nn.Module]) -> list[str]:
+def find_modules(model: nn.Module, kind: type[nn.Module]) -> list[str]:
     """The names of all parts of a kind."""
     return [name for name, part in model.named_modules() if isinstance(part, kind)]
 
 
-def put(model: nn.Module, name: str, part: nn.Module) -> None:
+def replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
     """Let `part` stand where the part of that name does."""
     owner, _, last = name.rpartition(".")
     setattr(model.get_submodule(owner), last, part)

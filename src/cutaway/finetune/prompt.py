@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from cutaway.config import FinetuneConfig
 from cutaway.errors import DataError
-from cutaway.finetune.patterns import matching, parts_of, put
-from cutaway.finetune.prefix import with_true
+from cutaway.finetune.patterns import find_modules, match_names, replace_module
+from cutaway.finetune.prefix import prepend_true
 from cutaway.finetune.text_probe import PROMPT_ROWS, TextProbe
 from cutaway.models.samples import sample_ids
 from cutaway.nn.attention import MultiHeadAttention
@@ -61,12 +61,12 @@ class PromptedStack(Stack):
     ) -> Tensor:
         if cache and not isinstance(cache, PromptedCache):
             raise DataError("this model has a learned prompt, and was given a plain KVCache. Use model.new_cache().")
-        in_cache = cache.places if cache else 0
+        in_cache = cache.n_keys if cache else 0
         added = 0 if in_cache else self.length  # later steps find the prompt in the cache
         if added:
             x = torch.cat([self.prompt.expand(x.size(0), -1, -1).to(x.dtype), x], dim=1)
         self.check(in_cache + x.size(1))
-        masks = self.moved(mask, added), memory, self.moved(memory_mask, added, of_text=False)
+        masks = self.shift_mask(mask, added), memory, self.shift_mask(memory_mask, added, of_text=False)
         before = PROMPT_ROWS.set(added)
         try:
             return super().forward(x, *masks, cache)[:, added:]
@@ -80,14 +80,14 @@ class PromptedStack(Stack):
             )
         return PromptedCache(self.length, len(self.layers))
 
-    def moved(self, mask: Mask | None, added: int, of_text: bool = True) -> Mask | None:
+    def shift_mask(self, mask: Mask | None, added: int, of_text: bool = True) -> Mask | None:
         """The mask with the text behind the prompt; `added` rows of that are among the queries. A memory stays."""
         if mask is None:
             return None
         queries = Span(mask.queries.start + self.length - added, mask.queries.stop + self.length)
         if not of_text:
             return replace(mask, queries=queries)
-        is_token = None if mask.is_token is None else with_true(mask.is_token, self.length)
+        is_token = None if mask.is_token is None else prepend_true(mask.is_token, self.length)
         return replace(mask, queries=queries, keys=Span(0, mask.keys.stop + self.length), is_token=is_token)
 
     def check(self, length: int) -> None:
@@ -108,7 +108,7 @@ class PromptedCache(KVCache):
         self.prompt_length = prompt_length
 
     @property
-    def places(self) -> int:
+    def n_keys(self) -> int:
         return self.length + self.prompt_length if self.length else 0
 
 
@@ -130,13 +130,13 @@ def hide_prompt(stack: Stack, length: int) -> None:
 
 def add_prompt(model: nn.Module, finetune: FinetuneConfig) -> list[str]:
     """Put a prompt before what a stack reads: the decoder of a decoder, else the encoder. -> the names of the stacks"""
-    stacks = parts_of(model, Stack)
+    stacks = find_modules(model, Stack)
     usual = ("encoder",) if "encoder" in stacks else ("decoder",)
-    chosen = matching(finetune.parts or usual, stacks, "finetune.parts")
+    chosen = match_names(finetune.target_modules or usual, stacks, "finetune.target_modules")
     for name in chosen:
         stack = model.get_submodule(name)
         assert isinstance(stack, Stack)
-        put(model, name, PromptedStack(stack, some_vectors(model, name, finetune.length)))
+        replace_module(model, name, PromptedStack(stack, some_vectors(model, name, finetune.prompt_length)))
     return chosen
 
 

@@ -1,1 +1,1 @@
-"""A trained model at work: pipelines, the engines behind them, fast paths for CPUs, and the start of a training."""
+"""Run trained models: pipelines, their engines, fast paths for CPUs; and start trainings."""

@@ -1,6 +1,6 @@
-"""How good a run is, and what a simple method would have achieved on the same data.
+"""Evaluate a run, and compare it with a simple baseline on the same data.
 
-task                    figures                                   the simple method beside it
+task                    figures                                   baseline
 translation             BLEU, chrF, exact match, perplexity       word for word, by a dictionary of the alignments
 language_model          perplexity, bits a character, accuracy    a bigram model of the same tokens
 masked_language_model   perplexity, accuracy of hidden tokens     the same bigram model
@@ -8,8 +8,8 @@ classification          accuracy, F1; both of each class          logistic regre
 tagging                 accuracy, F1; of each tag; F1 of spans    the most frequent tag of each word
 image_classification    accuracy, F1; both of each class          a small neural network on the pixels
 
-Of a test example that is too long, classifiers read the beginning and taggers all, in parts; or it is left out, or
-refused (data.too_long). How many there are is among the figures.
+Of a test example that is too long, classifiers read the beginning, and taggers read all of it in parts; or it is left
+out, or raises (data.too_long). The figures include the number of such examples.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.config import DecodeConfig
-from cutaway.data.batching import TextBatch, plain_batches
+from cutaway.data.batching import TextBatch, evaluation_batches
 from cutaway.data.builtin import SentencePair
-from cutaway.data.prepare import without_misfits
+from cutaway.data.prepare import filter_examples
 from cutaway.data.scorable import fit_to_model
 from cutaway.data.tasks import TASKS, Encoding, load_split, words_of
 from cutaway.inference.pipelines import Classifier, Pipeline, Tagger, Translator
@@ -47,22 +47,22 @@ from cutaway.train.observers import Measured
 
 Figures = dict[str, float]
 
-# What the simple methods that learn are given at most, so that they take no more than a minute or two.
-MOST_CHARACTERS = 20_000_000
-MOST_PIXELS = 40_000_000
+# Limits on the training data of the baselines, so that they take no more than a minute or two.
+MAX_CHARACTERS = 20_000_000
+MAX_PIXELS = 40_000_000
 
 
 class Baseline(NamedTuple):
-    """What a simple method achieves."""
+    """The figures of a simple method."""
 
     name: str
     figures: Figures
-    note: str = ""  # what one must know of it: of how much data it has learned, if not of all
+    note: str = ""  # the amount of training data, if not all of it
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a translator did with a set of pairs. Rates are shares from 0 to 1; BLEU and chrF go to 100."""
+    """Scores of a translator on a set of pairs. Rates are from 0 to 1; BLEU and chrF from 0 to 100."""
 
     translations: list[str]
     sentences: int
@@ -78,67 +78,69 @@ class Evaluation:
 
 
 def evaluate_run(
-    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig | None = None, **of_bleu: Any
+    pipeline: Pipeline, examples: Sequence[Any], decode: DecodeConfig | None = None, **bleu_options: Any
 ) -> dict[str, Any]:
-    """The figures of a run on these examples, by name. `of_bleu`: another way to measure it, see metrics/scores.py."""
-    examples, counts = fitting(pipeline, examples)
+    """The figures of a run on these examples, by name. `bleu_options`: see metrics/scores.py."""
+    examples, counts = select_scorable(pipeline, examples)
     if isinstance(pipeline, Translator):
-        found = evaluate_pairs(pipeline, examples, decode or pipeline.config.decode, **of_bleu).numbers()
+        found = evaluate_pairs(pipeline, examples, decode or pipeline.config.decode, **bleu_options).numbers()
     else:
         found = EVALUATE[pipeline.config.model.task](pipeline, examples)
     return found | counts
 
 
-def fitting(pipeline: Pipeline, examples: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int]]:
-    """The examples that can be scored, and how many are too long for the model: "cut", or "left_out"."""
-    is_of_images = pipeline.config.model.family == "vision"
-    return fit_to_model(pipeline.config, None if is_of_images else pipeline.tokenizer, examples)
+def select_scorable(pipeline: Pipeline, examples: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int]]:
+    """The examples that can be scored, and the number that is too long: "cut", or "left_out"."""
+    has_images = pipeline.config.model.family == "vision"
+    return fit_to_model(pipeline.config, None if has_images else pipeline.tokenizer, examples)
 
 
 def evaluate_pairs(
-    translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig, **of_bleu: Any
+    translator: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig, **bleu_options: Any
 ) -> Evaluation:
     translations = translator.translate([pair.source for pair in pairs], decode)
     references = [pair.target for pair in pairs]
-    by_bleu, by_chrf = bleu(translations, references, **of_bleu), chrf(translations, references)
+    by_bleu, by_chrf = bleu(translations, references, **bleu_options), chrf(translations, references)
     return Evaluation(
         translations=translations,
         sentences=len(pairs),
         bleu=by_bleu.value,
         chrf=by_chrf.value,
         exact_match=exact_match(translations, references),
-        perplexity=perplexity(measured(translator, pairs).nll),
+        perplexity=perplexity(measure_nll(translator, pairs).nll),
         bleu_signature=by_bleu.signature,
         chrf_signature=by_chrf.signature,
     )
 
 
-def measured(pipeline: Pipeline, examples: Sequence[Any]) -> Measured:
-    """How surprised the model is by the right answers, token for token."""
+def measure_nll(pipeline: Pipeline, examples: Sequence[Any]) -> Measured:
+    """Loss and accuracy of the model on the references, per token."""
     config, task = pipeline.config, pipeline.config.model.task
-    batches = plain_batches(encoded(pipeline, examples), task, pipeline.tokenizer, config.data.batch_tokens)
+    batches = evaluation_batches(
+        encode_examples(pipeline, examples), task, pipeline.tokenizer, config.data.batch_tokens
+    )
     return measure(pipeline.model, OBJECTIVES[task], batches)
 
 
-def encoded(pipeline: Pipeline, examples: Sequence[Any]) -> Sequence[Any]:
-    """As in training, but a text may be as long as the model can read."""
+def encode_examples(pipeline: Pipeline, examples: Sequence[Any]) -> Sequence[Any]:
+    """Encode as in training, but with texts as long as the model can read."""
     config, task = pipeline.config, pipeline.config.model.task
     cut = task in ("language_model", "masked_language_model")
     limit = config.data.max_tokens if cut else config.longest_text
     encoding = Encoding(pipeline.tokenizer, pipeline.labels, limit)
-    return without_misfits(TASKS[task].encode(examples, encoding), limit).kept
+    return filter_examples(TASKS[task].encode(examples, encoding), limit).kept
 
 
 def evaluate_texts(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
-    """Bits a character compares models whose tokens differ."""
-    nll, right, *_ = measured(pipeline, texts)
-    tokens = sum(len(piece.ids) - 1 for piece in encoded(pipeline, texts))
+    """Bits per character compares models with different tokenizers."""
+    nll, right, *_ = measure_nll(pipeline, texts)
+    tokens = sum(len(piece.ids) - 1 for piece in encode_examples(pipeline, texts))
     bits = nll * tokens / math.log(2) / sum(map(len, texts))
     return {"perplexity": perplexity(nll), "bits_per_character": bits, "accuracy": right}
 
 
 def evaluate_masked(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
-    nll, right, *_ = measured(pipeline, texts)
+    nll, right, *_ = measure_nll(pipeline, texts)
     return {"perplexity": perplexity(nll), "accuracy": right}
 
 
@@ -149,7 +151,7 @@ def evaluate_classes(classifier: Classifier, examples: Sequence[Any]) -> dict[st
 
 
 def class_figures(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
-    """For all together, then class by class: its scores, and what it is taken for."""
+    """Scores over all classes, for each class, and the confusion matrix."""
     confusion = Confusion.of(predicted, gold)
     scores = confusion.scores()
     return {
@@ -160,8 +162,8 @@ def class_figures(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, An
     }
 
 
-def in_all(figures: Mapping[str, Any]) -> Figures:
-    """The figures that are one number."""
+def scalar_figures(figures: Mapping[str, Any]) -> Figures:
+    """The figures that are single numbers."""
     return {name: value for name, value in figures.items() if isinstance(value, float)}
 
 
@@ -191,35 +193,35 @@ EVALUATE: dict[str, Callable[[Any, Sequence[Any]], dict[str, Any]]] = {
 
 
 def baseline(pipeline: Pipeline, examples: Sequence[Any]) -> Baseline | None:
-    """What a simple method achieves on the same examples, having read the same training data; None: there is none."""
+    """The figures of a simple method with the same training data, on the same examples; None if there is none."""
     config, task = pipeline.config, pipeline.config.model.task
-    examples, _ = fitting(pipeline, examples)
+    examples, _ = select_scorable(pipeline, examples)
     train = load_split(config.data, task, "train")
     if task == "translation":
         aligned = hasattr(train[0], "alignment") and hasattr(examples[0], "alignment")  # a file has no alignments
-        return translated_word_for_word(train, examples) if aligned else None
+        return word_for_word_baseline(train, examples) if aligned else None
     return BASELINES[task](pipeline, train, examples)
 
 
-def translated_word_for_word(train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+def word_for_word_baseline(train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
     translations = word_for_word(train, [pair.source_words for pair in examples])
     references = [pair.target for pair in examples]
     figures = {"bleu": bleu(translations, references).value, "chrf": chrf(translations, references).value}
     return Baseline("word for word", {**figures, "exact_match": exact_match(translations, references)})
 
 
-def bigram_text(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
-    ids = [np.asarray(piece.ids) for piece in encoded(pipeline, texts)]
+def bigram_baseline(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
+    ids = [np.asarray(piece.ids) for piece in encode_examples(pipeline, texts)]
     previous, right = np.concatenate([i[:-1] for i in ids]), np.concatenate([i[1:] for i in ids])
-    figures = bigram_figures(bigram_of(pipeline, train), previous, right)
+    figures = bigram_figures(fit_bigram(pipeline, train), previous, right)
     bits = math.log2(figures["perplexity"]) * len(right) / sum(map(len, texts))
     return Baseline("bigram model", {**figures, "bits_per_character": bits})
 
 
-def bigram_masked(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
-    """Of the tokens that are hidden from the model; the bigram is shown the true token before each of them."""
-    batches = plain_batches(
-        encoded(pipeline, texts), "masked_language_model", pipeline.tokenizer, pipeline.config.data.batch_tokens
+def masked_bigram_baseline(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
+    """Scores on the masked tokens. The bigram model sees the true token before each of them."""
+    batches = evaluation_batches(
+        encode_examples(pipeline, texts), "masked_language_model", pipeline.tokenizer, pipeline.config.data.batch_tokens
     )
     previous, right = [], []
     for batch in batches:
@@ -227,12 +229,12 @@ def bigram_masked(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]
         asked = batch.asked.numpy()
         right.append(batch.answers.numpy()[asked])
         previous.append(batch.answers.roll(1, dims=1).numpy()[asked])
-    figures = bigram_figures(bigram_of(pipeline, train), np.concatenate(previous), np.concatenate(right))
+    figures = bigram_figures(fit_bigram(pipeline, train), np.concatenate(previous), np.concatenate(right))
     return Baseline("bigram model", figures)
 
 
-def bigram_of(pipeline: Pipeline, train: Sequence[str]) -> Bigram:
-    return Bigram([piece.ids for piece in encoded(pipeline, train)], pipeline.tokenizer.vocab_size)
+def fit_bigram(pipeline: Pipeline, train: Sequence[str]) -> Bigram:
+    return Bigram([piece.ids for piece in encode_examples(pipeline, train)], pipeline.tokenizer.vocab_size)
 
 
 def bigram_figures(bigram: Bigram, previous: Any, right: Any) -> Figures:
@@ -242,8 +244,8 @@ def bigram_figures(bigram: Bigram, previous: Any, right: Any) -> Figures:
     }
 
 
-def words_of_text(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
-    chosen = spread_out(train, [len(example.text) for example in train], MOST_CHARACTERS)
+def tfidf_baseline(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    chosen = subsample(train, [len(example.text) for example in train], MAX_CHARACTERS)
     data = pipeline.config.data
     predicted = words_and_pairs(
         [example.text for example in chosen],
@@ -251,41 +253,41 @@ def words_of_text(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[A
         [example.text for example in examples],
         words_of(data) if data.corpus else words_and_marks,
     )
-    return learned("TF-IDF regression", chosen, train, predicted, examples)
+    return make_baseline("TF-IDF regression", chosen, train, predicted, examples)
 
 
-def learned(
+def make_baseline(
     name: str, chosen: Sequence[Any], train: Sequence[Any], predicted: Sequence[str], examples: Sequence[Any]
 ) -> Baseline:
-    figures = in_all(class_figures(predicted, [example.label for example in examples]))
+    figures = scalar_figures(class_figures(predicted, [example.label for example in examples]))
     part = f"{name}: learned from {len(chosen):,} of the {len(train):,} training examples, to save time."
     return Baseline(name, figures, part if len(chosen) < len(train) else "")
 
 
-def spread_out(examples: Sequence[Any], sizes: Sequence[int], most: int) -> Sequence[Any]:
-    """All, or so many of them, evenly spread, that their sizes add up to no more than `most`, about."""
-    every = math.ceil(sum(sizes) / most)
+def subsample(examples: Sequence[Any], sizes: Sequence[int], max_size: int) -> Sequence[Any]:
+    """Every n-th example, so that the sizes add up to about `max_size`; all if they fit."""
+    every = math.ceil(sum(sizes) / max_size)
     return examples[::every] if every > 1 else examples
 
 
-def most_frequent(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+def most_frequent_tag_baseline(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
     predicted = most_frequent_tags(train, [example.words for example in examples])
-    return Baseline("most frequent tag", in_all(tag_figures(predicted, [example.tags for example in examples])))
+    return Baseline("most frequent tag", scalar_figures(tag_figures(predicted, [example.tags for example in examples])))
 
 
-def pixels_alone(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
-    """Without scikit-learn, the nearest neighbour: another simple method, and a weaker one."""
-    chosen = spread_out(train, [train[0].pixels.size] * len(train), MOST_PIXELS)
+def pixel_baseline(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
+    """A small MLP; without scikit-learn, the weaker nearest neighbour."""
+    chosen = subsample(train, [train[0].pixels.size] * len(train), MAX_PIXELS)
     pixels = [np.stack([example.pixels for example in some]) for some in (chosen, examples)]
     name, predict = ("small MLP", small_mlp) if find_spec("sklearn") else ("nearest neighbour", nearest_neighbour)
     predicted = predict(pixels[0], [example.label for example in chosen], pixels[1])
-    return learned(name, chosen, train, predicted, examples)
+    return make_baseline(name, chosen, train, predicted, examples)
 
 
 BASELINES: dict[str, Callable[[Pipeline, Sequence[Any], Sequence[Any]], Baseline]] = {
-    "language_model": bigram_text,
-    "masked_language_model": bigram_masked,
-    "classification": words_of_text,
-    "tagging": most_frequent,
-    "image_classification": pixels_alone,
+    "language_model": bigram_baseline,
+    "masked_language_model": masked_bigram_baseline,
+    "classification": tfidf_baseline,
+    "tagging": most_frequent_tag_baseline,
+    "image_classification": pixel_baseline,
 }

@@ -11,7 +11,7 @@ from typing import Any
 from cutaway.config import ModelConfig
 from cutaway.config.obstacle import Obstacle
 from cutaway.errors import ConfigError
-from cutaway.interop.names import Entry, Table, divided_by, one
+from cutaway.interop.names import NameRule, NameTable, divided_by, one
 from cutaway.interop.tensors import Array
 
 # Their names of activations -> ours. Of two that are alike, the first is the one that is written.
@@ -37,7 +37,7 @@ def unless(value: int, usual: int) -> int:
     return 0 if value == usual else value
 
 
-class Settings:
+class ForeignConfig:
     """Their config.json. What is missing has the value that their library gives it; what is remarkable is noted."""
 
     def __init__(self, values: Mapping[str, Any], title: str = "this model", folder: Path | None = None):
@@ -97,20 +97,20 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Demand:
+class Requirement:
     """What an architecture asks of one of our settings, and how to say it."""
 
     holds: Callable[[ModelConfig], bool]
     what: str
 
 
-def must_be(name: str, *values: Any) -> Demand:
-    return Demand(lambda c: getattr(c, name) in values, " or ".join(map(repr, values)))
+def must_be(name: str, *values: Any) -> Requirement:
+    return Requirement(lambda c: getattr(c, name) in values, " or ".join(map(repr, values)))
 
 
-ANY = Demand(lambda c: True, "any")
-ONE_HEAD_WIDTH = Demand(lambda c: c.head_width * c.n_heads == c.d_model, "0, or d_model / n_heads")
-NO_GROUPS = Demand(lambda c: c.kv_heads == c.n_heads, "0, or as many as n_heads")
+ANY = Requirement(lambda c: True, "any")
+ONE_HEAD_WIDTH = Requirement(lambda c: c.head_width * c.n_heads == c.d_model, "0, or d_model / n_heads")
+NO_GROUPS = Requirement(lambda c: c.kv_heads == c.n_heads, "0, or as many as n_heads")
 
 # Settings that change nothing in what a trained model computes, or that any architecture can have.
 FREE = {
@@ -118,14 +118,14 @@ FREE = {
     "dropout", "attention_dropout", "attention_kernel", "init", "norm_epsilon",
     # what is read only with settings that the demands rule out, or that their sizes carry
     "attention_window", "experts_per_token", "expert_capacity", "relative_clip", "relative_buckets",
-    "relative_distance", "rope_base", "rope_scaling", "rope_factor", "rope_slow", "rope_fast", "rope_original_length",
+    "relative_distance", "rope_base", "rope_scaling", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length",
     "image_size", "patch_size", "channels", "pixels", "resize",
 }  # fmt: skip
 
 # What none of the architectures has.
 COMMON = {
     "attention": must_be("attention", "full"),
-    "attention_cap": must_be("attention_cap", 0.0),
+    "attention_softcap": must_be("attention_softcap", 0.0),
     "qk_norm": must_be("qk_norm", False),
     "cross_attention": must_be("cross_attention", False),
     "block": must_be("block", "sequential"),
@@ -133,10 +133,10 @@ COMMON = {
 }
 
 
-def demands(**settings: Demand | tuple[Any, ...]) -> dict[str, Demand]:
+def demands(**settings: Requirement | tuple[Any, ...]) -> dict[str, Requirement]:
     """What an architecture asks of our settings: a tuple holds the values that it can express."""
     stated = {
-        name: demand if isinstance(demand, Demand) else must_be(name, *demand) for name, demand in settings.items()
+        name: demand if isinstance(demand, Requirement) else must_be(name, *demand) for name, demand in settings.items()
     }
     return COMMON | stated
 
@@ -145,7 +145,7 @@ def nothing_more(config: ModelConfig) -> dict[str, Any]:
     return {}
 
 
-def unchanged(settings: Settings, config: ModelConfig, weights: dict[str, Array]) -> dict[str, Array]:
+def unchanged(settings: ForeignConfig, config: ModelConfig, weights: dict[str, Array]) -> dict[str, Array]:
     return weights
 
 
@@ -156,11 +156,11 @@ class Architecture:
     model_type: str  # as their config.json has it
     title: str
     classes: tuple[str, ...]  # of theirs, that are accepted
-    demands: Mapping[str, Demand]  # a setting of ours -> what it must be, for them to express it
-    config_from: Callable[[Settings, Mapping[str, Array]], ModelConfig]
+    demands: Mapping[str, Requirement]  # a setting of ours -> what it must be, for them to express it
+    config_from: Callable[[ForeignConfig, Mapping[str, Array]], ModelConfig]
     config_to: Callable[[ModelConfig], dict[str, Any]]
-    table: Callable[[ModelConfig], Table]
-    adjust: Callable[[Settings, ModelConfig, dict[str, Array]], dict[str, Array]] = unchanged  # after reading
+    table: Callable[[ModelConfig], NameTable]
+    adjust: Callable[[ForeignConfig, ModelConfig, dict[str, Array]], dict[str, Array]] = unchanged  # after reading
     files: Callable[[ModelConfig], dict[str, Any]] = field(default=nothing_more)  # to write beside: name -> JSON
 
     def obstacles(self, config: ModelConfig) -> list[Obstacle]:
@@ -177,7 +177,7 @@ def is_tied(config: ModelConfig) -> bool:
     return config.embeddings in ("shared", "tied") and config.embedding_scale == "one"
 
 
-def decoder_tokens(c: ModelConfig, embedding: str, output: str) -> tuple[list[Entry], dict[str, str]]:
+def decoder_tokens(c: ModelConfig, embedding: str, output: str) -> tuple[list[NameRule], dict[str, str]]:
     """The embedding and the output matrix of a decoder, and what may be in a file twice.
 
     They have no factor on the embeddings. Ours goes into the matrix, of which there must then be a second for the
@@ -189,7 +189,7 @@ def decoder_tokens(c: ModelConfig, embedding: str, output: str) -> tuple[list[En
     if c.embeddings == "separate":
         change = [divided_by(scale)] if c.embedding_scale == "sqrt_d" else []
         return [one("embedding.tokens.weight", embedding, shape, *change), one("head.weight", output, shape)], {}
-    both = Entry(
+    both = NameRule(
         ("embedding.tokens.weight",),
         (embedding, output),
         (shape, shape),

@@ -18,12 +18,12 @@ from cutaway.interop.architecture import (
     NO_GROUPS,
     ONE_HEAD_WIDTH,
     Architecture,
-    Demand,
-    Settings,
+    ForeignConfig,
+    Requirement,
     demands,
     their_name,
 )
-from cutaway.interop.names import Entry, Table, given, in_layers, linear, norm, one
+from cutaway.interop.names import NameRule, NameTable, given, in_layers, linear, norm, one
 from cutaway.interop.sentence_encoders import pooling
 from cutaway.interop.tensors import Array
 
@@ -39,7 +39,7 @@ HEADS = {
 DEMANDS = demands(
     family=("encoder",),
     head=("language", "classes", "tags", "vectors"),
-    pooling=Demand(
+    pooling=Requirement(
         lambda c: c.pooling in {"classes": ("cls_tanh",), "vectors": ("mean", "cls", "max")}.get(c.head, ("cls",)),
         "'cls_tanh' in a classifier, and 'mean', 'cls' or 'max' of vectors",
     ),
@@ -47,7 +47,7 @@ DEMANDS = demands(
     position=("learned",),
     norm=("layer",),
     norm_placement=("post",),
-    feed_forward=Demand(
+    feed_forward=Requirement(
         lambda c: c.feed_forward in (("gelu",) if c.head == "language" else ACTIVATIONS.values()),
         f"{', '.join(dict.fromkeys(ACTIVATIONS.values()))}, and 'gelu' alone with head = 'language'",
     ),
@@ -61,7 +61,7 @@ DEMANDS = demands(
 )
 
 
-def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
     s.only("position_embedding_type", "absolute")
     s.only("is_decoder", False)
     s.only("add_cross_attention", False)
@@ -99,7 +99,7 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
     )
 
 
-def check_is_classifier(s: Settings) -> None:
+def check_is_classifier(s: ForeignConfig) -> None:
     """One of the classes, and of several: not a number, and not any number of them."""
     s.only("problem_type", "single_label_classification")
     if len(s.labels()) < 2:
@@ -125,12 +125,12 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def table(c: ModelConfig) -> Table:
+def table(c: ModelConfig) -> NameTable:
     V, D = c.vocab_size, c.d_model
     stem = "" if c.head == "vectors" else "bert."  # a model that is nothing but BERT has no name for that part
     embeddings = f"{stem}embeddings"
     segments = f"{embeddings}.token_type_embeddings.weight"
-    return Table(
+    return NameTable(
         [
             one("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", (V, D)),
             *([one("embedding.segments.weight", segments, (c.segments, D))] if c.segments else []),
@@ -151,7 +151,7 @@ def table(c: ModelConfig) -> Table:
     )
 
 
-def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     D = c.d_model
     for part in ("query", "key", "value"):
         yield from linear(f"{ours}.self_attention.{part}", f"{theirs}.attention.self.{part}", D, D)
@@ -162,7 +162,7 @@ def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
     yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm", D)
 
 
-def head(c: ModelConfig, stem: str) -> Iterable[Entry]:
+def head(c: ModelConfig, stem: str) -> Iterable[NameRule]:
     if c.head == "language":
         yield from linear("head.transform", "cls.predictions.transform.dense", c.d_model, c.d_model)
         yield from norm("head.norm", "cls.predictions.transform.LayerNorm", c.d_model)

@@ -11,13 +11,13 @@ from cutaway.interop.architecture import (
     NO_GROUPS,
     ONE_HEAD_WIDTH,
     Architecture,
-    Settings,
+    ForeignConfig,
     decoder_tokens,
     demands,
     is_tied,
     their_name,
 )
-from cutaway.interop.names import ON_ITS_SIDE, Entry, Table, in_layers, norm, one, stacked
+from cutaway.interop.names import ON_ITS_SIDE, NameRule, NameTable, in_layers, norm, one, stacked
 from cutaway.interop.tensors import Array
 
 DEMANDS = demands(
@@ -39,7 +39,7 @@ DEMANDS = demands(
 )
 
 
-def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
     s.only("scale_attn_weights", True)
     s.only("scale_attn_by_inverse_layer_idx", False)
     s.only("add_cross_attention", False)
@@ -83,9 +83,9 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def table(c: ModelConfig) -> Table:
+def table(c: ModelConfig) -> NameTable:
     tokens, duplicates = decoder_tokens(c, "transformer.wte.weight", "lm_head.weight")
-    return Table(
+    return NameTable(
         [
             *tokens,
             one("embedding.position.table", "transformer.wpe.weight", (c.max_length, c.d_model)),
@@ -98,7 +98,7 @@ def table(c: ModelConfig) -> Table:
     )
 
 
-def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     """One matrix makes queries, keys and values at once. All of them lie on their side (their "Conv1D")."""
     D = c.d_model
     attention = [f"{ours}.self_attention.{part}" for part in ("query", "key", "value")]
@@ -111,7 +111,7 @@ def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
     yield from conv1d(f"{ours}.feed_forward.contract", f"{theirs}.mlp.c_proj", D, c.d_ff)
 
 
-def conv1d(ours: str, theirs: str, d_out: int, d_in: int) -> list[Entry]:
+def conv1d(ours: str, theirs: str, d_out: int, d_in: int) -> list[NameRule]:
     return [
         one(f"{ours}.weight", f"{theirs}.weight", (d_in, d_out), ON_ITS_SIDE),
         one(f"{ours}.bias", f"{theirs}.bias", (d_out,)),

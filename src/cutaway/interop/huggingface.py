@@ -22,7 +22,7 @@ from cutaway.config.obstacle import Obstacle
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
 from cutaway.interop import names, sentence_encoders
-from cutaway.interop.architecture import Architecture, Settings
+from cutaway.interop.architecture import Architecture, ForeignConfig
 from cutaway.interop.bert import BERT
 from cutaway.interop.generation import decode_from, generation_to, not_written
 from cutaway.interop.gpt2 import GPT2
@@ -34,7 +34,7 @@ from cutaway.interop.tensors import (
     SHARD_BYTES,
     SINGLE,
     Array,
-    Tensors,
+    TensorFiles,
     read_bytes,
     read_folder,
     read_json,
@@ -53,7 +53,7 @@ ARCHITECTURES: dict[str, Architecture] = {a.model_type: a for a in (GPT2, LLAMA,
 
 
 @dataclass(frozen=True)
-class Imported:
+class HuggingFaceImport:
     """What came of a folder of theirs."""
 
     run: Path
@@ -66,7 +66,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Exported:
+class HuggingFaceExport:
     """What came of a run."""
 
     folder: Path
@@ -77,13 +77,13 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) -> Imported:
+def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) -> HuggingFaceImport:
     """Make a run folder of a model in Hugging Face's format. -> what was read, and what was left out"""
     source, run = Path(source), Path(run)
     check_target(run, overwrite, is_run, RUN_FILES.__contains__)
     their_config = read_json(source / "config.json")
     architecture = find_architecture(their_config, source)
-    settings = Settings(their_config, f"the {architecture.title} in {source}", source)
+    settings = ForeignConfig(their_config, f"the {architecture.title} in {source}", source)
     settings.only("quantization_config", None)
     weights = read_folder(source)
     with making_sense_of(settings):
@@ -97,7 +97,7 @@ def import_folder(source: str | Path, run: str | Path, overwrite: bool = False) 
     with making_sense_of(settings):
         data = data_for(model, settings, tokenizer)
     write_run(run, Config(model=model, data=data, decode=decode), ours, tokenizer, settings)
-    return Imported(
+    return HuggingFaceImport(
         run=run,
         architecture=settings.architecture,
         task=model.task,
@@ -127,7 +127,7 @@ def find_architecture(their_config: Mapping[str, Any], source: Path) -> Architec
 
 
 @contextmanager
-def making_sense_of(settings: Settings) -> Iterator[None]:
+def making_sense_of(settings: ForeignConfig) -> Iterator[None]:
     """What goes wrong because of what their files say, said so."""
     try:
         yield
@@ -170,7 +170,7 @@ def decoding(source: Path, their_config: Mapping[str, Any], model: ModelConfig, 
     return decode
 
 
-def data_for(model: ModelConfig, settings: Settings, tokenizer: Tokenizer | None) -> DataConfig:
+def data_for(model: ModelConfig, settings: ForeignConfig, tokenizer: Tokenizer | None) -> DataConfig:
     """Texts that fit into the model, should it be trained on; of a sentence encoder, those that it was made for."""
     if tokenizer is None:
         return DataConfig()
@@ -184,7 +184,7 @@ def data_for(model: ModelConfig, settings: Settings, tokenizer: Tokenizer | None
 
 
 def write_run(
-    run: Path, config: Config, weights: Mapping[str, Array], tokenizer: Tokenizer | None, settings: Settings
+    run: Path, config: Config, weights: Mapping[str, Array], tokenizer: Tokenizer | None, settings: ForeignConfig
 ) -> None:
     with replacing_folder(run) as folder:
         new = RunFolder(folder)
@@ -200,7 +200,7 @@ def write_run(
 
 def export_folder(
     run: str | Path, folder: str | Path, overwrite: bool = False, shard_bytes: int = SHARD_BYTES
-) -> Exported:
+) -> HuggingFaceExport:
     """Write a run in Hugging Face's format, for `AutoModel...from_pretrained(folder)`. -> what was written"""
     source, folder = RunFolder(run).require(), Path(folder)
     config = source.read_config()
@@ -225,7 +225,7 @@ def export_folder(
         for name, value in beside.items():
             write_json(new / name, value)
         files = sorted(str(path.relative_to(new)) for path in new.rglob("*") if path.is_file())
-    return Exported(
+    return HuggingFaceExport(
         folder=folder,
         architecture=settings["architectures"][0],
         parameters=count(ours),
@@ -257,8 +257,8 @@ def nearest_architecture(model: ModelConfig) -> Architecture:
     return min(ARCHITECTURES.values(), key=lambda a: (not a.demands["family"].holds(model), len(a.obstacles(model))))
 
 
-def read_run_weights(run: RunFolder) -> Tensors:
-    return Tensors(read_bytes(np.frombuffer(run.read_weights(run.model), np.uint8), str(run.model)))
+def read_run_weights(run: RunFolder) -> TensorFiles:
+    return TensorFiles(read_bytes(np.frombuffer(run.read_weights(run.model), np.uint8), str(run.model)))
 
 
 def write_vocabulary(folder: Path, run: RunFolder, config: Config) -> dict[str, int]:

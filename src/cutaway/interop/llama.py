@@ -10,15 +10,15 @@ from cutaway.errors import ConfigError
 from cutaway.interop.architecture import (
     ANY,
     Architecture,
-    Demand,
-    Settings,
+    ForeignConfig,
+    Requirement,
     decoder_tokens,
     demands,
     is_tied,
     their_name,
     unless,
 )
-from cutaway.interop.names import Entry, Table, in_layers, linear, norm, rows
+from cutaway.interop.names import NameRule, NameTable, in_layers, linear, norm, rows
 from cutaway.interop.tensors import Array
 
 GATES = {
@@ -38,8 +38,8 @@ ROPE: dict[str, tuple[str, dict[str, str]]] = {
         "llama3",
         {
             "rope_factor": "factor",
-            "rope_slow": "low_freq_factor",
-            "rope_fast": "high_freq_factor",
+            "rope_low_freq_factor": "low_freq_factor",
+            "rope_high_freq_factor": "high_freq_factor",
             "rope_original_length": "original_max_position_embeddings",
         },
     ),
@@ -59,13 +59,13 @@ DEMANDS = demands(
     embedding_norm=(False,),
     output_bias=(False,),
     segments=(0,),
-    n_heads=Demand(lambda c: c.d_model % c.n_heads == 0, "a divisor of d_model, even if d_head is given"),
+    n_heads=Requirement(lambda c: c.d_model % c.n_heads == 0, "a divisor of d_model, even if d_head is given"),
     d_head=ANY,
     n_kv_heads=ANY,
 )
 
 
-def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
     bias = s.get("attention_bias", False)
     if bias != (of_mlp := s.get("mlp_bias", False)):
         raise ConfigError(
@@ -97,7 +97,7 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
     )
 
 
-def rope_from(s: Settings) -> dict[str, Any]:
+def rope_from(s: ForeignConfig) -> dict[str, Any]:
     """From "rope_theta" with "rope_scaling", or from "rope_parameters", which newer files have for both."""
     rope = s.get("rope_parameters", s.get("rope_scaling", {}))
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -144,9 +144,9 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def table(c: ModelConfig) -> Table:
+def table(c: ModelConfig) -> NameTable:
     tokens, duplicates = decoder_tokens(c, "model.embed_tokens.weight", "lm_head.weight")
-    return Table(
+    return NameTable(
         [
             *tokens,
             *in_layers(c.decoder_layers, "decoder.layers", "model.layers", lambda o, t: layer(c, o, t)),
@@ -157,7 +157,7 @@ def table(c: ModelConfig) -> Table:
     )
 
 
-def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     D, F, bias = c.d_model, c.d_ff, c.bias
     of_queries, of_keys = c.n_heads * c.head_width, c.kv_heads * c.head_width
     for part, name, width in (("query", "q_proj", of_queries), ("key", "k_proj", of_keys)):

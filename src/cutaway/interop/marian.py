@@ -22,15 +22,15 @@ from cutaway.interop.architecture import (
     NO_GROUPS,
     ONE_HEAD_WIDTH,
     Architecture,
-    Demand,
-    Settings,
+    ForeignConfig,
+    Requirement,
     demands,
     their_name,
 )
 from cutaway.interop.names import (
-    Change,
-    Entry,
-    Table,
+    NameRule,
+    NameTable,
+    TensorTransform,
     columns,
     given,
     in_layers,
@@ -46,7 +46,7 @@ SHARED, BIAS = "model.shared.weight", "final_logits_bias"
 EPSILON = 1e-5  # of their norms, always
 
 
-def demands_of(placement: str) -> dict[str, Demand]:
+def demands_of(placement: str) -> dict[str, Requirement]:
     return demands(
         family=("encoder_decoder",),
         head=("language",),
@@ -67,7 +67,7 @@ def demands_of(placement: str) -> dict[str, Demand]:
     )
 
 
-def config_from(s: Settings, weights: Mapping[str, Array], placement: str) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array], placement: str) -> ModelConfig:
     vocabulary = s.get("vocab_size", 58_101 if placement == "post" else 50_265)
     s.only("decoder_vocab_size", vocabulary)
     s.only("share_encoder_decoder_embeddings", True)
@@ -127,7 +127,7 @@ def config_to(c: ModelConfig, cls: str) -> dict[str, Any]:
     }
 
 
-def table(c: ModelConfig, placement: str) -> Table:
+def table(c: ModelConfig, placement: str) -> NameTable:
     V, D = c.vocab_size, c.d_model
     stacks = {"encoder": c.encoder_layers, "decoder": c.decoder_layers}
     positions = [sinusoids_of(c, name) for name in stacks]
@@ -140,7 +140,7 @@ def table(c: ModelConfig, placement: str) -> Table:
         entries.append(one("head.bias", BIAS, (1, V), shaped((V,), (1, V))))
     no_bias = [] if c.output_bias else [given(BIAS, (1, V), lambda: np.zeros((1, V), np.float32))]
     doubles = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
-    return Table(
+    return NameTable(
         entries,
         duplicates=dict.fromkeys(doubles, SHARED),
         known=[*no_bias, *(positions if placement == "pre" else [])],  # Pegasus has its sinusoids in its files,
@@ -154,7 +154,7 @@ def stream(c: ModelConfig) -> list[int]:
     return [place for i in range(half) for place in (i, half + i)]
 
 
-def sinusoids_of(c: ModelConfig, stack: str) -> Entry:
+def sinusoids_of(c: ModelConfig, stack: str) -> NameRule:
     shape = (c.max_length, c.d_model)
     # as far as half precision may have rounded them
     return given(f"model.{stack}.embed_positions.weight", shape, partial(sinusoids, *shape), tolerance=5e-3)
@@ -166,12 +166,12 @@ def sinusoids(length: int, d_model: int) -> Array:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def stack(c: ModelConfig, name: str, n_layers: int) -> Iterable[Entry]:
+def stack(c: ModelConfig, name: str, n_layers: int) -> Iterable[NameRule]:
     order = stream(c)
     reads, writes = columns(order), rows(order)
     attentions = {"self_attention": "self_attn"} | ({"cross_attention": "encoder_attn"} if name == "decoder" else {})
 
-    def layer(ours: str, theirs: str) -> Iterable[Entry]:
+    def layer(ours: str, theirs: str) -> Iterable[NameRule]:
         for attention, their_attention in attentions.items():
             yield from attention_parts(c, f"{ours}.{attention}", f"{theirs}.{their_attention}", reads, writes)
             yield from norm(f"{ours}.{attention}_residual.norm", f"{theirs}.{their_attention}_layer_norm", c.d_model,
@@ -183,7 +183,9 @@ def stack(c: ModelConfig, name: str, n_layers: int) -> Iterable[Entry]:
     return in_layers(n_layers, f"{name}.layers", f"model.{name}.layers", layer)
 
 
-def attention_parts(c: ModelConfig, ours: str, theirs: str, reads: Change, writes: Change) -> Iterable[Entry]:
+def attention_parts(
+    c: ModelConfig, ours: str, theirs: str, reads: TensorTransform, writes: TensorTransform
+) -> Iterable[NameRule]:
     """Queries, keys and values read the stream, or the memory, whose order is the same; the output writes to it."""
     for part, name in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
         yield from linear(f"{ours}.{part}", f"{theirs}.{name}", c.d_model, c.d_model, True, reads)

@@ -24,41 +24,41 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorTransform:
     """How a tensor of theirs becomes one of ours, and back again."""
 
     read: Callable[[Array], Array]
     write: Callable[[Array], Array]
 
 
-AS_IS = Change(lambda w: w, lambda w: w)
-ON_ITS_SIDE = Change(lambda w: w.T, lambda w: w.T)
+AS_IS = TensorTransform(lambda w: w, lambda w: w)
+ON_ITS_SIDE = TensorTransform(lambda w: w.T, lambda w: w.T)
 
 
-def times(factor: float) -> Change:
+def times(factor: float) -> TensorTransform:
     """ours = theirs · factor"""
-    return Change(lambda w: w * factor, lambda w: w / factor)
+    return TensorTransform(lambda w: w * factor, lambda w: w / factor)
 
 
-def divided_by(divisor: float) -> Change:
+def divided_by(divisor: float) -> TensorTransform:
     """ours = theirs / divisor"""
-    return Change(lambda w: w / divisor, lambda w: w * divisor)
+    return TensorTransform(lambda w: w / divisor, lambda w: w * divisor)
 
 
-def shaped(ours: Shape, theirs: Shape) -> Change:
+def shaped(ours: Shape, theirs: Shape) -> TensorTransform:
     """The same numbers in another shape."""
-    return Change(lambda w: w.reshape(ours), lambda w: w.reshape(theirs))
+    return TensorTransform(lambda w: w.reshape(ours), lambda w: w.reshape(theirs))
 
 
-def rows(order: Sequence[int]) -> Change:
+def rows(order: Sequence[int]) -> TensorTransform:
     """Row i of ours is row order[i] of theirs. For a bias, its numbers."""
     there, back = list(order), inverse(order)
-    return Change(lambda w: w[there], lambda w: w[back])
+    return TensorTransform(lambda w: w[there], lambda w: w[back])
 
 
-def columns(order: Sequence[int]) -> Change:
+def columns(order: Sequence[int]) -> TensorTransform:
     there, back = list(order), inverse(order)
-    return Change(lambda w: w[:, there], lambda w: w[:, back])
+    return TensorTransform(lambda w: w[:, there], lambda w: w[:, back])
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -69,7 +69,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NameRule:
     """Some tensors of ours, the tensors of theirs that hold the same numbers, and the way between them."""
 
     ours: tuple[str, ...]
@@ -79,9 +79,9 @@ class Entry:
     write: Callable[[Sequence[Array]], Sequence[Array]]
 
 
-def one(ours: str, theirs: str, shape: Shape, change: Change = AS_IS) -> Entry:
+def one(ours: str, theirs: str, shape: Shape, change: TensorTransform = AS_IS) -> NameRule:
     """A tensor under two names."""
-    return Entry((ours,), (theirs,), (shape,), lambda w: [change.read(w[0])], lambda w: [change.write(w[0])])
+    return NameRule((ours,), (theirs,), (shape,), lambda w: [change.read(w[0])], lambda w: [change.write(w[0])])
 
 
 def linear(
@@ -90,20 +90,20 @@ def linear(
     d_out: int,
     d_in: int,
     bias: bool = True,
-    weight_change: Change = AS_IS,
-    bias_change: Change = AS_IS,
-) -> list[Entry]:
+    weight_change: TensorTransform = AS_IS,
+    bias_change: TensorTransform = AS_IS,
+) -> list[NameRule]:
     """The weight [out, in] of a projection, and its bias [out]."""
     entries = [one(f"{ours}.weight", f"{theirs}.weight", (d_out, d_in), weight_change)]
     return entries + ([one(f"{ours}.bias", f"{theirs}.bias", (d_out,), bias_change)] if bias else [])
 
 
-def norm(ours: str, theirs: str, width: int, bias: bool = True, change: Change = AS_IS) -> list[Entry]:
+def norm(ours: str, theirs: str, width: int, bias: bool = True, change: TensorTransform = AS_IS) -> list[NameRule]:
     kinds = ("weight", "bias") if bias else ("weight",)
     return [one(f"{ours}.{kind}", f"{theirs}.{kind}", (width,), change) for kind in kinds]
 
 
-def stacked(ours: Sequence[str], theirs: str, shape: Shape, change: Change = AS_IS) -> Entry:
+def stacked(ours: Sequence[str], theirs: str, shape: Shape, change: TensorTransform = AS_IS) -> NameRule:
     """Several tensors of ours, of one size, above one another in one of theirs; `change` comes first in reading."""
 
     def read(arrays: Sequence[Array]) -> list[Array]:
@@ -111,17 +111,17 @@ def stacked(ours: Sequence[str], theirs: str, shape: Shape, change: Change = AS_
         size = whole.shape[0] // len(ours)
         return [whole[i * size : (i + 1) * size] for i in range(len(ours))]
 
-    return Entry(tuple(ours), (theirs,), (shape,), read, lambda w: [change.write(np.concatenate(list(w)))])
+    return NameRule(tuple(ours), (theirs,), (shape,), read, lambda w: [change.write(np.concatenate(list(w)))])
 
 
-def given(theirs: str, shape: Shape, make: Callable[[], Array], tolerance: float = 0.0) -> Entry:
+def given(theirs: str, shape: Shape, make: Callable[[], Array], tolerance: float = 0.0) -> NameRule:
     """A tensor of theirs of which we have none, because its numbers are known: a table of sinusoids, zeros."""
 
     def read(arrays: Sequence[Array]) -> list[Array]:
         check_known(theirs, arrays[0], make(), tolerance)
         return []
 
-    return Entry((), (theirs,), (shape,), read, lambda w: [make()])
+    return NameRule((), (theirs,), (shape,), read, lambda w: [make()])
 
 
 def check_known(name: str, found: Array, known: Array, tolerance: float) -> None:
@@ -133,26 +133,26 @@ def check_known(name: str, found: Array, known: Array, tolerance: float) -> None
         )
 
 
-def in_layers(n: int, ours: str, theirs: str, layer: Callable[[str, str], Iterable[Entry]]) -> list[Entry]:
+def in_layers(n: int, ours: str, theirs: str, layer: Callable[[str, str], Iterable[NameRule]]) -> list[NameRule]:
     """The entries of a layer, for each of `n`."""
     return [entry for i in range(n) for entry in layer(f"{ours}.{i}", f"{theirs}.{i}")]
 
 
 @dataclass(frozen=True)
-class Table:
+class NameTable:
     """All tensors of an architecture.
 
     A file may spell a name otherwise, and hold a tensor twice; the second must then equal the first. Of such
     duplicates, those in `copies` are also written.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[NameRule]
     spellings: Sequence[tuple[str, str]] = ()  # a pattern in a name -> what a file may have instead
     duplicates: Mapping[str, str] = field(default_factory=dict)  # the second name of a tensor -> the first
     copies: Sequence[str] = ()
     unused: Mapping[str, str] = field(default_factory=dict)  # a pattern of names -> why nobody misses such a tensor
-    known: Sequence[Entry] = ()  # tensors of known numbers: a file need not have them; they are written
-    checked: Sequence[Entry] = ()  # the same, not written
+    known: Sequence[NameRule] = ()  # tensors of known numbers: a file need not have them; they are written
+    checked: Sequence[NameRule] = ()  # the same, not written
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +172,7 @@ class Table:
         return [spelling for n in (name, *doubles) for spelling in self.spelled(n)]
 
 
-def read(table: Table, weights: Mapping[str, Array], where: str) -> tuple[dict[str, Array], dict[str, str]]:
+def read(table: NameTable, weights: Mapping[str, Array], where: str) -> tuple[dict[str, Array], dict[str, str]]:
     """Their tensors as ours; and of those that were left out, why."""
     ours: dict[str, Array] = {}
     left_out: dict[str, str] = {}
@@ -213,7 +213,7 @@ def the_only(found: Sequence[str], name: str, shape: Shape, weights: Mapping[str
     return first
 
 
-def useless(table: Table, names: Iterable[str], where: str) -> dict[str, str]:
+def useless(table: NameTable, names: Iterable[str], where: str) -> dict[str, str]:
     """Why each of these tensors can be left out; one of which nothing is known is refused."""
     reasons = {name: next((why for p, why in table.unused.items() if re.fullmatch(p, name)), None) for name in names}
     unknown = [name for name, why in reasons.items() if why is None]
@@ -227,7 +227,7 @@ def useless(table: Table, names: Iterable[str], where: str) -> dict[str, str]:
     return {name: why for name, why in reasons.items() if why is not None}
 
 
-def write(table: Table, ours: Mapping[str, Array], where: str) -> dict[str, Array]:
+def write(table: NameTable, ours: Mapping[str, Array], where: str) -> dict[str, Array]:
     """Our tensors as theirs."""
     missing, surplus = set(table.names) - ours.keys(), ours.keys() - set(table.names)
     if missing or surplus:

@@ -62,7 +62,7 @@ OUR_FILES |= {name + data for name in ("model.onnx", "encoder.onnx", "decoder.on
 
 
 @dataclass(frozen=True)
-class Port:
+class GraphTensor:
     """Something that goes into a graph or comes out of it. Axes have names if they may be of any size."""
 
     name: str
@@ -86,13 +86,13 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """A file to be: a module whose `forward` takes the inputs by their names."""
 
     file: str
     module: nn.Module
-    inputs: tuple[Port, ...]
-    output: Port
+    inputs: tuple[GraphTensor, ...]
+    output: GraphTensor
     longest: int  # no length may be larger
 
     def examples(self, sizes: Mapping[str, int], seed: int = 0) -> dict[str, NDArray[Any]]:
@@ -114,7 +114,7 @@ class Graph:
         return {"file": self.file, "inputs": [port.told() for port in self.inputs], "outputs": [self.output.told()]}
 
 
-class Reading(nn.Module):
+class OnnxEncoder(nn.Module):
     """The first half of an encoder-decoder."""
 
     def __init__(self, model: EncoderDecoder):
@@ -125,7 +125,7 @@ class Reading(nn.Module):
         return self.model.encode(source, source_mask)
 
 
-class Writing(nn.Module):
+class OnnxDecoder(nn.Module):
     """Its second half, up to the logits. What is padded on the right needs no mask: nothing before it sees it."""
 
     def __init__(self, model: EncoderDecoder):
@@ -142,54 +142,58 @@ NEXT = "at each position, for the token that comes next: after a text, take thos
 RIGHT = "pad on the right, with any id"
 
 
-def of_encoder_decoder(model: EncoderDecoder, config: ModelConfig, longest: int) -> list[Graph]:
+def of_encoder_decoder(model: EncoderDecoder, config: ModelConfig, longest: int) -> list[OnnxGraph]:
     S, T, V = ("batch", "source_length"), ("batch", "length"), config.vocab_size
-    source_mask = Port("source_mask", "bool", S, IS_TOKEN)
-    memory = Port("memory", "float32", (*S, config.d_model), "what the encoder has read")
-    source = Port("source", "int64", S, "ids of the text to read, and the end after it", V)
-    target_in = Port("target_in", "int64", T, f"ids of what is written so far, after the beginning; {RIGHT}", V)
-    logits = Port("logits", "float32", (*T, V), NEXT)
+    source_mask = GraphTensor("source_mask", "bool", S, IS_TOKEN)
+    memory = GraphTensor("memory", "float32", (*S, config.d_model), "what the encoder has read")
+    source = GraphTensor("source", "int64", S, "ids of the text to read, and the end after it", V)
+    target_in = GraphTensor("target_in", "int64", T, f"ids of what is written so far, after the beginning; {RIGHT}", V)
+    logits = GraphTensor("logits", "float32", (*T, V), NEXT)
     return [
-        Graph("encoder.onnx", Reading(model), (source, source_mask), memory, longest),
-        Graph("decoder.onnx", Writing(model), (target_in, memory, source_mask), logits, longest),
+        OnnxGraph("encoder.onnx", OnnxEncoder(model), (source, source_mask), memory, longest),
+        OnnxGraph("decoder.onnx", OnnxDecoder(model), (target_in, memory, source_mask), logits, longest),
     ]
 
 
-def of_decoder(model: DecoderOnly, config: ModelConfig, longest: int) -> list[Graph]:
+def of_decoder(model: DecoderOnly, config: ModelConfig, longest: int) -> list[OnnxGraph]:
     T, S, V = ("batch", "length"), ("batch", "source_length"), config.vocab_size
-    inputs = [Port("ids", "int64", T, f"ids of what is written so far; {RIGHT}", V)]
+    inputs = [GraphTensor("ids", "int64", T, f"ids of what is written so far; {RIGHT}", V)]
     if config.cross_attention:
-        inputs.append(Port("memory", "float32", (*S, config.d_model), "what to look at while writing"))
-        inputs.append(Port("memory_mask", "bool", S, IS_TOKEN))
-    return [Graph("model.onnx", model, tuple(inputs), Port("logits", "float32", (*T, V), NEXT), longest)]
+        inputs.append(GraphTensor("memory", "float32", (*S, config.d_model), "what to look at while writing"))
+        inputs.append(GraphTensor("memory_mask", "bool", S, IS_TOKEN))
+    return [OnnxGraph("model.onnx", model, tuple(inputs), GraphTensor("logits", "float32", (*T, V), NEXT), longest)]
 
 
-def of_encoder(model: EncoderOnly, config: ModelConfig, longest: int) -> list[Graph]:
+def of_encoder(model: EncoderOnly, config: ModelConfig, longest: int) -> list[OnnxGraph]:
     T = ("batch", "length")
     inputs = [
-        Port("ids", "int64", T, "ids of a text, between the beginning and the end", config.vocab_size),
-        Port("mask", "bool", T, IS_TOKEN),
+        GraphTensor("ids", "int64", T, "ids of a text, between the beginning and the end", config.vocab_size),
+        GraphTensor("mask", "bool", T, IS_TOKEN),
     ]
     if config.segments:
-        inputs.append(Port("segments", "int64", T, "to which of the texts read together a token belongs; 0: the first",
+        inputs.append(GraphTensor("segments", "int64", T, "to which of the texts read together a token belongs; 0: the first",
                            config.segments))  # fmt: skip
     outputs = {
-        "language": Port("logits", "float32", (*T, config.vocab_size), "for the token that stands here"),
-        "tags": Port("logits", "float32", (*T, config.n_classes), "for the tag of each token, as in labels.json"),
-        "classes": Port("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json"),
-        "vectors": Port("vectors", "float32", ("batch", config.d_model), "of a length of its own, not of length 1"),
+        "language": GraphTensor("logits", "float32", (*T, config.vocab_size), "for the token that stands here"),
+        "tags": GraphTensor(
+            "logits", "float32", (*T, config.n_classes), "for the tag of each token, as in labels.json"
+        ),
+        "classes": GraphTensor("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json"),
+        "vectors": GraphTensor(
+            "vectors", "float32", ("batch", config.d_model), "of a length of its own, not of length 1"
+        ),
     }
-    return [Graph("model.onnx", model, tuple(inputs), outputs[config.head], longest)]
+    return [OnnxGraph("model.onnx", model, tuple(inputs), outputs[config.head], longest)]
 
 
-def of_vision(model: VisionTransformer, config: ModelConfig, longest: int) -> list[Graph]:
+def of_vision(model: VisionTransformer, config: ModelConfig, longest: int) -> list[OnnxGraph]:
     shape = ("batch", config.channels, config.image_size, config.image_size)
-    images = Port("images", "float32", shape, "channels, rows and columns of pixels, from 0 to 1")
-    logits = Port("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json")
-    return [Graph("model.onnx", model, (images,), logits, longest)]
+    images = GraphTensor("images", "float32", shape, "channels, rows and columns of pixels, from 0 to 1")
+    logits = GraphTensor("logits", "float32", ("batch", config.n_classes), "for each class, as in labels.json")
+    return [OnnxGraph("model.onnx", model, (images,), logits, longest)]
 
 
-GRAPHS: dict[str, Callable[[Any, ModelConfig, int], list[Graph]]] = {
+GRAPHS: dict[str, Callable[[Any, ModelConfig, int], list[OnnxGraph]]] = {
     "encoder_decoder": of_encoder_decoder,
     "decoder": of_decoder,
     "encoder": of_encoder,
@@ -199,17 +203,17 @@ GRAPHS: dict[str, Callable[[Any, ModelConfig, int], list[Graph]]] = {
 # what a text becomes before it goes into a graph
 READS: dict[str, Callable[[Tokenizer], list[str]]] = {
     "encoder_decoder": lambda tokenizer: ["text", "eos"],
-    "decoder": lambda tokenizer: ["bos", "text"] if tokenizer.begins else ["text"],
+    "decoder": lambda tokenizer: ["bos", "text"] if tokenizer.adds_bos else ["text"],
     "encoder": lambda tokenizer: ["bos", "text", "eos"],
 }
 
 
 @dataclass(frozen=True)
-class Exported:
+class OnnxExport:
     """What came of a run."""
 
     folder: Path
-    graphs: tuple[Graph, ...]
+    graphs: tuple[OnnxGraph, ...]
     files: tuple[str, ...]
     parameters: int
     difference: float | None  # the largest from torch, as a share of the largest number; None: nobody looked
@@ -226,7 +230,7 @@ class Exported:
         return lines
 
 
-def export_onnx(pipeline: Pipeline, folder: str | Path, check: bool = True, overwrite: bool = False) -> Exported:
+def export_onnx(pipeline: Pipeline, folder: str | Path, check: bool = True, overwrite: bool = False) -> OnnxExport:
     """Write a model of any family for onnxruntime and its like. -> what was written
 
     `check`: run what was written on batches and lengths that torch did not see when it made the graph, and compare. A
@@ -249,7 +253,7 @@ def export_onnx(pipeline: Pipeline, folder: str | Path, check: bool = True, over
                 differences.append(difference(graph, new / graph.file))
         write_beside(new, graphs, pipeline)
         files = sorted(path.name for path in new.iterdir())
-    return Exported(
+    return OnnxExport(
         folder=folder,
         graphs=tuple(graphs),
         files=tuple(files),
@@ -286,13 +290,13 @@ def plain(pipeline: Pipeline) -> Model:
     if watched:
         raise RunError(
             f"somebody is watching {watched[0]!r}, and what is exported would be watched for ever. Export the model "
-            "outside of `recording` and `editing`."
+            "outside of `record_activations` and `edit_activations`."
         )
     exported: Any = as_built(model).to("cpu", torch.float32).eval()
     return exported
 
 
-def write_graph(graph: Graph, path: Path, task: str) -> None:
+def write_graph(graph: OnnxGraph, path: Path, task: str) -> None:
     examples = {name: torch.from_numpy(value) for name, value in graph.examples(EXAMPLE).items()}
     axes = graph.dynamic_axes()
     with quiet(), spelled_out(graph.module), torch.no_grad():
@@ -341,7 +345,7 @@ def size_of(module: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in (*module.parameters(), *module.buffers()))
 
 
-def describe(model: Any, graph: Graph, task: str) -> None:
+def describe(model: Any, graph: OnnxGraph, task: str) -> None:
     """Say in the file itself what it is; leave out where on this machine the code stands that torch followed."""
     told = graph.told()
     model.metadata_props.update(
@@ -361,7 +365,7 @@ def describe(model: Any, graph: Graph, task: str) -> None:
             node.metadata_props["namespace"] = place
 
 
-def difference(graph: Graph, path: Path) -> float:
+def difference(graph: OnnxGraph, path: Path) -> float:
     """The largest between onnxruntime and torch, as a share of the largest number; too large is an error."""
     import onnxruntime
 
@@ -392,7 +396,7 @@ def compared(found: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
 
 
-def write_beside(folder: Path, graphs: Sequence[Graph], pipeline: Pipeline) -> None:
+def write_beside(folder: Path, graphs: Sequence[OnnxGraph], pipeline: Pipeline) -> None:
     """All that a program needs to use the graphs."""
     config = pipeline.config
     told: dict[str, Any] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from cutaway.config import Config, ModelConfig
 from cutaway.errors import ConfigError, did_you_mean
-from cutaway.interop.architecture import Settings
+from cutaway.interop.architecture import ForeignConfig
 from cutaway.interop.tensors import read_json
 
 # their names of poolings, the old and the new ones -> ours
@@ -49,7 +49,7 @@ NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
-def beside(s: Settings, name: str) -> dict[str, Any]:
+def beside(s: ForeignConfig, name: str) -> dict[str, Any]:
     """What is said in a file beside the model; nothing, if it is not there. What we cannot do is refused."""
     file = s.folder / name if s.folder else None
     said = (
@@ -65,7 +65,7 @@ def beside(s: Settings, name: str) -> dict[str, Any]:
     return said
 
 
-def pooling(s: Settings) -> str:
+def pooling(s: ForeignConfig) -> str:
     """What stands for the whole of a text; if nobody says it, the mean."""
     check_modules(s)
     said = beside(s, "1_Pooling/config.json")
@@ -87,7 +87,7 @@ def pooling(s: Settings) -> str:
     return POOLINGS[chosen[0]]
 
 
-def check_modules(s: Settings) -> None:
+def check_modules(s: ForeignConfig) -> None:
     """What is done to a text, one after the other. We do no more than these."""
     file = s.folder / "modules.json" if s.folder else None
     if file is None or not file.is_file():
@@ -113,13 +113,13 @@ def check_modules(s: Settings) -> None:
         )
 
 
-def prompts(s: Settings) -> dict[str, str]:
+def prompts(s: ForeignConfig) -> dict[str, str]:
     """What may be put before a text -> by name."""
     said = beside(s, PROMPTS).get("prompts", {})
     return {str(name): text or "" for name, text in said.items()}
 
 
-def settings_of_data(s: Settings, model: ModelConfig) -> dict[str, Any]:
+def settings_of_data(s: ForeignConfig, model: ModelConfig) -> dict[str, Any]:
     """How long a text may be, and what is put before it: for our [data] table."""
     said, known = beside(s, PROMPTS), prompts(s)
     default = said.get("default_prompt_name", "")
@@ -141,7 +141,7 @@ def settings_of_data(s: Settings, model: ModelConfig) -> dict[str, Any]:
     return {"max_tokens": longest, "prompts": known, "prompt": default}
 
 
-def is_lower_case(s: Settings) -> bool:
+def is_lower_case(s: ForeignConfig) -> bool:
     return bool(beside(s, TRANSFORMER).get("do_lower_case"))
 
 

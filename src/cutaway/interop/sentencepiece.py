@@ -26,7 +26,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # kinds of pieces
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePieceToken:
     text: str
     score: float
     kind: int
@@ -36,7 +36,7 @@ class Piece:
 class SentencePieceModel:
     """`charsmap` says which characters are written as which others before anything else (NFKC and more)."""
 
-    pieces: list[Piece]
+    pieces: list[SentencePieceToken]
     charsmap: bytes
     dummy_prefix: bool  # whether a text is given a space at its start
     remove_spaces: bool  # whether several spaces count as one
@@ -55,7 +55,7 @@ def read_model(path: Path) -> SentencePieceModel:
 
 
 def parsed(content: bytes, path: Path) -> SentencePieceModel:
-    pieces: list[Piece] = []
+    pieces: list[SentencePieceToken] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
     for number, value in fields(content):
@@ -63,7 +63,7 @@ def parsed(content: bytes, path: Path) -> SentencePieceModel:
             piece = dict(fields(as_bytes(value)))
             (score,) = struct.unpack("<f", as_bytes(piece.get(PIECE_SCORE, bytes(4))))
             text = as_bytes(piece[PIECE_TEXT]).decode("utf-8")
-            pieces.append(Piece(text, score, int(piece.get(PIECE_KIND, NORMAL))))
+            pieces.append(SentencePieceToken(text, score, int(piece.get(PIECE_KIND, NORMAL))))
         elif number == TRAINER:
             trainer = dict(fields(as_bytes(value)))
         elif number == NORMALIZER:

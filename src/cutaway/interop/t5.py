@@ -10,8 +10,8 @@ import numpy as np
 
 from cutaway.config import ModelConfig
 from cutaway.errors import ConfigError
-from cutaway.interop.architecture import ANY, NO_GROUPS, Architecture, Settings, demands, their_name, unless
-from cutaway.interop.names import AS_IS, Entry, Table, divided_by, in_layers, linear, norm, one, times
+from cutaway.interop.architecture import ANY, NO_GROUPS, Architecture, ForeignConfig, demands, their_name, unless
+from cutaway.interop.names import AS_IS, NameRule, NameTable, divided_by, in_layers, linear, norm, one, times
 from cutaway.interop.tensors import Array
 
 # "gated-gelu" is the approximation by tanh, for the sake of the files that were published first
@@ -50,7 +50,7 @@ SHARED, OUTPUT = "shared.weight", "lm_head.weight"
 DOUBLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
-def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
     """T5 scales its output by 1/sqrt(D) before the shared matrix, where we scale the embeddings by sqrt(D).
 
     1.1 does neither. Newer files say so in `scale_decoder_outputs`, older ones by tie_word_embeddings = false.
@@ -89,7 +89,7 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
     )
 
 
-def is_tied(s: Settings, weights: Mapping[str, Array]) -> bool:
+def is_tied(s: ForeignConfig, weights: Mapping[str, Array]) -> bool:
     """Whether the output is the shared matrix. Since their version 5 every config.json claims so: the file decides."""
     input_matrix = next((name for name in (SHARED, *DOUBLES) if name in weights), OUTPUT)
     if OUTPUT not in weights or np.array_equal(weights[OUTPUT], weights[input_matrix]):
@@ -125,13 +125,13 @@ def is_scaled(c: ModelConfig) -> bool:
     return c.embeddings == "shared" and c.embedding_scale == "sqrt_d"
 
 
-def table(c: ModelConfig) -> Table:
+def table(c: ModelConfig) -> NameTable:
     shape = (c.vocab_size, c.d_model)
     scale = divided_by(math.sqrt(c.d_model)) if c.embedding_scale == "sqrt_d" else AS_IS
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"  # in the first layer, but all use it
     buckets = (c.relative_buckets, c.n_heads)
     own_output = [] if c.embeddings == "shared" else [one("head.weight", OUTPUT, shape)]
-    return Table(
+    return NameTable(
         [
             one("source_embedding.tokens.weight", SHARED, shape, scale),
             *own_output,
@@ -157,8 +157,8 @@ MODULES = {
 }
 
 
-def stack(c: ModelConfig, name: str, n_layers: int, sublayers: tuple[str, ...]) -> Iterable[Entry]:
-    def layer(ours: str, theirs: str) -> Iterable[Entry]:
+def stack(c: ModelConfig, name: str, n_layers: int, sublayers: tuple[str, ...]) -> Iterable[NameRule]:
+    def layer(ours: str, theirs: str) -> Iterable[NameRule]:
         for i, sublayer in enumerate(sublayers):
             parts = feed_forward if sublayer == "feed_forward" else attention
             yield from parts(c, f"{ours}.{sublayer}", f"{theirs}.layer.{i}.{MODULES[sublayer]}")
@@ -168,7 +168,7 @@ def stack(c: ModelConfig, name: str, n_layers: int, sublayers: tuple[str, ...]) 
     yield from norm(f"{name}.norm", f"{name}.final_layer_norm", c.d_model, bias=False)
 
 
-def attention(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def attention(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     """T5 does not divide its scores by sqrt(E), so our queries must be so much larger."""
     D, inner = c.d_model, c.n_heads * c.head_width
     yield from linear(f"{ours}.query", f"{theirs}.q", inner, D, False, times(math.sqrt(c.head_width)))
@@ -177,7 +177,7 @@ def attention(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
     yield from linear(f"{ours}.output", f"{theirs}.o", D, inner, False)
 
 
-def feed_forward(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def feed_forward(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     gated = their_name(FEED_FORWARDS, c.feed_forward).startswith("gated-")
     if gated:
         yield from linear(f"{ours}.gate", f"{theirs}.wi_0", c.d_ff, c.d_model, False)

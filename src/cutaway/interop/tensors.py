@@ -50,7 +50,7 @@ OTHERS = (
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor where it lies: its bytes, and how to read them."""
 
     dtype: str
@@ -59,10 +59,10 @@ class Stored:
     where: str
 
 
-class Tensors(Mapping[str, Array]):
+class TensorFiles(Mapping[str, Array]):
     """name -> array. Half precision becomes float32; float64 stays."""
 
-    def __init__(self, stored: Mapping[str, Stored]):
+    def __init__(self, stored: Mapping[str, StoredTensor]):
         self.stored = dict(stored)
 
     def __getitem__(self, name: str) -> Array:
@@ -84,22 +84,22 @@ class Tensors(Mapping[str, Array]):
         return len(self.stored)
 
 
-def read_folder(folder: Path) -> Tensors:
+def read_folder(folder: Path) -> TensorFiles:
     """All tensors in a folder, whether in one file or in shards."""
     if (folder / SINGLE).is_file():
-        return Tensors(read_file(folder / SINGLE))
+        return TensorFiles(read_file(folder / SINGLE))
     if (folder / INDEX).is_file():
-        return Tensors(read_shards(folder))
+        return TensorFiles(read_shards(folder))
     raise DataError(no_weights(folder))
 
 
-def read_file(path: Path) -> dict[str, Stored]:
+def read_file(path: Path) -> dict[str, StoredTensor]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty. Copy or download it again.")
     return read_bytes(np.memmap(path, np.uint8, mode="r"), str(path))
 
 
-def read_bytes(content: Array, where: str) -> dict[str, Stored]:
+def read_bytes(content: Array, where: str) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file, given as uint8."""
     damaged = f"{where} is not a whole safetensors file"
     again = "Copy or download it again."
@@ -112,7 +112,7 @@ def read_bytes(content: Array, where: str) -> dict[str, Stored]:
         if len(data) != expected:
             raise DataError(f"{damaged}: it holds {len(data)} bytes of tensors, and {expected} were written. {again}")
         stored = {
-            name: Stored(str(header[name]["dtype"]), shapes[name], data[begin:end], where)
+            name: StoredTensor(str(header[name]["dtype"]), shapes[name], data[begin:end], where)
             for name, (begin, end) in places.items()
         }
     except (KeyError, TypeError, ValueError) as error:
@@ -145,7 +145,7 @@ def header_of(content: Array, problem: str) -> dict[str, Any]:
     return header
 
 
-def read_shards(folder: Path) -> dict[str, Stored]:
+def read_shards(folder: Path) -> dict[str, StoredTensor]:
     index = read_json(folder / INDEX)
     where = index.get("weight_map")
     if not isinstance(where, dict) or not where:

@@ -213,7 +213,7 @@ def roles_of(
 
 
 def say_what_begins(backend: tokenizers.Tokenizer, roles: Mapping[str, str], given: bool | None) -> None:
-    """Let the tokenizer itself say whether texts begin with <s> (`Tokenizer.begins` asks its post-processor)."""
+    """Let the tokenizer itself say whether texts begin with <s> (`Tokenizer.adds_bos` asks its post-processor)."""
     bos, has_one = roles.get("bos"), backend.post_processor is not None
     does = has_one and bos is not None and backend.encode("").ids[:1] == [backend.token_to_id(bos)]
     wanted = does if given is None else given
@@ -237,7 +237,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: str, max_length:
     """
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())  # a copy
     bos, eos = tokenizer.roles["bos"], tokenizer.roles["eos"]
-    before = {"decoder": [bos] if tokenizer.begins else [], "encoder": [bos], "encoder_decoder": []}[family]
+    before = {"decoder": [bos] if tokenizer.adds_bos else [], "encoder": [bos], "encoder_decoder": []}[family]
     backend.post_processor = around(backend, before, [] if family == "decoder" else [eos])
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
     special = {ROLE_SETTINGS[role]: name for role, name in tokenizer.roles.items()}

@@ -14,11 +14,11 @@ from cutaway.interop.architecture import (
     NO_GROUPS,
     ONE_HEAD_WIDTH,
     Architecture,
-    Settings,
+    ForeignConfig,
     demands,
     their_name,
 )
-from cutaway.interop.names import Entry, Table, in_layers, linear, norm, one, shaped
+from cutaway.interop.names import NameRule, NameTable, in_layers, linear, norm, one, shaped
 from cutaway.interop.tensors import Array, read_json
 
 DEMANDS = demands(
@@ -55,7 +55,7 @@ NEW_NAMES = [
 ]
 
 
-def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
+def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
     s.only("qkv_bias", True)
     s.only("problem_type", "single_label_classification")
     return ModelConfig(
@@ -79,13 +79,13 @@ def config_from(s: Settings, weights: Mapping[str, Array]) -> ModelConfig:
     )
 
 
-def preparation(s: Settings) -> dict[str, Any] | None:
+def preparation(s: ForeignConfig) -> dict[str, Any] | None:
     """What is done to an image before the model sees it; None: nobody says."""
     file = s.folder / PREPROCESSOR if s.folder else None
     return read_json(file) if file and file.is_file() else None
 
 
-def resize(s: Settings) -> str:
+def resize(s: ForeignConfig) -> str:
     """How an image file is scaled. An array is given as it is, so that nothing else of this matters to it."""
     said, size = preparation(s) or {}, side(s, "image_size", 224)
     given = said.get("size", size)
@@ -101,7 +101,7 @@ def resize(s: Settings) -> str:
     return RESIZES[code]
 
 
-def side(s: Settings, name: str, default: int) -> int:
+def side(s: ForeignConfig, name: str, default: int) -> int:
     """The side of a square, which they may give as two equal numbers."""
     value = s.get(name, default)
     sides = value if isinstance(value, list) else [value]
@@ -128,10 +128,10 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def table(c: ModelConfig) -> Table:
+def table(c: ModelConfig) -> NameTable:
     """Their patches go through a convolution whose stride is its width: a Linear on each patch laid out flat."""
     D, C, P, N = c.d_model, c.channels, c.patch_size, c.n_positions
-    return Table(
+    return NameTable(
         [
             one("embedding.class_token", "vit.embeddings.cls_token", (1, 1, D), shaped((1, D), (1, 1, D))),
             one("embedding.position.table", "vit.embeddings.position_embeddings", (1, N, D), shaped((N, D), (1, N, D))),
@@ -149,7 +149,7 @@ def table(c: ModelConfig) -> Table:
     )
 
 
-def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
+def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     D = c.d_model
     for part in ("query", "key", "value"):
         yield from linear(f"{ours}.self_attention.{part}", f"{theirs}.attention.attention.{part}", D, D)
@@ -160,7 +160,7 @@ def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[Entry]:
     yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after", D)
 
 
-def adjust(s: Settings, c: ModelConfig, weights: dict[str, Array]) -> dict[str, Array]:
+def adjust(s: ForeignConfig, c: ModelConfig, weights: dict[str, Array]) -> dict[str, Array]:
     """Their images are shifted and scaled before the model sees them; ours go from 0 to 1. So the model does it itself:
 
     W ((a·x - mean) / std) + b  =  (a W / std) x  +  (b - W (mean / std)),    a, mean, std: of each channel

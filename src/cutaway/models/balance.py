@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from cutaway.nn.experts import Experts
-from cutaway.nn.recording import watching
+from cutaway.nn.recording import watch_probes
 
 
 @contextmanager
@@ -16,5 +16,5 @@ def balance_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     """A list that holds, after a forward in the block, one loss for each mixture of experts in the model."""
     losses: list[Tensor] = []
     mixtures = [module for module in model.modules() if isinstance(module, Experts)]
-    with watching({str(i): (mixture.balance, losses.append) for i, mixture in enumerate(mixtures)}):
+    with watch_probes({str(i): (mixture.balance, losses.append) for i, mixture in enumerate(mixtures)}):
         yield losses

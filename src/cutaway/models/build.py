@@ -41,32 +41,34 @@ from cutaway.nn.kernels import AttentionKernel, attend_exact, attend_fused
 from cutaway.nn.layers import Layer, Stack
 from cutaway.nn.learned_positions import LearnedPosition
 from cutaway.nn.linear_attention import LinearAttention
-from cutaway.nn.masks import Rule
+from cutaway.nn.masks import MaskRule
 from cutaway.nn.parallel_layer import ParallelLayer
 from cutaway.nn.patches import PatchEmbedding
 from cutaway.nn.positions import Position, SinusoidalPosition
 from cutaway.nn.relative_positions import AlibiPosition, RelativeBiasPosition, RelativePosition
 from cutaway.nn.residual import PostNorm, PreNorm, Residual
-from cutaway.nn.rotary import RotaryPosition, Stretch, linear_stretch, llama3_stretch
+from cutaway.nn.rotary import RopeScaling, RotaryPosition, linear_scaling, llama3_scaling
 from cutaway.nn.sandwich_norm import SandwichNorm
-from cutaway.nn.sparse_masks import Strided, Window
+from cutaway.nn.sparse_masks import SlidingWindow, Strided
 
 Model = EncoderDecoder | EncoderOnly | DecoderOnly | VisionTransformer
 
 KERNELS: dict[str, AttentionKernel] = {"fused": attend_fused, "exact": attend_exact}
 
 # the module, and the rules that narrow what self-attention may see
-ATTENTIONS: dict[str, tuple[type[MultiHeadAttention], Callable[[ModelConfig], tuple[Rule, ...]]]] = {
+ATTENTIONS: dict[str, tuple[type[MultiHeadAttention], Callable[[ModelConfig], tuple[MaskRule, ...]]]] = {
     "full": (MultiHeadAttention, lambda c: ()),
-    "window": (MultiHeadAttention, lambda c: (Window(c.attention_window),)),
+    "window": (MultiHeadAttention, lambda c: (SlidingWindow(c.attention_window),)),
     "sparse": (MultiHeadAttention, lambda c: (Strided(c.attention_window),)),
     "linear": (LinearAttention, lambda c: ()),
 }
 
-ROPE_SCALINGS: dict[str, Callable[[ModelConfig], Stretch | None]] = {
+ROPE_SCALINGS: dict[str, Callable[[ModelConfig], RopeScaling | None]] = {
     "none": lambda c: None,
-    "linear": lambda c: linear_stretch(c.rope_factor),
-    "llama3": lambda c: llama3_stretch(c.rope_factor, c.rope_slow, c.rope_fast, c.rope_original_length),
+    "linear": lambda c: linear_scaling(c.rope_factor),
+    "llama3": lambda c: llama3_scaling(
+        c.rope_factor, c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_length
+    ),
 }
 
 # the second argument: whether it is for a decoder, which sees the past alone
@@ -166,7 +168,7 @@ def vision(config: ModelConfig) -> VisionTransformer:
             patch_size=config.patch_size,
             channels=config.channels,
             d_model=config.d_model,
-            position=at_the_input(order),
+            position=input_position(order),
             dropout=config.dropout,
             class_token=config.pooling == "cls",
         ),
@@ -212,7 +214,7 @@ def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
 def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
     return InputEmbedding(
         tokens,
-        at_the_input(order),
+        input_position(order),
         config.dropout,
         norm=norm(config) if config.embedding_norm else None,
         segments=TokenEmbedding(config.segments, config.d_model, scaled=False) if config.segments else None,
@@ -223,12 +225,12 @@ def position(config: ModelConfig, causal: bool = False) -> Position:
     return POSITIONS[config.position](config, causal)
 
 
-def at_the_input(order: Position) -> Position:
+def input_position(order: Position) -> Position:
     """A scheme that every layer has one of has nothing to do at the input."""
     return Position(order.max_length) if order.per_layer else order
 
 
-def rules(config: ModelConfig) -> tuple[Rule, ...]:
+def rules(config: ModelConfig) -> tuple[MaskRule, ...]:
     return ATTENTIONS[config.attention][1](config)
 
 
@@ -281,7 +283,7 @@ def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAt
         bias=config.bias,
         position=order,
         head_norm=head_norm if config.qk_norm else None,
-        cap=config.attention_cap,
+        cap=config.attention_softcap,
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cutaway.nn.cache import KVCache
 from cutaway.nn.embedding import InputEmbedding, LanguageHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Causal, Mask, Rule, Span
+from cutaway.nn.masks import Causal, Mask, MaskRule, Span
 
 
 class DecoderOnly(nn.Module):
@@ -20,7 +20,7 @@ class DecoderOnly(nn.Module):
     Token masks are True at tokens and False at padding; None means that there is no padding.
     """
 
-    def __init__(self, embedding: InputEmbedding, decoder: Stack, head: LanguageHead, rules: tuple[Rule, ...] = ()):
+    def __init__(self, embedding: InputEmbedding, decoder: Stack, head: LanguageHead, rules: tuple[MaskRule, ...] = ()):
         super().__init__()
         self.embedding = embedding
         self.decoder = decoder

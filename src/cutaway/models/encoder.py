@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cutaway.nn.embedding import InputEmbedding
 from cutaway.nn.heads import ClassHead, VectorHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Mask, Rule, Span
+from cutaway.nn.masks import Mask, MaskRule, Span
 
 
 class EncoderOnly(nn.Module):
@@ -18,7 +18,7 @@ class EncoderOnly(nn.Module):
     True at tokens and False at padding.
     """
 
-    def __init__(self, embedding: InputEmbedding, encoder: Stack, head: nn.Module, rules: tuple[Rule, ...] = ()):
+    def __init__(self, embedding: InputEmbedding, encoder: Stack, head: nn.Module, rules: tuple[MaskRule, ...] = ()):
         super().__init__()
         self.embedding = embedding
         self.encoder = encoder

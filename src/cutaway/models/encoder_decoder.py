@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cutaway.nn.cache import KVCache
 from cutaway.nn.embedding import InputEmbedding, LanguageHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Causal, Mask, Rule, Span
+from cutaway.nn.masks import Causal, Mask, MaskRule, Span
 
 
 class EncoderDecoder(nn.Module):
@@ -28,7 +28,7 @@ class EncoderDecoder(nn.Module):
         encoder: Stack,
         decoder: Stack,
         head: LanguageHead,
-        rules: tuple[Rule, ...] = (),
+        rules: tuple[MaskRule, ...] = (),
     ):
         super().__init__()
         self.source_embedding = source_embedding

@@ -31,10 +31,12 @@ def gpt2(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             writes = name.endswith(("attention.output.weight", ".contract.weight"))
-            nn.init.normal_(parameter, std=0.02 / math.sqrt(sublayers(model, name.split(".")[0])) if writes else 0.02)
+            nn.init.normal_(
+                parameter, std=0.02 / math.sqrt(count_sublayers(model, name.split(".")[0])) if writes else 0.02
+            )
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
 
 
-def sublayers(model: nn.Module, stack: str) -> int:
+def count_sublayers(model: nn.Module, stack: str) -> int:
     return sum(isinstance(module, Residual) for module in model.get_submodule(stack).modules())

@@ -8,7 +8,7 @@ from cutaway.nn.experts import Experts
 from cutaway.nn.layers import Stack
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
+def get_layers(model: nn.Module) -> list[nn.Module]:
     """The layers of its encoder and its decoder, from the bottom up."""
     return [layer for part in model.modules() if isinstance(part, Stack) for layer in part.layers]
 
@@ -17,7 +17,7 @@ def has_experts(model: nn.Module) -> bool:
     return any(isinstance(part, Experts) for part in model.modules())
 
 
-def take_over(new: nn.Module, old: nn.Module) -> None:
+def copy_module_state(new: nn.Module, old: nn.Module) -> None:
     """Make `new` a module with all that `old` has: its parts and parameters, its settings, the hooks on it."""
     nn.Module.__init__(new)
     vars(new).update(vars(old))

@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 from cutaway.nn.heads import ClassHead
 from cutaway.nn.layers import Stack
-from cutaway.nn.masks import Mask, Rule, Span
+from cutaway.nn.masks import Mask, MaskRule, Span
 from cutaway.nn.patches import PatchEmbedding
 
 
 class VisionTransformer(nn.Module):
     """images ──▶ patches ──▶ encoder ──▶ head ──▶ logits"""
 
-    def __init__(self, embedding: PatchEmbedding, encoder: Stack, head: ClassHead, rules: tuple[Rule, ...] = ()):
+    def __init__(self, embedding: PatchEmbedding, encoder: Stack, head: ClassHead, rules: tuple[MaskRule, ...] = ()):
         super().__init__()
         self.embedding = embedding
         self.encoder = encoder

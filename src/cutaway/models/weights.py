@@ -21,7 +21,7 @@ def load_weights(model: nn.Module, data: bytes, where: str = "the weights") -> N
     copy_tensors(dict(model.named_parameters()), safetensors.torch.load(data), where)
 
 
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The weights that training changes, by name."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
@@ -30,10 +30,10 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 def copy_tensors(into: Mapping[str, Tensor], saved: Mapping[str, Tensor], where: str) -> None:
     check_fit({name: tensor.shape for name, tensor in into.items()}, {n: t.shape for n, t in saved.items()}, where)
     for name, tensor in into.items():
-        tensor.copy_(kept_like(tensor, saved[name]))
+        tensor.copy_(distribute_like(tensor, saved[name]))
 
 
-def kept_like(tensor: Tensor, whole: Tensor) -> Tensor:
+def distribute_like(tensor: Tensor, whole: Tensor) -> Tensor:
     """`whole` on the device of `tensor`; of one that is spread over processes (FSDP2), the share of this one."""
     if not hasattr(tensor, "placements"):
         return whole.to(tensor.device)

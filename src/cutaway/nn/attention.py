@@ -73,20 +73,20 @@ class MultiHeadAttention(nn.Module):
         positions = places if cache is None else cache.positions(places)
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(position.rotate(q, positions))
-        if memory is not None and cache is not None and cache.held is not None:
-            k, v = cache.held  # of the memory, computed at the first step: it does not change
+        if memory is not None and cache is not None and cache.stored is not None:
+            k, v = cache.stored  # of the memory, computed at the first step: it does not change
         else:
             y = x if memory is None else memory
             k, v = self.key_norm(self.split(self.key(y))), self.split(self.value(y))
             k, v = self.k(position.rotate(k, positions)), self.v(v)
             if cache is not None:
-                k, v = cache.append(k, v) if memory is None else cache.keep(k, v)
+                k, v = cache.append(k, v) if memory is None else cache.store(k, v)
         heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, places, Span(0, k.size(2))))
         return self.output(self.merge(self.heads(heads)))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **by_position: Any) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **position_arguments: Any) -> Tensor:
         """Call the kernel; attend_exact while scores or weights are watched. q [B,H,Q,E], k, v [B,G,K,E] -> like q"""
-        arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **by_position}
+        arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **position_arguments}
         if self.scores.is_watched or self.weights.is_watched:
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
             return attend_exact(q, k, v, mask, probe_scores=self.scores, probe_weights=self.weights, **arguments)

@@ -30,43 +30,43 @@ class AttentionCache:
 
     def __init__(self, owner: KVCache):
         self.owner = owner
-        self.held: tuple[Tensor, Tensor] | None = None
+        self.stored: tuple[Tensor, Tensor] | None = None
         self.spare: tuple[Tensor, Tensor] | None = None  # the buffers before the last `reorder`
 
     @property
     def length(self) -> int:
-        return self.owner.places
+        return self.owner.n_keys
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put k and v behind what is held; all keys and values so far come back."""
         start, new = self.length, k.size(2)
         end = start + new
-        keys, values = self.held or (None, None)
-        keys, values = with_room(keys, k, start, end), with_room(values, v, start, end)
+        keys, values = self.stored or (None, None)
+        keys, values = grow_buffer(keys, k, start, end), grow_buffer(values, v, start, end)
         # keys[:, :, start:end] = k, but sooner: this is done for every token in every layer
         keys.narrow(2, start, new).copy_(k)
         values.narrow(2, start, new).copy_(v)
-        self.held = keys, values
+        self.stored = keys, values
         return keys.narrow(2, 0, end), values.narrow(2, 0, end)
 
-    def keep(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def store(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Hold keys and values of a memory, which does not grow."""
-        self.held = k, v
+        self.stored = k, v
         return k, v
 
-    def positions(self, places: Span) -> Span | Tensor:
+    def positions(self, n_keys: Span) -> Span | Tensor:
         """The positions of tokens at these places: the same; or, with padding, [B,1,T] for each row its own."""
         padding = self.owner.padding
         if padding is None:
-            return places
-        return (places.tensor(padding.device) - padding[:, None, None]).clamp(min=0)
+            return n_keys
+        return (n_keys.tensor(padding.device) - padding[:, None, None]).clamp(min=0)
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was. Two sets of buffers take turns: fresh memory costs as much as copying."""
-        if self.held is None:
+        if self.stored is None:
             return
-        (k, v), (into_k, into_v) = self.held, self.spare or (None, None)
-        self.held, self.spare = (select_rows(k, rows, into_k), select_rows(v, rows, into_v)), self.held
+        (k, v), (into_k, into_v) = self.stored, self.spare or (None, None)
+        self.stored, self.spare = (select_rows(k, rows, into_k), select_rows(v, rows, into_v)), self.stored
 
 
 class LayerCache:
@@ -86,7 +86,7 @@ class KVCache:
         self.layers = [LayerCache(self) for _ in range(n_layers)]
 
     @property
-    def places(self) -> int:
+    def n_keys(self) -> int:
         """How many keys each attention holds."""
         return self.length
 
@@ -120,7 +120,7 @@ def select_rows(x: Tensor, rows: Tensor, into: Tensor | None) -> Tensor:
     return torch.index_select(x, 0, rows, out=into if fits else None)
 
 
-def with_room(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:
+def grow_buffer(buffer: Tensor | None, like: Tensor, length: int, needed: int) -> Tensor:
     """`buffer` if `needed` places fit into it, else a larger copy of its first `length` places."""
     if buffer is not None and buffer.size(2) >= needed:
         return buffer

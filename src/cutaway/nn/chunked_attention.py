@@ -47,7 +47,7 @@ class ChunkedAttention(torch.autograd.Function):
         ctx.random = random_state(q.device)  # for the same dropout in the second computation
         ctx.save_for_backward(q, k, v)
         heads = torch.empty_like(q)
-        for start, chunk in chunks_of(mask):
+        for start, chunk in split_queries(mask):
             heads[:, :, start : start + CHUNK] = attend_chunk(attend, chunk, q[:, :, start : start + CHUNK], k, v)
         return heads
 
@@ -58,24 +58,26 @@ class ChunkedAttention(torch.autograd.Function):
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         with torch.random.fork_rng([q.device] if q.is_cuda else []), torch.enable_grad():
             set_random_state(q.device, ctx.random)
-            for start, chunk in chunks_of(ctx.mask):
+            for start, chunk in split_queries(ctx.mask):
                 rows = slice(start, start + CHUNK)
                 chosen = reachable_keys(chunk, q.device)
-                inputs = [x.detach().requires_grad_() for x in (q[:, :, rows], at(k, chosen), at(v, chosen))]
+                inputs = [
+                    x.detach().requires_grad_() for x in (q[:, :, rows], select_keys(k, chosen), select_keys(v, chosen))
+                ]
                 heads = ctx.attend(*inputs, chunk.dense(q.device, chosen))
                 d_queries, d_keys, d_values = torch.autograd.grad(heads, inputs, d_heads[:, :, rows])
                 d_q[:, :, rows] = d_queries
-                add_at(d_k, chosen, d_keys)
-                add_at(d_v, chosen, d_values)
+                add_to_keys(d_k, chosen, d_keys)
+                add_to_keys(d_v, chosen, d_values)
         return None, None, d_q, d_k, d_v
 
 
 def attend_chunk(attend: Attend, chunk: Mask, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     chosen = reachable_keys(chunk, q.device)
-    return attend(q, at(k, chosen), at(v, chosen), chunk.dense(q.device, chosen))
+    return attend(q, select_keys(k, chosen), select_keys(v, chosen), chunk.dense(q.device, chosen))
 
 
-def chunks_of(mask: Mask) -> list[tuple[int, Mask]]:
+def split_queries(mask: Mask) -> list[tuple[int, Mask]]:
     """Where each chunk of queries begins, and its mask."""
     first, end = mask.queries.start, mask.queries.stop
     return [
@@ -88,17 +90,17 @@ def reachable_keys(mask: Mask, device: torch.device) -> Tensor | None:
     """Indices of the keys that any of the queries may attend to; None: all."""
     key = mask.keys.tensor(device)
     reached = None
-    for rule in mask.binding:
+    for rule in mask.active_rules:
         allowed = rule.reaches(mask.queries.start, mask.queries.stop - 1, key)
         reached = allowed if reached is None else reached & allowed
     return None if reached is None else reached.nonzero()[:, 0]
 
 
-def at(x: Tensor, chosen: Tensor | None) -> Tensor:
+def select_keys(x: Tensor, chosen: Tensor | None) -> Tensor:
     return x if chosen is None else x.index_select(2, chosen)
 
 
-def add_at(total: Tensor, chosen: Tensor | None, part: Tensor) -> None:
+def add_to_keys(total: Tensor, chosen: Tensor | None, part: Tensor) -> None:
     if chosen is None:
         total.add_(part)
     else:

@@ -21,7 +21,7 @@ from torch import Tensor
 from cutaway.errors import ConfigError
 from cutaway.nn.chunked_attention import attend_in_chunks
 from cutaway.nn.dropout import drop
-from cutaway.nn.masks import Causal, Mask, surely
+from cutaway.nn.masks import Causal, Mask, is_statically_true
 
 # q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E], where each of the G key-value heads serves H/G heads. Options:
 #   mask, bias        broadcastable to [B,H,Q,K]: True = may attend; added to the scores (relative positions)
@@ -29,7 +29,7 @@ from cutaway.nn.masks import Causal, Mask, surely
 #   cap               above 0, scores are held between -cap and cap
 AttentionKernel = Callable[..., Tensor]
 
-DENSE = 1024 * 1024  # a mask with no more entries than this is spelled out: for short texts that is faster
+MAX_DENSE_ENTRIES = 1024 * 1024  # a mask with no more entries than this is spelled out: for short texts that is faster
 
 
 def attend_exact(
@@ -93,14 +93,14 @@ def attend_fused(
 
 def attend_masked(attend: AttentionKernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask, **options: Any) -> Tensor:
     """Attention under a Mask: without a matrix if it can be, by a matrix if that is small, else in chunks."""
-    rules, biased = mask.binding, options.get("bias") is not None
+    rules, biased = mask.active_rules, options.get("bias") is not None
     if not rules and mask.is_token is None:  # all may be seen, as in a cached step
         return attend(q, k, v, None, **options)
     fused = attend is attend_fused and not options.get("dropout")
     if fused and not biased and rules == (Causal(),) and mask.is_token is None and mask.queries == mask.keys:
         return attend_fused(q, k, v, causal=True, **options)
     padding_only = fused and not rules  # a row for all queries: the fused kernel needs no more memory for it
-    if padding_only or biased or not surely(mask.queries.size * mask.keys.size > DENSE):
+    if padding_only or biased or not is_statically_true(mask.queries.size * mask.keys.size > MAX_DENSE_ENTRIES):
         return attend(q, k, v, mask.dense(q.device), **options)
     return attend_in_chunks(lambda q, k, v, dense: attend(q, k, v, dense, **options), q, k, v, mask)
 

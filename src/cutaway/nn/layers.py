@@ -52,9 +52,9 @@ class Layer(nn.Module):
         own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
         x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask, cache=own))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
-            cross_attention, memory = self.cross_attention, required(memory)
+            cross_attention, memory = self.cross_attention, require_memory(memory)
             x = self.cross_attention_residual(x, lambda x: cross_attention(x, memory, memory_mask, crossed))
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, tokens_of(x, mask)))
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, token_mask(x, mask)))
 
 
 class Stack(nn.Module):
@@ -81,13 +81,13 @@ class Stack(nn.Module):
         return KVCache(len(self.layers), padding)
 
 
-def required(memory: Tensor | None) -> Tensor:
+def require_memory(memory: Tensor | None) -> Tensor:
     if memory is None:
         raise DataError("this model has cross-attention, and was given no memory to look at. Give it one.")
     return memory
 
 
-def tokens_of(x: Tensor, mask: Mask | None) -> Tensor | None:
+def token_mask(x: Tensor, mask: Mask | None) -> Tensor | None:
     """Which of x [B,T,D] are tokens and not padding: [B,T]. A mask over keys in a cache knows of more than x."""
     if mask is None or mask.is_token is None:
         return None

@@ -26,14 +26,14 @@ from cutaway.nn.masks import Causal, Mask
 CHUNK = 64  # tokens that meet each other directly; what came before them is summed up
 
 
-class Sums(NamedTuple):
+class KeyValueSums(NamedTuple):
     """All that linear attention remembers of the keys and values so far."""
 
     S: Tensor  # [B,H,E,E]: Σ φ(k) vᵀ
     z: Tensor  # [B,H,E]: Σ φ(k)
 
-    def add(self, k: Tensor, v: Tensor) -> Sums:
-        return Sums(self.S + k.mT @ v, self.z + k.sum(dim=2))
+    def add(self, k: Tensor, v: Tensor) -> KeyValueSums:
+        return KeyValueSums(self.S + k.mT @ v, self.z + k.sum(dim=2))
 
 
 class LinearAttention(MultiHeadAttention):
@@ -41,7 +41,7 @@ class LinearAttention(MultiHeadAttention):
 
     def __init__(self, *arguments: Any, **named: Any):
         position = named.get("position")
-        if position is not None and position.acts_inside:
+        if position is not None and position.acts_in_attention:
             scheme = type(position).__name__
             raise ConfigError(f"linear attention has no scores or rotations for {scheme}. Use one for the input.")
         super().__init__(*arguments, **named)
@@ -53,24 +53,24 @@ class LinearAttention(MultiHeadAttention):
         mask: Mask | Tensor | None = None,
         cache: AttentionCache | None = None,
     ) -> Tensor:
-        causal, is_token = understood(mask)
+        causal, is_token = parse_mask(mask)
         watched = self.scores.is_watched or self.weights.is_watched
-        q = self.q(feature(self.query_norm(self.split(self.query(x)))))
-        if memory is not None and cache is not None and cache.held is not None and not watched:
-            heads = look_up(q, Sums(*cache.held))  # a memory is summed up at the first step alone
+        q = self.q(feature_map(self.query_norm(self.split(self.query(x)))))
+        if memory is not None and cache is not None and cache.stored is not None and not watched:
+            heads = attend_to_sums(q, KeyValueSums(*cache.stored))  # a memory is summed up at the first step alone
             return self.output(self.merge(self.heads(heads)))
         y = x if memory is None else memory
-        k = self.k(feature(self.key_norm(self.split(self.key(y)))))
+        k = self.k(feature_map(self.key_norm(self.split(self.key(y)))))
         k, v = repeat_heads(k, self.n_heads), repeat_heads(self.v(self.split(self.value(y))), self.n_heads)
         if watched and (cache is None or memory is not None):
             heads = self.attend_quadratic(q, k, v, mask)
         else:
             if is_token is not None:
                 k = k * is_token[:, None, -k.size(2) :, None]  # padding adds nothing to the sums
-            sums = Sums(*cache.held) if cache is not None and cache.held is not None else empty_sums(k, v)
+            sums = KeyValueSums(*cache.stored) if cache is not None and cache.stored is not None else empty_sums(k, v)
             heads, sums = attend_causal(q, k, v, sums) if causal else attend_all(q, k, v, sums)
             if cache is not None:
-                cache.held = sums
+                cache.stored = sums
         return self.output(self.merge(self.heads(heads)))
 
     def attend_quadratic(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> Tensor:
@@ -79,16 +79,16 @@ class LinearAttention(MultiHeadAttention):
         allowed = mask.dense(q.device) if isinstance(mask, Mask) else mask
         if allowed is not None:
             scores_BHQK = scores_BHQK.masked_fill(~allowed, 0.0)
-        weights_BHQK = self.weights(divided(scores_BHQK, scores_BHQK.sum(dim=-1, keepdim=True)))
+        weights_BHQK = self.weights(safe_divide(scores_BHQK, scores_BHQK.sum(dim=-1, keepdim=True)))
         return weights_BHQK @ v
 
 
-def feature(x: Tensor) -> Tensor:
+def feature_map(x: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1: always positive, so that weights are."""
     return F.elu(x) + 1
 
 
-def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, Sums]:
+def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: KeyValueSums) -> tuple[Tensor, KeyValueSums]:
     """Chunk by chunk: directly among its tokens, through the sums to all before. q, k, v and result [B,H,T,E]
 
     Decoding is the same with a chunk of one token.
@@ -99,33 +99,33 @@ def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, 
         weights_QK = (q_c @ k_c.mT).tril()
         above = weights_QK @ v_c + q_c @ sums.S
         below = weights_QK.sum(dim=-1, keepdim=True) + q_c @ sums.z[..., None]
-        parts.append(divided(above, below))
+        parts.append(safe_divide(above, below))
         sums = sums.add(k_c, v_c)
     return torch.cat(parts, dim=2), sums
 
 
-def attend_all(q: Tensor, k: Tensor, v: Tensor, sums: Sums) -> tuple[Tensor, Sums]:
+def attend_all(q: Tensor, k: Tensor, v: Tensor, sums: KeyValueSums) -> tuple[Tensor, KeyValueSums]:
     """Every query looks at all keys."""
     sums = sums.add(k, v)
-    return look_up(q, sums), sums
+    return attend_to_sums(q, sums), sums
 
 
-def look_up(q: Tensor, sums: Sums) -> Tensor:
+def attend_to_sums(q: Tensor, sums: KeyValueSums) -> Tensor:
     """What the sums hold for each query."""
-    return divided(q @ sums.S, q @ sums.z[..., None])
+    return safe_divide(q @ sums.S, q @ sums.z[..., None])
 
 
-def divided(above: Tensor, below: Tensor) -> Tensor:
+def safe_divide(above: Tensor, below: Tensor) -> Tensor:
     """above / below; where a query may attend to nothing both are 0, and so is the result."""
     return above / below.masked_fill(below == 0, 1.0)  # not a tiny number: its gradient would be huge, and times 0 NaN
 
 
-def empty_sums(k: Tensor, v: Tensor) -> Sums:
+def empty_sums(k: Tensor, v: Tensor) -> KeyValueSums:
     B, H, _, E = k.shape
-    return Sums(k.new_zeros(B, H, E, v.size(-1)), k.new_zeros(B, H, E))
+    return KeyValueSums(k.new_zeros(B, H, E, v.size(-1)), k.new_zeros(B, H, E))
 
 
-def understood(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:
+def parse_mask(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:
     """Whether the past alone may be seen, and which keys are tokens: no other mask can be told to a sum."""
     if mask is None:
         return False, None

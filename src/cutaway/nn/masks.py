@@ -52,7 +52,7 @@ def as_span(positions: Span | range) -> Span:
     return Span(positions.start, positions.stop)
 
 
-def surely(condition: bool | torch.SymBool) -> bool:
+def is_statically_true(condition: bool | torch.SymBool) -> bool:
     """Whether it holds: for sizes that are not known yet, whether it holds for all of them."""
     if isinstance(condition, bool):
         return condition
@@ -61,7 +61,7 @@ def surely(condition: bool | torch.SymBool) -> bool:
     return statically_known_true(condition)
 
 
-class Rule(Protocol):
+class MaskRule(Protocol):
     """What may be seen, by position alone."""
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Rule(Protocol):
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         """Which keys [K] some query from `first` to `last` may attend to: all others need not be looked at."""
 
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+    def allows_all(self, queries: Span, keys: Span) -> bool:
         """Whether the rule makes no difference here, as causality makes none to the last query alone."""
 
 
@@ -84,8 +84,8 @@ class Causal:
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         return key <= last
 
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
-        return surely(keys.stop - 1 <= queries.start)
+    def allows_all(self, queries: Span, keys: Span) -> bool:
+        return is_statically_true(keys.stop - 1 <= queries.start)
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class Mask:
 
     queries: Span
     keys: Span
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[MaskRule, ...] = ()
     is_token: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queries", as_span(self.queries))
         object.__setattr__(self, "keys", as_span(self.keys))
 
-    def __and__(self, rule: Rule) -> Mask:
+    def __and__(self, rule: MaskRule) -> Mask:
         return replace(self, rules=(*self.rules, rule))
 
     def __str__(self) -> str:
@@ -120,14 +120,14 @@ class Mask:
         return f"<pre>{self}</pre>"
 
     @property
-    def binding(self) -> tuple[Rule, ...]:
+    def active_rules(self) -> tuple[MaskRule, ...]:
         """The rules that make a difference, or that may make one where sizes are not known yet."""
-        return tuple(rule for rule in self.rules if not rule.forbids_nothing(self.queries, self.keys))
+        return tuple(rule for rule in self.rules if not rule.allows_all(self.queries, self.keys))
 
     def dense(self, device: torch.device, chosen: Tensor | None = None) -> Tensor | None:
         """Spelled out: broadcastable to [B, H, Q, K]; only the `chosen` keys, if given. None: all is allowed."""
         matrix: Tensor | None = None
-        if rules := self.binding:  # of a cached step there are none, and then positions need not be made
+        if rules := self.active_rules:  # of a cached step there are none, and then positions need not be made
             query, key = self.queries.tensor(device)[:, None], self.keys.tensor(device)[None, :]
             key = key if chosen is None else key[:, chosen]
             for rule in rules:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import LayerCache
-from cutaway.nn.layers import required, tokens_of
+from cutaway.nn.layers import require_memory, token_mask
 from cutaway.nn.masks import Mask
 from cutaway.nn.residual import Residual
 
@@ -41,9 +41,9 @@ class ParallelLayer(nn.Module):
         own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
 
         def all_at_once(x: Tensor) -> Tensor:
-            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, tokens_of(x, mask))
+            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, token_mask(x, mask))
             if self.cross_attention is None:
                 return y
-            return y + self.cross_attention(x, required(memory), memory_mask, crossed)
+            return y + self.cross_attention(x, require_memory(memory), memory_mask, crossed)
 
         return self.residual(x, all_at_once)

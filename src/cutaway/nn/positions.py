@@ -30,7 +30,7 @@ class Position(nn.Module):
 
     max_length: int
     per_layer = False  # True: every layer has one of its own, rather than all sharing one
-    acts_inside = False  # True: it does something inside attention
+    acts_in_attention = False  # True: it does something inside attention
 
     def __init__(self, max_length: int = 0):
         super().__init__()

@@ -1,10 +1,10 @@
 """Look at the values inside a model, or change them, while it runs.
 
-with recording(model, "*.weights") as seen:        # look
+with record_activations(model, "*.weights") as seen:        # look
     model(source, target_in)
 seen["encoder.layers.0.self_attention.weights"]    # [B, H, Q, K]
 
-with editing(model, {"decoder.layers.1.cross_attention.heads": without_head(2)}):   # change
+with edit_activations(model, {"decoder.layers.1.cross_attention.heads": without_head(2)}):   # change
     model(source, target_in)
 """
 
@@ -24,7 +24,7 @@ from cutaway.nn.probe import Probe, Watcher
 class Recording(dict[str, Tensor]):
     """Probe name -> the value last seen there, in the order in which the model computed them."""
 
-    def note(self, name: str, value: Tensor) -> None:
+    def record(self, name: str, value: Tensor) -> None:
         self.pop(name, None)  # so that a probe passed twice takes its latest place in the order
         self[name] = value.detach()
 
@@ -40,7 +40,7 @@ def probes(model: nn.Module) -> dict[str, Probe]:
 
 
 @contextmanager
-def recording(model: nn.Module, *patterns: str) -> Iterator[Recording]:
+def record_activations(model: nn.Module, *patterns: str) -> Iterator[Recording]:
     """Record every probe whose name matches one of `patterns` (all, if none is given) while the block runs.
 
     Watched attention runs `attend_exact` meanwhile, so that there are weights to see. What other threads do with the
@@ -48,26 +48,28 @@ def recording(model: nn.Module, *patterns: str) -> Iterator[Recording]:
     """
     seen, mine = Recording(), threading.get_ident()
 
-    def noting(name: str) -> Watcher:
-        return lambda value: seen.note(name, value) if threading.get_ident() == mine else None
+    def recorder(name: str) -> Watcher:
+        return lambda value: seen.record(name, value) if threading.get_ident() == mine else None
 
-    with watching({name: (probe, noting(name)) for name, probe in find_probes(model, patterns or ("*",)).items()}):
+    with watch_probes(
+        {name: (probe, recorder(name)) for name, probe in find_probes(model, patterns or ("*",)).items()}
+    ):
         yield seen
 
 
 @contextmanager
-def editing(model: nn.Module, edits: Mapping[str, Callable[[Tensor], Tensor] | Tensor]) -> Iterator[None]:
+def edit_activations(model: nn.Module, edits: Mapping[str, Callable[[Tensor], Tensor] | Tensor]) -> Iterator[None]:
     """Change values while the block runs: pattern -> a function of the value, or a value to put in its place."""
     chosen: dict[str, tuple[Probe, Watcher]] = {}
     for pattern, edit in edits.items():
         for name, probe in find_probes(model, (pattern,)).items():
             chosen[f"{pattern} {name}"] = (probe, edit if callable(edit) else patch(edit))
-    with watching(chosen):
+    with watch_probes(chosen):
         yield
 
 
 @contextmanager
-def watching(chosen: Mapping[str, tuple[Probe, Watcher]]) -> Iterator[None]:
+def watch_probes(chosen: Mapping[str, tuple[Probe, Watcher]]) -> Iterator[None]:
     for probe, watcher in chosen.values():
         probe.watchers.append(watcher)
     try:

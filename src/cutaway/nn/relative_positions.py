@@ -16,7 +16,7 @@ from cutaway.nn.positions import Position, as_tensor
 class RelativeScores(Position):
     """What these schemes have in common: `bias` is added to the scores."""
 
-    acts_inside = True
+    acts_in_attention = True
 
     def bias(self, q: Tensor, query: Span | Tensor, key: Span | Tensor) -> Tensor:
         """q [B,H,Q,E], Q and K positions -> broadcastable to [B,H,Q,K]"""

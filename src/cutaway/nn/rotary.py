@@ -11,7 +11,7 @@ from torch import Tensor
 from cutaway.nn.masks import Span
 from cutaway.nn.positions import Position, angles, as_tensor, frequencies
 
-Stretch = Callable[[Tensor], Tensor]  # how fast each pair turns -> how fast it is to turn
+RopeScaling = Callable[[Tensor], Tensor]  # how fast each pair turns -> how fast it is to turn
 
 
 class RotaryPosition(Position):
@@ -23,11 +23,11 @@ class RotaryPosition(Position):
     `stretch` changes how fast each pair turns, for texts that are longer than those of the first training.
     """
 
-    acts_inside = True
+    acts_in_attention = True
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, d_head: int, max_length: int, base: float = 10_000.0, stretch: Stretch | None = None):
+    def __init__(self, d_head: int, max_length: int, base: float = 10_000.0, stretch: RopeScaling | None = None):
         super().__init__(max_length)
         frequency_P = frequencies(d_head, base)
         angle_TP = angles(max_length, frequency_P if stretch is None else stretch(frequency_P))
@@ -41,12 +41,12 @@ class RotaryPosition(Position):
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
-def linear_stretch(factor: float) -> Stretch:
+def linear_scaling(factor: float) -> RopeScaling:
     """Every pair turns so many times slower: positions lie closer together (Chen et al. 2023)."""
     return lambda speed_P: speed_P / factor
 
 
-def llama3_stretch(factor: float, slow: float, fast: float, original_length: int) -> Stretch:
+def llama3_scaling(factor: float, slow: float, fast: float, original_length: int) -> RopeScaling:
     """Only the pairs that turn slowly turn slower still, as in Llama 3.1.
 
     A pair that turns many times within the length of the first training tells near tokens apart, and is left alone;

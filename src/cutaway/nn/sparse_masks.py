@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cutaway.nn.masks import Span, surely
+from cutaway.nn.masks import Span, is_statically_true
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """Only what is near: |query - key| < width (Longformer, Beltagy et al. 2020; with `Causal`, Mistral's window)."""
 
     width: int
@@ -33,9 +33,9 @@ class Window:
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
         return (key > first - self.width) & (key < last + self.width)
 
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+    def allows_all(self, queries: Span, keys: Span) -> bool:
         behind, ahead = queries.stop - 1 - keys.start, keys.stop - 1 - queries.start
-        return surely(behind < self.width) and surely(ahead < self.width)
+        return is_statically_true(behind < self.width) and is_statically_true(ahead < self.width)
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,12 @@ class Strided:
         return (distance.abs() < self.width) | (distance % self.width == 0)
 
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
-        return Window(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
+        return SlidingWindow(self.width).reaches(first, last, key) | ((key - first) % self.width <= last - first)
 
-    def forbids_nothing(self, queries: Span, keys: Span) -> bool:
+    def allows_all(self, queries: Span, keys: Span) -> bool:
         nearest, farthest = queries.start - keys.stop + 1, queries.stop - 1 - keys.start
-        if surely(nearest == farthest):
-            return surely(abs(nearest) < self.width) or surely(nearest % self.width == 0)
-        return self.width == 1 or (surely(-nearest <= self.width) and surely(farthest <= self.width))
+        if is_statically_true(nearest == farthest):
+            return is_statically_true(abs(nearest) < self.width) or is_statically_true(nearest % self.width == 0)
+        return self.width == 1 or (
+            is_statically_true(-nearest <= self.width) and is_statically_true(farthest <= self.width)
+        )

@@ -22,7 +22,7 @@ from cutaway.runs.recipe import is_run
 from cutaway.runs.weights import metadata_of, sealed
 
 Arrays = Mapping[str, NDArray[Any]]
-DOWN, UP = ".down", ".up"  # how the names of a LowRank's own matrices end
+DOWN, UP = ".down", ".up"  # how the names of a LoRALinear's own matrices end
 
 
 def can_merge(finetune: FinetuneConfig) -> bool:

@@ -21,7 +21,7 @@ from cutaway.runs.files import read_json
 # What may differ between a run and its resumption without changing what has been computed so far.
 BUDGETS = {"train.steps", "train.epochs", "train.tokens", "train.minutes", "train.patience"}
 MAY_CHANGE = BUDGETS | {"train.device", "train.log_every", "train.valid_every", "train.save_every", "data.root"}
-MAY_CHANGE |= {"train.keep", "train.snapshots", "train.samples", "train.micro_batches", "train.compile"}
+MAY_CHANGE |= {"train.keep_checkpoints", "train.snapshots", "train.samples", "train.micro_batches", "train.compile"}
 MAY_CHANGE |= {"train.processes", "train.parallel"}
 
 # table -> why nothing else of it may change

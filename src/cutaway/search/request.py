@@ -148,7 +148,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Request:
     """A text to translate or to go on with, and all that is its own matter, so that any wishes can share a batch.
 
     prefix       what the answer begins with, whatever the model thinks of it

@@ -1,1 +1,1 @@
-"""HTTP over what the rest of the package can do. Nothing imports it but the command line."""
+"""The HTTP server: the JSON API and the explorer page. Only the command line imports this package."""

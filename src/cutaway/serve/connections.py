@@ -1,11 +1,10 @@
-"""The connections of a server: how many there may be, and how long one may keep its place without a request.
+"""Limits on connections: how many may be open, and how long one may stay idle.
 
-uvicorn bounds requests, but not connections that never send a whole one. Here
-- a connection beyond the limit takes the place of the one that has been idle longest, so that a server still answers
-  when idle connections hold all places;
-- headers and body have to arrive in time;
-- a request that gives its length in two ways is refused: a proxy in front may read another request than we do;
-- what is logged again and again is logged once a minute.
+uvicorn limits requests, but not connections that never send a complete request. Here:
+- a connection beyond the limit replaces the one that has been idle longest, so idle clients cannot block the server;
+- headers and body have a timeout;
+- a request with two length headers is rejected, because a proxy could read it differently (request smuggling);
+- a repeated log message is logged once a minute.
 """
 
 from __future__ import annotations
@@ -26,18 +25,20 @@ from cutaway.serve.limits import Limits
 
 log = logging.getLogger("cutaway.serve")
 LOGGERS = ("asyncio", "uvicorn.error", "cutaway.serve")
-A_WHILE = 60.0  # seconds in which the same is logged once
-LARGEST_HEADERS = 1 << 16  # bytes
-ACCEPTED_AT_ONCE = 8  # connections; only then are those beyond the limit closed
-QUEUE = 1_024  # connections that wait in the system until they are accepted
-SLACK = 5.0  # seconds: the application may answer first that a body did not arrive
-NO_PLACE = b'{"error":"all connections are in use. Ask again later."}'
-FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-type: application/json\r\n"
-FULL += b"content-length: %d\r\n\r\n%s" % (len(NO_PLACE), NO_PLACE)
+REPEAT_SECONDS = 60.0  # seconds during which the same message is logged once
+MAX_HEADER_BYTES = 1 << 16
+ACCEPT_BATCH = 8  # connections accepted per event loop step; the limit is enforced between steps
+BACKLOG = 1_024  # connections that the operating system queues until they are accepted
+BODY_GRACE = 5.0  # seconds more than the application's own body timeout, so that it can send 408 first
+FULL_BODY = b'{"error":"all connections are in use. Retry later."}'
+FULL_RESPONSE = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-type: application/json\r\n"
+)
+FULL_RESPONSE += b"content-length: %d\r\n\r\n%s" % (len(FULL_BODY), FULL_BODY)
 
 
 class StrictConnection(h11.Connection):
-    """HTTP, without what two servers may read in two ways."""
+    """An h11 connection that rejects ambiguous requests."""
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -49,72 +50,72 @@ class StrictConnection(h11.Connection):
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. `idle` holds those of its server that wait for a request, the longest idle first."""
+    """One connection. `idle`: the server's connections that wait for a request, longest idle first."""
 
     def __init__(self, limits: Limits, idle: dict[BoundedProtocol, None], **given: Any):
         super().__init__(**given)
-        self.conn = StrictConnection(h11.SERVER, LARGEST_HEADERS)
+        self.conn = StrictConnection(h11.SERVER, MAX_HEADER_BYTES)
         self.limits, self.idle = limits, idle
         self.phase: tuple[str, Any] = ("", None)
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.note_phase()
+        self.update_phase()
         if len(self.connections) > self.limits.connections:
-            self.make_room()
+            self.close_longest_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.leave()
+        self.clear_phase()
 
     def handle_events(self) -> None:
         super().handle_events()
-        self.note_phase()
+        self.update_phase()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.note_phase()
+        self.update_phase()
 
-    def note_phase(self) -> None:
-        """Waiting for headers, for the rest of the body, or for the answer: whoever is late is cut off."""
+    def update_phase(self) -> None:
+        """Update the phase (headers, body, answer) and restart its timer. A late client is disconnected."""
         cycle = self.cycle
-        is_idle = cycle is None or cycle.response_complete
+        is_idle = cycle is None or cycle.response_complete  # type: ignore[redundant-expr]
         phase = "headers" if is_idle else "body" if cycle.more_body else "answer"
         if (phase, cycle) == self.phase or self not in self.connections:
             return
-        self.leave()
+        self.clear_phase()
         self.phase = phase, cycle
         if is_idle:
             self.idle[self] = None
         if phase != "answer":
-            seconds = self.limits.upload_seconds + (0 if is_idle else SLACK)
+            seconds = self.limits.upload_seconds + (0 if is_idle else BODY_GRACE)
             self.timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def leave(self) -> None:
+    def clear_phase(self) -> None:
         self.idle.pop(self, None)
         if self.timer:
             self.timer.cancel()
             self.timer = None
 
-    def make_room(self) -> None:
-        """Close what has been idle longest: this connection, if requests of all others are being answered."""
+    def close_longest_idle(self) -> None:
+        """Close the longest idle connection. If all others are busy, that is this one."""
         log.warning(
-            "more than %d connections: the longest idle ones are closed. (See --max-connections and ulimit -n.)",
+            "more than %d connections: closing the longest idle ones. (See --max-connections and ulimit -n.)",
             self.limits.connections,
         )
         longest = next(iter(self.idle))
         if longest is self:
-            self.transport.write(FULL)
+            self.transport.write(FULL_RESPONSE)
             self.transport.close()
         else:
             longest.transport.abort()
         longest.connections.discard(longest)
-        longest.leave()
+        longest.clear_phase()
 
 
-class OnceInAWhile(logging.Filter):
-    """Lets a record pass if the same was not logged a short while ago."""
+class RepeatFilter(logging.Filter):
+    """Drop a log record if the same message was logged less than a minute ago."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +124,7 @@ class OnceInAWhile(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         now = time.monotonic()
         key = f"{record.name} {record.getMessage()} {record.exc_info[1] if record.exc_info else ''}"
-        self.last = {key: when for key, when in self.last.items() if now - when < A_WHILE}
+        self.last = {key: when for key, when in self.last.items() if now - when < REPEAT_SECONDS}
         if key in self.last:
             return False
         self.last[key] = now
@@ -131,20 +132,20 @@ class OnceInAWhile(logging.Filter):
 
 
 class BoundedServer(uvicorn.Server):
-    """uvicorn with these bounds."""
+    """uvicorn with these limits."""
 
     def __init__(self, app: ASGIApp, limits: Limits):
         protocol: Any = functools.partial(BoundedProtocol, limits, {})
-        # "auto" would take other libraries, if they are there: nobody speaks websockets here, and h11 is what is tested
+        # "auto" would pick other installed libraries; only h11 is tested, and there are no websockets
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", http=protocol,
-                                timeout_graceful_shutdown=5, server_header=False, backlog=ACCEPTED_AT_ONCE)  # fmt: skip
+                                timeout_graceful_shutdown=5, server_header=False, backlog=ACCEPT_BATCH)  # fmt: skip
         super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for name in LOGGERS:
             logger = logging.getLogger(name)
-            if not any(isinstance(there, OnceInAWhile) for there in logger.filters):
-                logger.addFilter(OnceInAWhile())
+            if not any(isinstance(existing, RepeatFilter) for existing in logger.filters):
+                logger.addFilter(RepeatFilter())
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(QUEUE)  # asyncio has one number for the queue and for how many it accepts at once
+            listening.listen(BACKLOG)  # asyncio uses `backlog` also as the number of connections it accepts at once

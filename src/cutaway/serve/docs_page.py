@@ -1,4 +1,4 @@
-"""The page at /docs: the OpenAPI document for people, who may try what they read. It loads nothing from elsewhere."""
+"""The page at /docs: the OpenAPI document as HTML, with forms to try each path. It loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ td, th { border-color: #333 } a { color: #8bf } textarea, input { color: #ddd; b
 .wrong { color: #f88 } }
 """
 
-# Sends what a form holds and shows what comes back, as it comes. A server that wants a token is asked with one.
+# Sends a form's content and shows the response as it arrives. After a 401 the page asks for a token.
 SCRIPT = """
 const token = document.getElementById("token");
 for (const form of document.querySelectorAll("form[data-path]")) {
@@ -66,14 +66,13 @@ POLICY = (
     f"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
     f"form-action 'none'; script-src 'sha256-{b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"
 )
-USUAL = "http://127.0.0.1:8643"
+DEFAULT_ADDRESS = "http://127.0.0.1:8643"
 ADDRESS = re.compile(r"https?://[\w.:\[\]-]+")
 
 
-def docs_page(document: dict[str, Any], address: str = USUAL) -> str:
-    """One section for each path, with what it takes and how to try it: here, or with curl. `address` is where the page
-    was found."""
-    address = address if ADDRESS.fullmatch(address) else USUAL
+def docs_page(document: dict[str, Any], address: str = DEFAULT_ADDRESS) -> str:
+    """Render one section for each path: its fields, a curl command and a form. `address` is this server's URL."""
+    address = address if ADDRESS.fullmatch(address) else DEFAULT_ADDRESS
     sections = [
         section(path, method, operation, document, address)
         for path, methods in document["paths"].items()
@@ -85,35 +84,35 @@ def docs_page(document: dict[str, Any], address: str = USUAL) -> str:
         f"<h1>Cutaway {escape(document['info']['version'])}: the API</h1>"
         f"<p>{escape(document['info']['description'])}</p>"
         '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>'
-        '<p hidden><label>This server wants a token: <input id="token" autocomplete="off"></label></p>'
+        '<p hidden><label>This server needs a token: <input id="token" autocomplete="off"></label></p>'
         + "".join(sections)
         + f"<script>{SCRIPT}</script></html>"
     )
 
 
 def section(path: str, method: str, operation: dict[str, Any], document: dict[str, Any], address: str) -> str:
-    found = f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
+    html = f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
     if "requestBody" not in operation:
         trial = "" if "{" in path else form(path, method, "")
-        return found + f"<pre>curl {escape(address + path)}</pre>{trial}"
-    schema = resolved(operation["requestBody"]["content"]["application/json"]["schema"], document)
+        return html + f"<pre>curl {escape(address + path)}</pre>{trial}"
+    schema = resolve_ref(operation["requestBody"]["content"]["application/json"]["schema"], document)
     examples = schema.get("examples", [])
     for example in examples:
         body = json.dumps(example).replace("'", "'\\''")
-        found += f"<pre>curl {escape(address + path)} --json '{escape(body)}'</pre>"
+        html += f"<pre>curl {escape(address + path)} --json '{escape(body)}'</pre>"
     required = schema.get("required", ())
     rows = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(', '.join(kinds(one, document)))}"
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(', '.join(value_types(one, document)))}"
         f"{' (required)' if name in required else ''}</td>"
         f"<td>{escape(one.get('description', ''))}</td></tr>"
         for name, one in sorted(schema["properties"].items(), key=lambda field: field[0] not in required)
     )
-    table = f"<table><tr><th>field</th><th>what it may be</th><th></th></tr>{rows}</table>"
+    table = f"<table><tr><th>field</th><th>type</th><th></th></tr>{rows}</table>"
     example = escape(json.dumps(examples[0], indent=1))
     field = (
         f'<textarea rows="{example.count(chr(10)) + 1}" spellcheck="false" aria-label="request">{example}</textarea>'
     )
-    return f"{found}{form(path, method, field)}<details><summary>All fields</summary>{table}</details>"
+    return f"{html}{form(path, method, field)}<details><summary>All fields</summary>{table}</details>"
 
 
 def form(path: str, method: str, field: str) -> str:
@@ -124,25 +123,25 @@ def form(path: str, method: str, field: str) -> str:
     )
 
 
-def resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def resolve_ref(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     if "$ref" not in schema:
         return schema
-    found: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return found
+    definition: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return definition
 
 
-def kinds(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
-    """In a few words what a value may be: "integer (1 to 16)"."""
-    for one in (resolved(part, document) for part in schema.get("anyOf", [schema])):
+def value_types(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    """Describe each type that a value may have: "integer (1 to 16)"."""
+    for one in (resolve_ref(part, document) for part in schema.get("anyOf", [schema])):
         if "enum" in one:
             yield " | ".join(map(str, one["enum"]))
         elif one.get("type") == "array":
-            yield "list of " + " or ".join(kinds(one["items"], document))
+            yield "list of " + " or ".join(value_types(one["items"], document))
         elif one.get("type") != "null":
             low, high = one.get("minimum"), one.get("maximum")
-            bounds = "" if low is None or high is None else f" ({plain(low)} to {plain(high)})"
+            bounds = "" if low is None or high is None else f" ({format_number(low)} to {format_number(high)})"
             yield f"{one.get('type', 'any')}{bounds}"
 
 
-def plain(number: float) -> str:
+def format_number(number: float) -> str:
     return f"{int(number):,}" if number == int(number) else f"{number:g}"

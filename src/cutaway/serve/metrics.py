@@ -1,4 +1,4 @@
-"""Counters and histograms in Prometheus' text format. They are few, so no library is needed for them."""
+"""Counters, gauges and histograms in Prometheus text format. They are few, so no library is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """What a server counts. Its workers count too, so there is a lock."""
+    """The metrics of a server. Worker threads update them too, so there is a lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -32,24 +32,24 @@ class Metrics:
             self.histograms.setdefault(key, Histogram(bounds)).add(value)
 
     def gauge(self, name: str, value: Callable[[], float], **labels: str) -> None:
-        """A number that is asked for when somebody looks."""
+        """Register a gauge: `value` is called for each /metrics request."""
         self.gauges.append((name, tuple(labels.items()), value))
 
     def text(self) -> str:
         with self.lock:
-            lines = [f"{name}{shown(labels)} {value}" for (name, labels), value in self.counts.items()]
+            lines = [f"{name}{format_labels(labels)} {value}" for (name, labels), value in self.counts.items()]
             for (name, labels), histogram in self.histograms.items():
                 lines += histogram.lines(name, labels)
-        lines += [f"{name}{shown(labels)} {value():g}" for name, labels, value in self.gauges]
-        told = []
-        for name, (kind, meaning) in KNOWN.items():
-            told += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-            told += sorted((line for line in lines if is_of(line, name)), key=without_bounds)
-        return "\n".join(told) + "\n"
+        lines += [f"{name}{format_labels(labels)} {value():g}" for name, labels, value in self.gauges]
+        output = []
+        for name, (kind, meaning) in METRICS.items():
+            output += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+            output += sorted((line for line in lines if belongs_to(line, name)), key=sort_key)
+        return "\n".join(output) + "\n"
 
 
 class Histogram:
-    """How many values were at most as large as each bound."""
+    """Counts of values by upper bound."""
 
     def __init__(self, bounds: Sequence[float]):
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
@@ -62,38 +62,42 @@ class Histogram:
         found, total = [], 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
-            found.append(f"{name}_bucket{shown((*labels, ('le', bound)))} {total}")
-        return [*found, f"{name}_sum{shown(labels)} {self.sum:.6g}", f"{name}_count{shown(labels)} {total}"]
+            found.append(f"{name}_bucket{format_labels((*labels, ('le', bound)))} {total}")
+        return [
+            *found,
+            f"{name}_sum{format_labels(labels)} {self.sum:.6g}",
+            f"{name}_count{format_labels(labels)} {total}",
+        ]
 
 
-KNOWN = {
+METRICS = {
     "cutaway_requests_total": ("counter", "Requests by path and status."),
-    "cutaway_request_seconds": ("histogram", "From a request to the end of its answer."),
-    "cutaway_requests_in_flight": ("gauge", "Requests that are being answered."),
-    "cutaway_texts_waiting": ("gauge", "Texts that wait for their model."),
-    "cutaway_batch_texts": ("histogram", "Texts that were worked on together."),
-    "cutaway_batch_seconds": ("histogram", "How long a batch took."),
-    "cutaway_tokens_total": ("counter", "Tokens that were read and written."),
-    "cutaway_texts_given_up_total": ("counter", "Texts whose client left, or whose time was over."),
+    "cutaway_request_seconds": ("histogram", "Seconds from a request to the end of its response."),
+    "cutaway_requests_in_flight": ("gauge", "Requests in progress."),
+    "cutaway_texts_waiting": ("gauge", "Texts in the queue."),
+    "cutaway_batch_texts": ("histogram", "Texts per batch."),
+    "cutaway_batch_seconds": ("histogram", "Seconds per batch."),
+    "cutaway_tokens_total": ("counter", "Tokens read and generated."),
+    "cutaway_texts_given_up_total": ("counter", "Texts cancelled by a disconnect or a timeout."),
 }
 
 
-def shown(labels: Labels) -> str:
+def format_labels(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels) + "}"
+    return "{" + ",".join(f'{name}="{escape_label(value)}"' for name, value in labels) + "}"
 
 
-def escaped(value: str) -> str:
+def escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def is_of(line: str, name: str) -> bool:
+def belongs_to(line: str, name: str) -> bool:
     return line.startswith(tuple(name + rest for rest in ("{", " ", "_bucket{", "_sum", "_count")))
 
 
-def without_bounds(line: str) -> tuple[str, int]:
-    """Sorted by labels, the buckets of a histogram staying in their order (sorting is stable), then sum and count."""
+def sort_key(line: str) -> tuple[str, int]:
+    """Sort by labels, then buckets, sum, count. Buckets keep their order, because sorting is stable."""
     labels = line.partition("{")[2].rpartition("}")[0]
     series = ",".join(part for part in labels.split(",") if not part.startswith("le="))
     return series, int("_sum" in line) + 2 * int("_count" in line)

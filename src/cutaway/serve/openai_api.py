@@ -1,4 +1,4 @@
-"""OpenAI's dialect of the same: /v1/completions and /v1/embeddings, for clients that were written for it."""
+"""OpenAI-compatible routes: /v1/completions and /v1/embeddings."""
 
 from __future__ import annotations
 
@@ -11,38 +11,48 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.search.streaming import TextStream
 from cutaway.serve import openai_schemas as s
+from cutaway.serve.errors import ApiError, json_response
+from cutaway.serve.generation import GeneratedText, GenerationResult
 from cutaway.serve.limits import Limits
-from cutaway.serve.refusals import Refusal, json_response
-from cutaway.serve.requests import alike, aside, chosen, decode_of, number, prompted, texts_of, to_write
-from cutaway.serve.responses import Events, EventStream, answers
-from cutaway.serve.schemas import OR_A_STREAM
-from cutaway.serve.served_model import Served
-from cutaway.serve.state import TROUBLE, AppState
-from cutaway.serve.writing import Version, Written
+from cutaway.serve.loaded_model import LoadedModel
+from cutaway.serve.requests import (
+    add_prompt,
+    check_texts,
+    choose_model,
+    finite_or_none,
+    make_generation_jobs,
+    make_reading_jobs,
+    merge_decode_settings,
+    prepare,
+)
+from cutaway.serve.responses import EventStream, ResultEvents, wait_for_results
+from cutaway.serve.schemas import STREAM_RESPONSE
+from cutaway.serve.state import STATUS_DESCRIPTIONS, AppState
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+# unsupported field -> the values that change nothing, which are accepted
+NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
     "logit_bias": (None, {}),
 }
-INSTEAD = {
-    "suffix": "These models write on, not in between.",
+ADVICE = {
+    "suffix": "These models only continue a text.",
     "presence_penalty": "Use repetition_penalty.",
     "frequency_penalty": "Use repetition_penalty.",
     "logit_bias": "Leave it out.",
 }
-LEAST = 1e-9  # a share of the probability that no token but the likeliest is in
-COLD = 0.01  # a temperature below is greedy search
-HARMLESS = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0}  # settings of drawing that change nothing
-OF_DRAWING = tuple(HARMLESS)
-OURS = (
+TINY_TOP_P = 1e-9  # keeps only the likeliest token
+GREEDY_BELOW = 0.01  # temperatures below this mean greedy search
+NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0}  # values that change nothing
+EXTRA_SETTINGS = (
     "strategy",
     "beam_size",
     "length_penalty",
@@ -54,101 +64,113 @@ OURS = (
 
 
 def openai_router(app_state: AppState) -> APIRouter:
-    problems = {n: {"model": s.OpenAIProblem, "description": m} for n, m in TROUBLE.items()}
-    router = APIRouter(prefix="/v1", tags=["OpenAI's dialect"], responses=problems)  # type: ignore[arg-type]
+    error_schemas = {n: {"model": s.OpenAIErrorResponse, "description": m} for n, m in STATUS_DESCRIPTIONS.items()}
+    router = APIRouter(prefix="/v1", tags=["OpenAI-compatible"], responses=error_schemas)  # type: ignore[arg-type]
 
-    @router.post("/completions", summary="Write, asked in OpenAI's way", response_model=s.Completion,
-                 responses=OR_A_STREAM)  # fmt: skip
-    async def completions(request: Request, body: s.CompletionRequest) -> Any:
-        return await completed(app_state, request, body)
+    @router.post("/completions", summary="Generate texts (OpenAI-compatible)", response_model=s.CompletionResponse,
+                 responses=STREAM_RESPONSE)  # fmt: skip
+    async def completions(request: HttpRequest, body: s.CompletionRequest) -> Any:
+        return await create_completion(app_state, request, body)
 
-    @router.post("/embeddings", summary="Make vectors, asked in OpenAI's way", response_model=s.Embeddings)
-    async def embeddings(request: Request, body: s.EmbeddingRequest) -> Response:
-        return await embedded(app_state, request, body)
+    @router.post("/embeddings", summary="Embed texts (OpenAI-compatible)", response_model=s.EmbeddingResponse)
+    async def embeddings(request: HttpRequest, body: s.EmbeddingRequest) -> Response:
+        return await create_embeddings(app_state, request, body)
 
     return router
 
 
-async def completed(app_state: AppState, request: Request, body: s.CompletionRequest) -> Any:
-    worker, served = chosen(app_state.workers, body.model, "generate", "translate")
-    refuse_unknown(body, served)
-    texts = texts_of(await prompts_of(served, body.prompt, "prompt", app_state.limits), app_state.limits)
+async def create_completion(app_state: AppState, request: HttpRequest, body: s.CompletionRequest) -> Any:
+    worker, model = choose_model(app_state.workers, body.model, "generate", "translate")
+    check_supported(body, model)
+    texts = check_texts(await read_prompts(model, body.prompt, "prompt", app_state.limits), app_state.limits)
     n = body.n or 1
-    times = max(n, body.best_of or 1)
-    if len(texts) * times > app_state.limits.texts:
-        raise Refusal(422, f"{len(texts)} prompts {times} times are more than {app_state.limits.texts} texts.", "n")
-    decode = decode_of(served, settings_of(body, served), 1, app_state.limits, "max_tokens")
-    check_choices(body, decode.strategy)
+    samples = max(n, body.best_of or 1)
+    if len(texts) * samples > app_state.limits.texts:
+        raise ApiError(
+            422,
+            f"{len(texts)} prompts times {samples} are more than {app_state.limits.texts} texts. Send several requests.",
+            "n",
+        )
+    decode = merge_decode_settings(model, read_settings(body, model), 1, app_state.limits, "max_tokens")
+    check_n_and_logprobs(body, decode.strategy)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    jobs, tokens = await aside(
-        sum(map(len, texts)), lambda: to_write(served, texts, decode, app_state.limits, stop=stop, times=times)
+    jobs, tokens = await prepare(
+        sum(map(len, texts)),
+        lambda: make_generation_jobs(model, texts, decode, app_state.limits, stop=stop, samples=samples),
     )
-    telling = Telling(body, served, texts, sum(tokens))
+    builder = CompletionBuilder(body, model, texts, sum(tokens))
     if body.stream:
-        events = Events(worker, len(texts) * times, jobs)
-        return await EventStream(request.url.path, events, telling.chunks, telling.last).begin(request)
-    found = await answers(request, worker, len(texts) * times, jobs)
+        events = ResultEvents(worker, len(texts) * samples, jobs)
+        return await EventStream(request.url.path, events, builder.chunks, builder.usage_chunk).start(request)
+    found = await wait_for_results(request, worker, len(texts) * samples, jobs)
     if body.logprobs is None:
-        return json_response(telling.whole(found, n, times))
-    return json_response(await asyncio.to_thread(telling.whole, found, n, times))  # decodes every token
+        return json_response(builder.response(found, n, samples))
+    return json_response(await asyncio.to_thread(builder.response, found, n, samples))  # decodes every token
 
 
-def refuse_unknown(body: s.CompletionRequest, served: Served) -> None:
-    for name, neutral in NEUTRAL.items():
+def check_supported(body: s.CompletionRequest, model: LoadedModel) -> None:
+    for name, neutral in NO_EFFECT.items():
         if getattr(body, name) not in neutral:
-            raise Refusal(400, f"{name} is not supported here. {INSTEAD[name]}", name)
-    if body.echo and "translate" in served.abilities:
-        raise Refusal(400, f"echo is for texts that go on, and {served.name!r} translates. Leave it out.", "echo")
+            raise ApiError(400, f"{name} is not supported. {ADVICE[name]}", name)
+    if body.echo and "translate" in model.abilities:
+        raise ApiError(400, f"echo needs a language model, and {model.name!r} is a translator. Leave it out.", "echo")
     if body.logprobs is not None and (body.echo or body.stream):
         other = "echo" if body.echo else "stream"
-        raise Refusal(400, f"logprobs and {other} do not go together here. Leave one of them out.", "logprobs")
+        raise ApiError(400, f"logprobs cannot be combined with {other}. Leave one of them out.", "logprobs")
     if body.best_of is not None and body.best_of < (body.n or 1):
-        raise Refusal(400, f"best_of = {body.best_of} must be at least n = {body.n or 1}.", "best_of")
+        raise ApiError(400, f"best_of = {body.best_of} is less than n = {body.n or 1}. Raise it.", "best_of")
     if (body.best_of or 1) > 1 and body.stream:
-        raise Refusal(400, f"best_of = {body.best_of} is known only in the end, so it cannot be streamed.", "best_of")
+        raise ApiError(400, f"best_of = {body.best_of} cannot be streamed. Leave out best_of or stream.", "best_of")
     if body.stream_options and not body.stream:
-        raise Refusal(400, "stream_options is only for stream = true.", "stream_options")
+        raise ApiError(400, "stream_options needs stream = true. Leave it out, or add stream.", "stream_options")
 
 
-def settings_of(body: s.CompletionRequest, served: Served) -> dict[str, Any]:
-    """Their way to say it: temperature 0 is greedy, any other draws; nothing said is the run's own way."""
-    given = {name: value for name in OURS if (value := getattr(body, name)) is not None}
-    drawing = {name: value for name in OF_DRAWING if (value := getattr(body, name)) is not None}
-    several = max(body.n or 1, body.best_of or 1) > 1
-    is_cold = body.temperature is not None and body.temperature < COLD
-    if "strategy" not in given and (drawing or several) and "beam_size" not in given:
-        given["strategy"] = "greedy" if is_cold else "sample"
-        drawing = {} if is_cold else drawing
-    if given.get("strategy", served.config.decode.strategy) == "sample":
-        if is_cold:
-            raise Refusal(400, "temperature 0 draws nothing. Leave out the strategy, or use 'greedy'.", "temperature")
-        if body.top_p == 0:  # OpenAI's way to ask for the likeliest alone
-            drawing["top_p"] = LEAST
-        seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63  # theirs may be negative
-        given |= {**drawing, "seed": seed}
-    else:  # what draws nothing is refused there, unless it changes nothing: many clients send it always
-        given |= {name: value for name, value in drawing.items() if value != HARMLESS[name]}
-        if is_cold:
+def read_settings(body: s.CompletionRequest, model: LoadedModel) -> dict[str, Any]:
+    """Translate OpenAI's settings into ours.
+
+    temperature 0 means greedy, any other sampling setting means sampling, none the run's own strategy.
+    """
+    given = {name: value for name in EXTRA_SETTINGS if (value := getattr(body, name)) is not None}
+    sampling = {name: value for name in NEUTRAL_SAMPLING if (value := getattr(body, name)) is not None}
+    wants_several = max(body.n or 1, body.best_of or 1) > 1
+    is_greedy = body.temperature is not None and body.temperature < GREEDY_BELOW
+    if "strategy" not in given and (sampling or wants_several) and "beam_size" not in given:
+        given["strategy"] = "greedy" if is_greedy else "sample"
+        sampling = {} if is_greedy else sampling
+    if given.get("strategy", model.config.decode.strategy) == "sample":
+        if is_greedy:
+            raise ApiError(400, "temperature 0 cannot sample. Leave out the strategy, or use 'greedy'.", "temperature")
+        if body.top_p == 0:  # in OpenAI's API: only the likeliest token
+            sampling["top_p"] = TINY_TOP_P
+        seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63  # OpenAI's seeds may be negative
+        given |= {**sampling, "seed": seed}
+    else:  # many clients always send neutral values: drop these, and let the others raise
+        given |= {name: value for name, value in sampling.items() if value != NEUTRAL_SAMPLING[name]}
+        if is_greedy:
             given.pop("temperature", None)
     if body.max_tokens is not None:
         given["max_length"] = body.max_tokens
     return given
 
 
-def check_choices(body: s.CompletionRequest, strategy: str) -> None:
+def check_n_and_logprobs(body: s.CompletionRequest, strategy: str) -> None:
     if (body.n or 1) > 1 and strategy != "sample":
-        raise Refusal(400, f"n = {body.n}, but {strategy} would write the same text each time. Add a temperature.", "n")
-    if (body.logprobs or 0) > (strategy == "greedy"):
-        raise Refusal(
+        raise ApiError(
             400,
-            f"logprobs = {body.logprobs}: only those of the tokens that were written are known. Use 0; or 1 with "
-            "temperature 0, where they are the likeliest.",
+            f"n = {body.n} needs sampling: strategy {strategy!r} always gives the same text. Add a temperature.",
+            "n",
+        )
+    if (body.logprobs or 0) > (strategy == "greedy"):
+        raise ApiError(
+            400,
+            f"logprobs = {body.logprobs} is too large: only generated tokens have log-probabilities. Use 0, or 1 with "
+            "temperature 0.",
             "logprobs",
         )
 
 
-async def prompts_of(served: Served, given: Any, param: str, limits: Limits) -> list[str]:
-    """Texts, or the ids of their tokens: these are decoded, and read again as text."""
+async def read_prompts(model: LoadedModel, given: Any, param: str, limits: Limits) -> list[str]:
+    """Return the prompts as texts. Token ids are decoded."""
     if isinstance(given, str):
         return [given]
     if all(isinstance(one, str) for one in given):
@@ -156,38 +178,38 @@ async def prompts_of(served: Served, given: Any, param: str, limits: Limits) -> 
     rows = [given] if isinstance(given[0], int) else given
     if len(rows) > limits.texts or max(map(len, rows)) > limits.characters:
         most = f"{limits.texts:,} prompts of {limits.characters:,} tokens"
-        raise Refusal(422, f"these are more than the {most} that a request may have. Send less.", param)
-    size = served.tokenizer.vocab_size
+        raise ApiError(422, f"the request exceeds the limit of {most}. Send less.", param)
+    size = model.tokenizer.vocab_size
     for id in (id for row in rows for id in row):
         if id >= size:
-            raise Refusal(400, f"{id} is no token: the vocabulary of {served.name!r} has {size:,}.", param)
-    return await aside(sum(map(len, rows)), lambda: [served.tokenizer.decode(row) for row in rows])
+            raise ApiError(400, f"{id} is not a token id. The vocabulary of {model.name!r} has {size:,} tokens.", param)
+    return await prepare(sum(map(len, rows)), lambda: [model.tokenizer.decode(row) for row in rows])
 
 
-class Telling:
-    """What is found, in OpenAI's words: as a whole, or as chunks of a stream."""
+class CompletionBuilder:
+    """Builds OpenAI's response, whole or as the chunks of a stream."""
 
-    def __init__(self, body: s.CompletionRequest, served: Served, texts: Sequence[str], tokens: int):
-        self.body, self.served, self.texts, self.read = body, served, texts, tokens
-        self.begun: set[int] = set()
-        self.written = 0
-        self.head = {
+    def __init__(self, body: s.CompletionRequest, model: LoadedModel, texts: Sequence[str], tokens: int):
+        self.body, self.model, self.texts, self.prompt_tokens = body, model, texts, tokens
+        self.started: set[int] = set()
+        self.completion_tokens = 0
+        self.common_fields = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": served.name,
+            "model": model.name,
         }
 
-    def whole(self, found: Sequence[Written], n: int, times: int) -> dict[str, Any]:
+    def response(self, found: Sequence[GenerationResult], n: int, samples: int) -> dict[str, Any]:
         choices = []
         for place, text in enumerate(self.texts):
-            versions = [one.versions[0] for one in found[times * place : times * (place + 1)]]
-            self.written += sum(len(version.tokens) for version in versions)
-            best = sorted(versions, key=likelihood, reverse=True) if times > n else versions
+            versions = [one.versions[0] for one in found[samples * place : samples * (place + 1)]]
+            self.completion_tokens += sum(len(version.tokens) for version in versions)
+            best = sorted(versions, key=mean_log_probability, reverse=True) if samples > n else versions
             choices += [self.choice(version, text, n * place + i) for i, version in enumerate(best[:n])]
-        return {**self.head, "choices": choices, "usage": self.usage()}
+        return {**self.common_fields, "choices": choices, "usage": self.usage()}
 
-    def choice(self, version: Version, prompt: str, index: int) -> dict[str, Any]:
+    def choice(self, version: GeneratedText, prompt: str, index: int) -> dict[str, Any]:
         return {
             "text": (prompt if self.body.echo else "") + version.text,
             "index": index,
@@ -195,16 +217,17 @@ class Telling:
             "finish_reason": version.reason,
         }
 
-    def logprobs(self, version: Version, prompt: str) -> dict[str, Any]:
-        """Of each token, what it adds to the text: together they are the text."""
-        goes_on = "generate" in self.served.abilities
-        before = self.served.tokenizer.encode(prompt) if goes_on else []
-        tokens = pieces_of(self.served.tokenizer, version.tokens, before)
+    def logprobs(self, version: GeneratedText, prompt: str) -> dict[str, Any]:
+        """List each token with its log-probability and the text it adds. Joined, the tokens are the text."""
+        before = self.model.tokenizer.encode(prompt) if "generate" in self.model.abilities else []
+        tokens = token_texts(self.model.tokenizer, version.tokens, before)
         offsets = list(accumulate(map(len, tokens), initial=0))[:-1]
         length = len(version.text)
         kept = [i for i, offset in enumerate(offsets) if offset < length or not version.is_stopped]
         tokens = [token[: length - offset] for token, offset in zip(tokens, offsets, strict=True)]
-        gains = [number(version.gains[i]) if version.gains else None for i in kept]  # not every engine knows them
+        gains = [
+            finite_or_none(version.gains[i]) if version.gains else None for i in kept
+        ]  # not every engine returns them
         top = [{tokens[i]: gain} for i, gain in zip(kept, gains, strict=True)] if self.body.logprobs else None
         return {
             "tokens": [tokens[i] for i in kept],
@@ -214,78 +237,82 @@ class Telling:
         }
 
     def chunks(self, index: int, event: Any) -> Iterable[s.Chunk]:
-        """A piece of a text, or its end."""
-        if isinstance(event, Written):
-            self.written += len(event.versions[0].tokens)
-            yield self.chunk(self.first(index), index, event.versions[0].reason)
+        """Turn an event into a chunk: a piece of text, or the end of a text."""
+        if isinstance(event, GenerationResult):
+            self.completion_tokens += len(event.versions[0].tokens)
+            yield self.chunk(self.echoed_prompt(index), index, event.versions[0].reason)
         else:
-            yield self.chunk(self.first(index) + event, index, None)
+            yield self.chunk(self.echoed_prompt(index) + event, index, None)
 
-    def first(self, index: int) -> str:
-        """The prompt before the first piece, if it is to be repeated."""
-        if not self.body.echo or index in self.begun:
+    def echoed_prompt(self, index: int) -> str:
+        """The prompt, before the first piece of a text, if `echo` is set."""
+        if not self.body.echo or index in self.started:
             return ""
-        self.begun.add(index)
+        self.started.add(index)
         return self.texts[index // (self.body.n or 1)]
 
     def chunk(self, text: str, index: int, reason: str | None) -> s.Chunk:
         choice = {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
-        return {**self.head, "choices": [choice], **({"usage": None} if self.tells_usage else {})}
+        return {**self.common_fields, "choices": [choice], **({"usage": None} if self.includes_usage else {})}
 
     @property
-    def tells_usage(self) -> bool:
+    def includes_usage(self) -> bool:
         return self.body.stream_options is not None and self.body.stream_options.include_usage
 
-    def last(self) -> s.Chunk | None:
-        return {**self.head, "choices": [], "usage": self.usage()} if self.tells_usage else None
+    def usage_chunk(self) -> s.Chunk | None:
+        return {**self.common_fields, "choices": [], "usage": self.usage()} if self.includes_usage else None
 
     def usage(self) -> dict[str, int]:
         return {
-            "prompt_tokens": self.read,
-            "completion_tokens": self.written,
-            "total_tokens": self.read + self.written,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
         }
 
 
-def likelihood(version: Version) -> float:
-    """A token, on average: long texts are not less likely for being long."""
+def mean_log_probability(version: GeneratedText) -> float:
+    """Mean log-probability per token, so that long texts are not penalised."""
     return version.log_probability / (len(version.tokens) + version.finished or 1)
 
 
-def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], before: Sequence[int]) -> list[str]:
-    """What each token adds to the text that is certain. A character that is cut in two belongs to its last token."""
+def token_texts(tokenizer: Tokenizer, ids: Sequence[int], before: Sequence[int]) -> list[str]:
+    """The text that each token adds. A character of several tokens belongs to its last one."""
     stream = TextStream(tokenizer, before)
     found = [stream.add(id) for id in ids]
     return [*found[:-1], found[-1] + stream.end()] if found else []
 
 
-async def embedded(app_state: AppState, request: Request, body: s.EmbeddingRequest) -> Response:
-    worker, served = chosen(app_state.workers, body.model, "embed")
-    width = served.config.model.d_model
+async def create_embeddings(app_state: AppState, request: HttpRequest, body: s.EmbeddingRequest) -> Response:
+    worker, model = choose_model(app_state.workers, body.model, "embed")
+    width = model.config.model.d_model
     if body.dimensions not in (None, width):
-        raise Refusal(
-            400, f"dimensions = {body.dimensions}, but the vectors of {served.name!r} have {width}.", "dimensions"
+        raise ApiError(
+            400,
+            f"dimensions = {body.dimensions} is not supported. The vectors of {model.name!r} have {width}.",
+            "dimensions",
         )
-    texts = prompted(
-        served, texts_of(await prompts_of(served, body.input, "input", app_state.limits), app_state.limits)
+    texts = add_prompt(
+        model, check_texts(await read_prompts(model, body.input, "input", app_state.limits), app_state.limits)
     )
     settings = "auto", True, False
-    jobs, tokens = await aside(sum(map(len, texts)), lambda: alike(served, "embed", texts, settings, app_state.limits))
-    found = await answers(request, worker, len(texts), jobs)
-    show = in_base64 if body.encoding_format == "base64" else numbers
+    jobs, tokens = await prepare(
+        sum(map(len, texts)), lambda: make_reading_jobs(model, "embed", texts, settings, app_state.limits)
+    )
+    found = await wait_for_results(request, worker, len(texts), jobs)
+    encode = to_base64 if body.encoding_format == "base64" else to_floats
     return json_response(
         {
             "object": "list",
-            "data": [{"object": "embedding", "index": i, "embedding": show(v)} for i, v in enumerate(found)],
-            "model": served.name,
+            "data": [{"object": "embedding", "index": i, "embedding": encode(v)} for i, v in enumerate(found)],
+            "model": model.name,
             "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},
         }
     )
 
 
-def numbers(vector: Sequence[float]) -> list[float | None]:
-    return list(map(number, vector))
+def to_floats(vector: Sequence[float]) -> list[float | None]:
+    return list(map(finite_or_none, vector))
 
 
-def in_base64(vector: Sequence[float]) -> str:
+def to_base64(vector: Sequence[float]) -> str:
     return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()

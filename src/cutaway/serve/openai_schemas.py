@@ -1,4 +1,4 @@
-"""OpenAI's dialect: what /v1/completions and /v1/embeddings take and give, so that ordinary clients work."""
+"""JSON schemas of /v1/completions and /v1/embeddings, compatible with OpenAI's clients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cutaway.serve.schemas import (
-    A_LOT,
-    LONG,
+    MAX_LIST,
+    MAX_NUMBER,
     BeamSize,
     CoveragePenalty,
     LengthPenalty,
@@ -18,70 +18,76 @@ from cutaway.serve.schemas import (
     NoRepeatNgram,
     RepetitionPenalty,
     Strategy,
-    Strict,
+    StrictModel,
     Text,
     TopK,
 )
 
 Id = Annotated[int, Field(ge=0, le=2**31)]
-Ids = Annotated[list[Id], Field(max_length=LONG, fail_fast=True)]
+Ids = Annotated[list[Id], Field(max_length=MAX_LIST, fail_fast=True)]
 Input = Annotated[
-    Text | ListOfTexts | Ids | Annotated[list[Ids], Field(max_length=LONG, fail_fast=True)],
-    Field(description="A text, a list of texts, the ids of a text's tokens, or a list of such."),
+    Text | ListOfTexts | Ids | Annotated[list[Ids], Field(max_length=MAX_LIST, fail_fast=True)],
+    Field(description="A text, a list of texts, a list of token ids, or a list of such lists."),
 ]
-ModelId = Annotated[Text, Field(description="The run to use, by its name.")]
-REFUSED = "Known, and refused unless it changes nothing."
+ModelId = Annotated[Text, Field(description="The name of the model.")]
+REFUSED = "Not supported: an error unless the value has no effect."
 Stop = Annotated[Text, Field(min_length=1, max_length=200)]
 
 
 class StreamOptions(BaseModel):
-    """What else clients send here (include_obfuscation, for one) has no effect, and is let through."""
+    """Other options that clients send here, such as include_obfuscation, are ignored."""
 
     include_usage: bool = False
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class CompletionRequest(Strict):
-    """What is not in OpenAI's API, strategy to min_length, is ours; the `openai` client sends it with `extra_body`."""
+class CompletionRequest(StrictModel):
+    """The fields from strategy to min_length are not in OpenAI's API: send them with `extra_body`."""
 
     model: ModelId
     prompt: Input = ""
     max_tokens: Annotated[
-        Annotated[int, Field(ge=1, le=A_LOT)] | None, Field(description="Tokens that may be written, at most.")
+        Annotated[int, Field(ge=1, le=MAX_NUMBER)] | None, Field(description="Most tokens to generate.")
     ] = None
     temperature: Annotated[
         Annotated[float, Field(ge=0, le=2)] | None,
-        Field(description="Below 1 safer, above 1 bolder; 0: greedy search."),
+        Field(description="Below 1: more predictable; above 1: more varied; 0: greedy search."),
     ] = None
     top_p: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | None, Field(description="Draw from the likeliest tokens that make up p.")
+        Annotated[float, Field(ge=0, le=1)] | None,
+        Field(description="Sample from the fewest likeliest tokens whose probabilities reach p."),
     ] = None
-    n: Annotated[Annotated[int, Field(ge=1, le=16)] | None, Field(description="So many texts for each prompt.")] = None
+    n: Annotated[Annotated[int, Field(ge=1, le=16)] | None, Field(description="Number of texts for each prompt.")] = (
+        None
+    )
     best_of: Annotated[
-        Annotated[int, Field(ge=1, le=16)] | None, Field(description="So many are written, and the best n returned.")
+        Annotated[int, Field(ge=1, le=16)] | None, Field(description="Generate this many texts and return the best n.")
     ] = None
     stop: Annotated[
         Stop | Annotated[list[Stop], Field(max_length=4, fail_fast=True)] | None,
-        Field(description="A text ends before the first of these."),
+        Field(description="Strings that end the text. They are not part of it."),
     ] = None
     seed: Annotated[
-        Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None, Field(description="The same seed draws the same text.")
+        Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None,
+        Field(description="The same seed samples the same text."),
     ] = None
-    stream: Annotated[bool | None, Field(description="Send the text as it is written, as server-sent events.")] = None
+    stream: Annotated[bool | None, Field(description="Send the text piece by piece, as server-sent events.")] = None
     stream_options: Annotated[
-        StreamOptions | None, Field(description="include_usage: the last event counts the tokens.")
+        StreamOptions | None, Field(description="include_usage: the last event holds the token counts.")
     ] = None
     logprobs: Annotated[
         Annotated[int, Field(ge=0, le=5)] | None,
-        Field(description="The log-probability of each token, and of so many rivals."),
+        Field(
+            description="Return log-probabilities: 0 for each generated token; 1, with greedy search, also as top_logprobs."
+        ),
     ] = None
-    echo: Annotated[bool | None, Field(description="The text begins with the prompt.")] = None
-    user: Annotated[Text | None, Field(description="Read, and not used.")] = None
+    echo: Annotated[bool | None, Field(description="Put the prompt before the text.")] = None
+    user: Annotated[Text | None, Field(description="Ignored.")] = None
     suffix: Annotated[Text | None, Field(description=REFUSED)] = None
     presence_penalty: Annotated[Annotated[float, Field(ge=-2, le=2)] | None, Field(description=REFUSED)] = None
     frequency_penalty: Annotated[Annotated[float, Field(ge=-2, le=2)] | None, Field(description=REFUSED)] = None
     logit_bias: Annotated[dict[str, Any] | None, Field(description=REFUSED)] = None
-    strategy: Strategy = None  # from here on ours
+    strategy: Strategy = None  # from here on, not in OpenAI's API
     beam_size: BeamSize = None
     length_penalty: LengthPenalty = None
     coverage_penalty: CoveragePenalty = None
@@ -104,7 +110,7 @@ class Logprobs(BaseModel):
     text_offset: list[int]
 
 
-class Choice(BaseModel):
+class CompletionChoice(BaseModel):
     text: str
     index: int
     logprobs: Logprobs | None
@@ -117,49 +123,49 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Completion(BaseModel):
+class CompletionResponse(BaseModel):
     id: str
     object: Literal["text_completion"]
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[CompletionChoice]
     usage: Usage
 
 
-class EmbeddingRequest(Strict):
+class EmbeddingRequest(StrictModel):
     model: ModelId
     input: Input
     encoding_format: Annotated[
-        Literal["float", "base64"] | None, Field(description="Numbers, or float32 in base64.")
+        Literal["float", "base64"] | None, Field(description="float: numbers; base64: float32 in base64.")
     ] = None
     dimensions: Annotated[
-        Annotated[int, Field(ge=1, le=A_LOT)] | None, Field(description="No other than the model's own is possible.")
+        Annotated[int, Field(ge=1, le=MAX_NUMBER)] | None, Field(description="Only the model's own width is supported.")
     ] = None
-    user: Annotated[Text | None, Field(description="Read, and not used.")] = None
+    user: Annotated[Text | None, Field(description="Ignored.")] = None
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "demo", "input": ["A cat sleeps.", "A kitten naps."]}]}
     )
 
 
-class Embedding(BaseModel):
+class EmbeddingItem(BaseModel):
     object: Literal["embedding"]
     index: int
-    embedding: Annotated[list[float | None] | str, Field(description="Numbers; or float32 in base64.")]
+    embedding: Annotated[list[float | None] | str, Field(description="Numbers, or float32 in base64.")]
 
 
-class ReadUsage(BaseModel):
+class PromptUsage(BaseModel):
     prompt_tokens: int
     total_tokens: int
 
 
-class Embeddings(BaseModel):
+class EmbeddingResponse(BaseModel):
     object: Literal["list"]
-    data: list[Embedding]
+    data: list[EmbeddingItem]
     model: str
-    usage: ReadUsage
+    usage: PromptUsage
 
 
-class OpenAIProblem(BaseModel):
+class OpenAIErrorResponse(BaseModel):
     class Details(BaseModel):
         message: str
         type: str
@@ -169,4 +175,4 @@ class OpenAIProblem(BaseModel):
     error: Details
 
 
-Chunk = dict[str, Any]  # a Completion in which usage may be missing: an event of a stream
+Chunk = dict[str, Any]  # an event of a stream: a CompletionResponse whose usage may be missing

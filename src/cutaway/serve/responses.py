@@ -1,4 +1,4 @@
-"""From a request to its answer: its texts wait as jobs, and somebody watches whether the client is still there."""
+"""Wait for the results of a request, whole or as a stream, and watch whether the client disconnects."""
 
 from __future__ import annotations
 
@@ -8,105 +8,105 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cutaway.errors import CutawayError
+from cutaway.serve.errors import CLIENT_CLOSED_REQUEST, ApiError, error_body
 from cutaway.serve.limits import Limits
-from cutaway.serve.model_worker import Worker
-from cutaway.serve.queue import Job, Ticket
-from cutaway.serve.refusals import LEFT, Refusal, problem
+from cutaway.serve.model_worker import ModelWorker
+from cutaway.serve.queue import PendingRequest, TextJob
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx passes the pieces on as they come
+    (b"x-accel-buffering", b"no"),  # nginx must not buffer the stream
 ]
-MakeJobs = Callable[[Ticket], Sequence[Job]]
+MakeJobs = Callable[[PendingRequest], Sequence[TextJob]]
 
 
-async def answers(request: Request, worker: Worker, texts: int, jobs: MakeJobs) -> list[Any]:
-    """The results of all jobs. A client that has left, and time that is over, give up what is not done yet."""
-    ticket = Ticket(texts, worker.limits.seconds)
-    worker.put(jobs(ticket))
-    watch = asyncio.create_task(left(request.receive))
+async def wait_for_results(request: HttpRequest, worker: ModelWorker, texts: int, jobs: MakeJobs) -> list[Any]:
+    """Return the results of all jobs. A disconnect or a timeout cancels the unfinished ones."""
+    pending = PendingRequest(texts, worker.limits.seconds)
+    worker.submit(jobs(pending))
+    watch = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
-        waits: set[asyncio.Future[Any]] = {ticket.future, watch}
+        waits: set[asyncio.Future[Any]] = {pending.future, watch}
         await asyncio.wait(waits, timeout=worker.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-        if ticket.future.done():
-            return ticket.future.result()
-        raise gone() if watch.done() else too_slow(worker.limits)
+        if pending.future.done():
+            return pending.future.result()
+        raise client_left_error() if watch.done() else timeout_error(worker.limits)
     finally:
         watch.cancel()
-        worker.give_up(ticket)
+        worker.cancel(pending)
 
 
-async def left(receive: Receive) -> None:
-    """Comes back when the client has closed the connection."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def gone() -> Refusal:
-    return Refusal(LEFT, "the client has left.")
+def client_left_error() -> ApiError:
+    return ApiError(CLIENT_CLOSED_REQUEST, "the client disconnected.")
 
 
-def too_slow(limits: Limits) -> Refusal:
-    return Refusal(
-        503, f"there was no answer within {limits.seconds:g} seconds. Ask for less, or later.", retry_after=5
-    )
+def timeout_error(limits: Limits) -> ApiError:
+    return ApiError(503, f"no result within {limits.seconds:g} seconds. Send less, or retry later.", retry_after=5)
 
 
-class Events:
-    """What is told of the texts of a request while they are written: (index, a piece) and (index, its result)."""
+class ResultEvents:
+    """The events of a stream: (index, piece of text) and (index, final result)."""
 
-    def __init__(self, worker: Worker, texts: int, jobs: MakeJobs):
-        self.worker, self.open = worker, texts
-        self.ticket = Ticket(texts, worker.limits.seconds, is_stream=True)
-        worker.put(jobs(self.ticket))
+    def __init__(self, worker: ModelWorker, texts: int, jobs: MakeJobs):
+        self.worker, self.unfinished = worker, texts
+        self.pending = PendingRequest(texts, worker.limits.seconds, is_stream=True)
+        worker.submit(jobs(self.pending))
 
     async def next(self) -> tuple[int, Any]:
-        assert self.ticket.events is not None
+        assert self.pending.events is not None
         try:
-            async with asyncio.timeout(self.ticket.ends - time.monotonic()):
-                index, event = await self.ticket.events.get()
+            async with asyncio.timeout(self.pending.deadline - time.monotonic()):
+                index, event = await self.pending.events.get()
         except TimeoutError:
-            raise too_slow(self.worker.limits) from None
+            raise timeout_error(self.worker.limits) from None
         if isinstance(event, BaseException):
             raise event
         if not isinstance(event, str):
-            self.open -= 1
+            self.unfinished -= 1
         return index, event
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Any]]:
-        while self.open:
+        while self.unfinished:
             yield await self.next()
 
     def close(self) -> None:
-        self.worker.give_up(self.ticket)
+        self.worker.cancel(self.pending)
 
 
 class EventStream(Response):
-    """An ASGI answer: server-sent events, each a line of JSON, and [DONE] at the end.
+    """A response of server-sent events, each a line of JSON, with [DONE] at the end.
 
-    `shown` makes of an event what is sent. The first event is waited for before anything is sent (`begin`), so that
-    what goes wrong until then still has a status of its own.
+    `to_values` turns an event into JSON values. `start` waits for the first event before the headers are sent, so that
+    an early error still gets its own status.
     """
 
-    def __init__(self, path: str, events: Events, shown: Callable[[int, Any], Iterable[Any]], last: Callable[[], Any]):
+    def __init__(
+        self, path: str, events: ResultEvents, to_values: Callable[[int, Any], Iterable[Any]], last: Callable[[], Any]
+    ):
         super().__init__()
-        self.path, self.events, self.shown, self.last = path, events, shown, last
-        self.begun: tuple[int, Any] | None = None
+        self.path, self.events, self.to_values, self.last = path, events, to_values, last
+        self.first_event: tuple[int, Any] | None = None
 
-    async def begin(self, request: Request) -> EventStream:
-        watch = asyncio.create_task(left(request.receive))
+    async def start(self, request: HttpRequest) -> EventStream:
+        watch = asyncio.create_task(wait_for_disconnect(request.receive))
         first = asyncio.create_task(self.events.next())
         try:
             await asyncio.wait({watch, first}, return_when=asyncio.FIRST_COMPLETED)
             if not first.done():
-                raise gone()
-            self.begun = first.result()
+                raise client_left_error()
+            self.first_event = first.result()
             return self
         except BaseException:
             self.events.close()
@@ -116,42 +116,42 @@ class EventStream(Response):
             first.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writing = asyncio.create_task(self.write(send))
-        watch = asyncio.create_task(left(receive))
+        sending = asyncio.create_task(self.send_events(send))
+        watch = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            await asyncio.wait({writing, watch}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, watch}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.events.close()
             watch.cancel()
-            if not writing.done():
-                writing.cancel()
-        if not writing.cancelled() and writing.done() and (error := writing.exception()):
+            if not sending.done():
+                sending.cancel()
+        if not sending.cancelled() and sending.done() and (error := sending.exception()):
             raise error
 
-    async def write(self, send: Send) -> None:
+    async def send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         try:
-            async for body in self.pieces():
+            async for body in self.encode_events():
                 async with asyncio.timeout(self.events.worker.limits.stalled_seconds):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-        except TimeoutError:  # a reader that does not read: the connection is left as it is, cut short
+        except TimeoutError:  # the client does not read: leave the response incomplete
             return
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def encode_events(self) -> AsyncIterator[bytes]:
         try:
-            assert self.begun is not None
-            for value in self.shown(*self.begun):
-                yield line(value)
+            assert self.first_event is not None
+            for value in self.to_values(*self.first_event):
+                yield sse_event(value)
             async for index, event in self.events:
-                for value in self.shown(index, event):
-                    yield line(value)
+                for value in self.to_values(index, event):
+                    yield sse_event(value)
             if (value := self.last()) is not None:
-                yield line(value)
-        except CutawayError as error:  # too late for a status: an event says it
-            status = error.status if isinstance(error, Refusal) else 400
-            yield line(problem(self.path, status, str(error)))
+                yield sse_event(value)
+        except CutawayError as error:  # the status was sent already, so the error is an event
+            status = error.status if isinstance(error, ApiError) else 400
+            yield sse_event(error_body(self.path, status, str(error)))
 
 
-def line(value: Any) -> bytes:
+def sse_event(value: Any) -> bytes:
     return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

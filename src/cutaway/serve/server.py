@@ -1,7 +1,7 @@
-"""The server itself: it listens at once, loads its models meanwhile, and ends in good order.
+"""The server process: listen, load the models, shut down gracefully.
 
-the first SIGTERM or Ctrl-C   nothing new is taken (503); what was accepted is finished; exit code 0, also while loading
-the second                    the end, at once
+first SIGTERM or Ctrl-C   reject new work (503), finish accepted requests, exit code 0; also while loading
+second                    exit at once, code 130
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ from starlette.types import ASGIApp
 from cutaway.serve.connections import BoundedServer
 from cutaway.serve.state import AppState
 
-GRACE = 30.0  # seconds for what was accepted
-ARRIVING = 0.2  # seconds in which requests that were sent before the signal are still told something
-MOVING = 2.0  # seconds for workers to notice that nobody waits any more
-GONE = 130  # the exit code of who is told twice
+SHUTDOWN_SECONDS = 30.0  # for accepted requests
+DRAIN_SECONDS = 0.2  # requests sent just before the signal still get a response
+WORKER_STOP_SECONDS = 2.0  # for workers to notice that all requests are cancelled
+FORCED_EXIT_CODE = 130  # after a second signal
 
 
 class GracefulServer(BoundedServer):
-    """`say` tells the user what happens; `on_ready` is called once, when all models have been loaded."""
+    """uvicorn with a graceful shutdown. `report` prints a message; `on_ready` is called once, when all models are loaded."""
 
-    def __init__(self, app: ASGIApp, app_state: AppState, on_ready: Callable[[], None], say: Callable[[str], None]):
+    def __init__(self, app: ASGIApp, app_state: AppState, on_ready: Callable[[], None], report: Callable[[str], None]):
         super().__init__(app, app_state.limits)
-        self.app_state, self.on_ready, self.say = app_state, on_ready, say
-        self.ending: float | None = None  # since when
+        self.app_state, self.on_ready, self.report = app_state, on_ready, report
+        self.stopping_since: float | None = None
         self.was_ready = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.ending is not None:
-            self.say("Ended at once.")
-            os._exit(GONE)  # a worker may be deep inside a model: there is nothing to wait for
-        self.ending = time.monotonic()
-        self.app_state.state.ending = "the server is ending"
+        if self.stopping_since is not None:
+            self.report("Stopped at once.")
+            os._exit(FORCED_EXIT_CODE)  # a worker thread inside a model cannot be interrupted
+        self.stopping_since = time.monotonic()
+        self.app_state.status.stopping = "the server is shutting down"
         if busy := self.app_state.metrics.in_flight:
-            many = "1 request is" if busy == 1 else f"{busy} requests are"
-            self.say(f"Ending: {many} being answered. Once more ends at once.")
+            count = "1 request is" if busy == 1 else f"{busy} requests are"
+            self.report(f"Shutting down: {count} in progress. Press Ctrl-C again to stop at once.")
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        if not self.was_ready and not self.app_state.problem:
+        """Called by uvicorn ten times a second. True: stop."""
+        if not self.was_ready and not self.app_state.not_ready_reason:
             self.was_ready = True
             self.on_ready()
-        if self.is_done or self.app_state.trouble:
+        if self.is_done or self.app_state.load_error:
             return True
         return await super().on_tick(counter)
 
     @property
     def is_done(self) -> bool:
-        if self.ending is None:
+        if self.stopping_since is None:
             return False
-        seconds = time.monotonic() - self.ending
-        return seconds > GRACE or (not self.app_state.metrics.in_flight and seconds > ARRIVING)
+        seconds = time.monotonic() - self.stopping_since
+        return seconds > SHUTDOWN_SECONDS or (not self.app_state.metrics.in_flight and seconds > DRAIN_SECONDS)
 
 
 def serve(
     app: ASGIApp,
     app_state: AppState,
     listening: socket.socket,
-    begin: Callable[[], None],
+    on_listening: Callable[[], None],
     on_ready: Callable[[], None],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
-    """Until a signal ends it. A model that cannot be loaded ends it too. `begin` is called when signals are heard."""
-    server = GracefulServer(app, app_state, on_ready, say)
+    """Run until a signal, or until a model fails to load. `on_listening` is called once signals are handled."""
+    server = GracefulServer(app, app_state, on_ready, report)
     with server.capture_signals():
-        begin()
+        on_listening()
         server.run(sockets=[listening])
-        has_ended = app_state.stop(GRACE if app_state.trouble else MOVING)
-    if app_state.trouble:
-        raise app_state.trouble
-    say("The server has ended.")
-    if not has_ended:  # Python cannot end in good order beside a thread that is inside a model: it would abort
+        has_stopped = app_state.stop(SHUTDOWN_SECONDS if app_state.load_error else WORKER_STOP_SECONDS)
+    if app_state.load_error:
+        raise app_state.load_error
+    report("The server has stopped.")
+    if not has_stopped:  # Python would abort if it exits while a thread is inside PyTorch
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,4 +1,4 @@
-"""The socket that a server listens at."""
+"""The listening socket, and the host names of this machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cutaway.errors import ConfigError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket, taken before anything is said about it."""
+    """Bind a socket and listen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # TCP by name: only then does asyncio switch off Nagle's algorithm, which would hold an answer back for 40 ms
+    # name TCP explicitly: only then does asyncio switch off Nagle's algorithm, which would delay a response by 40 ms
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -19,16 +19,18 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(1024)
     except OverflowError:
         listening.close()
-        raise ConfigError(f"--port {port} is no port: they go from 0 to 65535.") from None
+        raise ConfigError(f"--port {port} is not a port. Give a number from 0 to 65535.") from None
     except OSError as error:
         listening.close()
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}). Choose another with {other}.") from None
+        raise ConfigError(
+            f"cannot listen at {host}:{port} ({error.strerror}). Choose another address with {other}."
+        ) from None
     return listening
 
 
-def names_of(host: str) -> frozenset[str]:
-    """The names that a server on this machine alone answers to; one for a network has names that we cannot know."""
+def local_host_names(host: str) -> frozenset[str]:
+    """The host names of a local server. Empty for a public one, whose names are unknown here."""
     host = host.lower()
-    at_home = host in ("localhost", "::1") or host.startswith("127.")
-    return frozenset((host, f"[{host}]", "127.0.0.1", "localhost")) if at_home else frozenset()
+    is_local = host in ("localhost", "::1") or host.startswith("127.")
+    return frozenset((host, f"[{host}]", "127.0.0.1", "localhost")) if is_local else frozenset()

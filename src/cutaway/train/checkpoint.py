@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import CutawayWarning, RunError
-from cutaway.models.weights import copy_tensors, kept_like, trained
+from cutaway.models.weights import copy_tensors, distribute_like, trainable_parameters
 from cutaway.runs import RunFolder
 from cutaway.runs.files import read_sealed_json, replacing_folder, write_bytes, write_sealed_json
 from cutaway.runs.resuming import ANOTHER_FOLDER, require_checkpoint
@@ -61,7 +61,7 @@ def name_of(adapter: About | None) -> str:
 
 def weights_of(model: nn.Module, adapter: About | None) -> dict[str, nn.Parameter]:
     """What a run keeps of its model: all, or the adapter alone."""
-    return dict(model.named_parameters()) if adapter is None else trained(model)
+    return dict(model.named_parameters()) if adapter is None else trainable_parameters(model)
 
 
 def gathered(
@@ -185,18 +185,18 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     """The optimizer's state by parameter name: "encoder.layers.0....weight/exp_avg" and so on."""
     return {
         f"{name}/{key}": torch.as_tensor(value)
-        for name, parameter in trained(model).items()
+        for name, parameter in trainable_parameters(model).items()
         for key, value in optimizer.state[parameter].items()
     }
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
     # The optimizer has no state before its first step, so there is nothing to copy into: it is put there.
-    for name, parameter in trained(model).items():
+    for name, parameter in trainable_parameters(model).items():
         entries = {key.split("/")[1]: value for key, value in saved.items() if key.split("/")[0] == name}
         if entries:  # an expert that no token has asked yet has none
             # a fused optimizer keeps its step counter beside the parameter, so all of it moves to the device
             optimizer.state[parameter] = {
-                key: kept_like(parameter, value) if value.shape == parameter.shape else value.to(parameter.device)
+                key: distribute_like(parameter, value) if value.shape == parameter.shape else value.to(parameter.device)
                 for key, value in entries.items()
             }

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from cutaway.config import TrainConfig
 from cutaway.errors import ConfigError, RunError, TrainingFailed
 from cutaway.models.device import choose_device
-from cutaway.models.parts import has_experts, layers_of
+from cutaway.models.parts import get_layers, has_experts
 from cutaway.system.processes import stop_with_launcher
 from cutaway.train.environment import LAUNCHER, cores, in_a_team
 from cutaway.train.shared_memory import Table
@@ -188,7 +188,7 @@ class Shards(Several):
     def together(self, model: nn.Module) -> nn.Module:
         from torch.distributed.fsdp import fully_shard
 
-        for layer in layers_of(model):
+        for layer in get_layers(model):
             fully_shard(layer)
         self.root: Any = fully_shard(model)
         return model
@@ -256,12 +256,12 @@ def join_team(config: TrainConfig, meeting: AbstractContextManager[Any] = nullco
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if config.parallel == "shards" and config.optimizer == "muon":
+    if config.parallel == "fsdp" and config.optimizer == "muon":
         raise ConfigError(
-            "train.parallel = 'shards' and train.optimizer = 'muon' cannot go together: Muon needs whole matrices. "
-            "Use parallel = 'replicas', or optimizer = 'adamw'."
+            "train.parallel = 'fsdp' and train.optimizer = 'muon' cannot go together: Muon needs whole matrices. "
+            "Use parallel = 'ddp', or optimizer = 'adamw'."
         )
     if config.parallel == "auto":
         all_here = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         return (Neighbours if all_here and device.type == "cpu" else Replicas)(device, meeting)
-    return (Shards if config.parallel == "shards" else Replicas)(device, meeting)
+    return (Shards if config.parallel == "fsdp" else Replicas)(device, meeting)

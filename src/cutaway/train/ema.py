@@ -13,20 +13,20 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from cutaway.models.weights import kept_like, trained
+from cutaway.models.weights import distribute_like, trainable_parameters
 
 
 class Ema:
     def __init__(self, model: nn.Module, rate: float):
         self.rate, self.steps = rate, 0
-        self.slow = {name: weight.detach().clone() for name, weight in trained(model).items()}
+        self.slow = {name: weight.detach().clone() for name, weight in trainable_parameters(model).items()}
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
         """Early on it follows faster, so that the random weights of the beginning are soon forgotten."""
         self.steps += 1
         rate = min(self.rate, self.steps / (self.steps + 9))
-        fast = trained(model)
+        fast = trainable_parameters(model)
         torch._foreach_lerp_([self.slow[n] for n in fast], list(fast.values()), 1 - rate)
 
     @contextmanager
@@ -40,7 +40,9 @@ class Ema:
 
     @torch.no_grad()
     def exchange(self, model: nn.Module) -> None:
-        for name, weight in trained(model).items():  # in place: others may hold on to the tensors themselves
+        for name, weight in trainable_parameters(
+            model
+        ).items():  # in place: others may hold on to the tensors themselves
             fast = weight.clone()
             weight.copy_(self.slow[name])
             self.slow[name].copy_(fast)
@@ -52,4 +54,4 @@ class Ema:
     def load(self, state: dict[str, Tensor]) -> None:
         self.steps = int(state.pop("steps"))
         for name, value in state.items():
-            self.slow[name].copy_(kept_like(self.slow[name], value))
+            self.slow[name].copy_(distribute_like(self.slow[name], value))

@@ -38,8 +38,8 @@ def explained(config: TrainConfig, run: RunFolder, processes: int) -> Iterator[N
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise TrainingFailed(
-            f"the disk is full, at {error.filename or run}. Free some of it, or keep fewer checkpoints: train.keep is "
-            f"{config.keep}. {what_is_left(run)}"
+            f"the disk is full, at {error.filename or run}. Free some of it, or keep fewer checkpoints: train.keep_checkpoints is "
+            f"{config.keep_checkpoints}. {what_is_left(run)}"
         ) from error
 
 

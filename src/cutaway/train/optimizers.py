@@ -11,15 +11,17 @@ import torch
 from torch import nn
 
 from cutaway.config import TrainConfig
-from cutaway.models.parts import layers_of
-from cutaway.models.weights import trained
+from cutaway.models.parts import get_layers
+from cutaway.models.weights import trainable_parameters
 from cutaway.train.muon import Divided, Muon, undivided
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (section 5.3); the fused kernel updates all in one go."""
     betas = (config.beta1, config.beta2)
-    return eager(torch.optim.Adam)(trained(model).values(), lr=0.0, betas=betas, eps=config.epsilon, fused=True)
+    return eager(torch.optim.Adam)(
+        trainable_parameters(model).values(), lr=0.0, betas=betas, eps=config.epsilon, fused=True
+    )
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -27,8 +29,8 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
     Biases and norms have a size that means something; to pull them towards zero would only hurt.
     """
-    matrices = [p for p in trained(model).values() if p.dim() > 1]
-    others = [p for p in trained(model).values() if p.dim() <= 1]
+    matrices = [p for p in trainable_parameters(model).values() if p.dim() > 1]
+    others = [p for p in trainable_parameters(model).values() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     betas = (config.beta1, config.beta2)
     return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
@@ -41,7 +43,7 @@ def muon(model: nn.Module, config: TrainConfig, divided: Divided = undivided) ->
     seldom seen, and biases and norms are no matrices: they belong to AdamW.
     """
     inner = inner_matrices(model)
-    rest = [p for p in trained(model).values() if id(p) not in {id(q) for q in inner}]
+    rest = [p for p in trainable_parameters(model).values() if id(p) not in {id(q) for q in inner}]
     groups = [
         {"params": [p for p in rest if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
@@ -55,7 +57,7 @@ def muon(model: nn.Module, config: TrainConfig, divided: Divided = undivided) ->
 
 def inner_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The matrices of attention and feed-forward: those of linear maps inside the layers of a stack."""
-    return [p for layer in layers_of(model) for p in trained(layer).values() if p.dim() == 2]
+    return [p for layer in get_layers(model) for p in trainable_parameters(layer).values() if p.dim() == 2]
 
 
 class Several(torch.optim.Optimizer):

@@ -71,7 +71,7 @@ SCHEDULES: dict[str, Callable[[TrainConfig, int], Schedule]] = {
     "noam": lambda c, d_model: noam(c.lr, d_model, c.warmup),
     "inverse_sqrt": lambda c, d_model: inverse_sqrt(c.lr, c.warmup),
     "cosine": lambda c, d_model: cosine(c.lr, c.warmup, c.lr_end),
-    "wsd": lambda c, d_model: warmup_stable_decay(c.lr, c.warmup, c.decay, c.lr_end),
+    "wsd": lambda c, d_model: warmup_stable_decay(c.lr, c.warmup, c.decay_fraction, c.lr_end),
     "constant": lambda c, d_model: constant(c.lr),
 }
 

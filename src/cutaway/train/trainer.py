@@ -186,7 +186,7 @@ class Trainer(Loop):
         state = {**asdict(self.state), "data": self.batches.position()}
         everything = self.everything()
         if self.team.is_leader:
-            checkpoint.save(self.run_folder, everything, state, self.is_best, self.config.keep)
+            checkpoint.save(self.run_folder, everything, state, self.is_best, self.config.keep_checkpoints)
 
     def everything(self) -> checkpoint.Everything:
         return checkpoint.gathered(self.model, self.optimizer, self.ema, self.team.whole, self.adapter)
@@ -197,10 +197,10 @@ class Trainer(Loop):
             checkpoint.save_snapshot(self.run_folder, everything, self.state.step)
 
     def finish(self) -> None:
-        """With `average`, the mean of the last checkpoints is kept, as in the paper (section 6.1)."""
-        if not self.config.average:
+        """With `average_checkpoints`, the mean of the last checkpoints is kept, as in the paper (section 6.1)."""
+        if not self.config.average_checkpoints:
             return
-        folders = self.run_folder.saved()[-self.config.average :]
+        folders = self.run_folder.saved()[-self.config.average_checkpoints :]
         mean = checkpoint.mean_weights(folders, self.adapter)
         into = checkpoint.weights_of(self.model, self.adapter)
         copy_tensors(into, mean, f"the mean of {len(folders)} checkpoints")

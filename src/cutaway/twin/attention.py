@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from cutaway.twin.basics import Linear
-from cutaway.twin.ops import Array, Backward, attention, unchanged
-from cutaway.twin.parts import Called, Dropout, Part, Probe, Variable
+from cutaway.twin.modules import Dropout, ForwardResult, Module, Probe, Variable
+from cutaway.twin.ops import Array, Backward, attention, identity
 from cutaway.twin.positions import Position
 
 
@@ -23,7 +23,7 @@ class AttentionCache:
     def append(self, k: Array, v: Array, start: int) -> tuple[Array, Array]:
         """Put k and v behind the `start` positions that are held; all of them come back."""
         end = start + k.shape[2]
-        self.k, self.v = with_room(self.k, k, start, end), with_room(self.v, v, start, end)
+        self.k, self.v = grow_buffer(self.k, k, start, end), grow_buffer(self.v, v, start, end)
         self.k[:, :, start:end], self.v[:, :, start:end] = k, v
         return self.k[:, :, :end], self.v[:, :, :end]
 
@@ -47,7 +47,7 @@ class Cache:
             cache.keep(rows)
 
 
-def with_room(buffer: Array | None, like: Array, length: int, needed: int) -> Array:
+def grow_buffer(buffer: Array | None, like: Array, length: int, needed: int) -> Array:
     """`buffer` if `needed` positions fit into it, else a larger copy of its first `length` positions."""
     if buffer is not None and buffer.shape[2] >= needed:
         return buffer
@@ -57,7 +57,7 @@ def with_room(buffer: Array | None, like: Array, length: int, needed: int) -> Ar
     return larger
 
 
-class MultiHeadAttention(Part):
+class MultiHeadAttention(Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,    head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
 
     x ──query, key, value──▶ split ──▶ (norm) ──▶ (rotate) ──▶ attention ──▶ merge ──output──▶ y
@@ -71,7 +71,7 @@ class MultiHeadAttention(Part):
         d_head: int,
         bias: bool,
         position: Position | None = None,
-        head_norm: Callable[[], Part] | None = None,
+        head_norm: Callable[[], Module] | None = None,
         cap: float = 0.0,
         dropout: float = 0.0,
     ):
@@ -87,7 +87,9 @@ class MultiHeadAttention(Part):
         self.q, self.k, self.v = Probe(), Probe(), Probe()
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
 
-    def self_attend(self, x: Array, mask: Array | None, cache: AttentionCache | None = None, start: int = 0) -> Called:
+    def self_attend(
+        self, x: Array, mask: Array | None, cache: AttentionCache | None = None, start: int = 0
+    ) -> ForwardResult:
         """Self-attention: x [B,T,D], which stands at position `start` -> [B,T,D].    backward(dy) -> dx"""
         position = self.position or Position()
         new = np.arange(start, start + x.shape[1])
@@ -102,7 +104,7 @@ class MultiHeadAttention(Part):
         so_far = np.arange(k.shape[2])
         bias, back_bias = position.bias(q, new, so_far)
         relative = partial(position.values, query=new, key=so_far) if position.has_values else None
-        heads, back_attention = attention(q, k, v, mask, bias, self.cap, self.dropout, relative, self.see)
+        heads, back_attention = attention(q, k, v, mask, bias, self.cap, self.dropout, relative, self.probe)
         y, back_merge = self.merge(heads)
 
         def backward(dy: Array) -> Array:
@@ -114,11 +116,11 @@ class MultiHeadAttention(Part):
 
     def cross_attend(
         self, x: Array, memory: Variable, mask: Array | None, cache: AttentionCache | None = None
-    ) -> Called:
+    ) -> ForwardResult:
         """Cross-attention: x [B,T,D], memory [B,S,D] -> [B,T,D].    backward(dy) -> dx; the memory is sent its own"""
         q, back_q = self.split(self.query, self.query_norm, x)
         q, note_q = self.q(q)
-        cached: Backward = unchanged
+        cached: Backward = identity
         back_k = back_v = note_k = note_v = cached
         if cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
@@ -128,7 +130,7 @@ class MultiHeadAttention(Part):
             (k, note_k), (v, note_v) = self.k(k), self.v(v)
         if cache is not None:  # a memory does not change, so its keys and values are computed at the first step alone
             cache.k, cache.v = k, v
-        heads, back_attention = attention(q, k, v, mask, cap=self.cap, drop=self.dropout, see=self.see)
+        heads, back_attention = attention(q, k, v, mask, cap=self.cap, drop=self.dropout, probe=self.probe)
         y, back_merge = self.merge(heads)
 
         def backward(dy: Array) -> Array:
@@ -138,20 +140,20 @@ class MultiHeadAttention(Part):
 
         return y, backward
 
-    def split(self, project: Linear, norm: Part | None, x: Array) -> Called:
+    def split(self, project: Linear, norm: Module | None, x: Array) -> ForwardResult:
         """Project and cut into heads: [B,T,D] -> [B,T,H·E] -> [B,H,T,E], each head normed on request."""
         y, back_project = project(x)
         heads = y.reshape(*y.shape[:2], -1, self.d_head).transpose(0, 2, 1, 3)
-        heads, back_norm = norm(heads) if norm else (heads, unchanged)  # type: ignore[operator]
+        heads, back_norm = norm(heads) if norm else (heads, identity)  # type: ignore[operator]
         return heads, lambda dy: back_project(back_norm(dy).transpose(0, 2, 1, 3).reshape(y.shape))
 
-    def merge(self, heads: Array) -> Called:
+    def merge(self, heads: Array) -> ForwardResult:
         """The heads side by side again, and the last projection: [B,H,T,E] -> [B,T,H·E] -> [B,T,D]"""
         heads, back_heads = self.heads(heads)
         side_by_side = heads.transpose(0, 2, 1, 3)
         y, back_output = self.output(side_by_side.reshape(*side_by_side.shape[:2], -1))
         return y, lambda dy: back_heads(back_output(dy).reshape(side_by_side.shape).transpose(0, 2, 1, 3))
 
-    def see(self, name: str, value: Array) -> Called:
+    def probe(self, name: str, value: Array) -> ForwardResult:
         """Lead a value inside the operation through the probe of that name."""
         return self.scores(value) if name == "scores" else self.weights(value)

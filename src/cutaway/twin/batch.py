@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutaway.data.sampler import batches_by_tokens, for_epoch
+from cutaway.data.chunks import shift_for_epoch
+from cutaway.data.sampler import batches_by_tokens
 from cutaway.twin.ops import Array
 
 
@@ -19,16 +20,16 @@ class Batch(NamedTuple):
 
 def pair_batch(pairs: Sequence[Any], bos: int, eos: int) -> Batch:
     """For an encoder-decoder: it reads the source, and at each place the right target so far."""
-    source, source_mask = padded([[*pair.source, eos] for pair in pairs])
-    target_in, target_mask = padded([[bos, *pair.target] for pair in pairs])
-    right, _ = padded([[*pair.target, eos] for pair in pairs])
+    source, source_mask = pad([[*pair.source, eos] for pair in pairs])
+    target_in, target_mask = pad([[bos, *pair.target] for pair in pairs])
+    right, _ = pad([[*pair.target, eos] for pair in pairs])
     return Batch((source, target_in, source_mask, target_mask), right, everywhere(right, target_mask))
 
 
 def text_batch(pieces: Sequence[Any], bos: int, eos: int) -> Batch:
     """For a decoder alone: at each token, the one after it is asked for."""
-    ids, mask = padded([piece.ids[:-1] for piece in pieces])
-    right, _ = padded([piece.ids[1:] for piece in pieces])
+    ids, mask = pad([piece.ids[:-1] for piece in pieces])
+    right, _ = pad([piece.ids[1:] for piece in pieces])
     return Batch((ids, mask), right, everywhere(right, mask))
 
 
@@ -41,13 +42,13 @@ def batches(
     """Batches of at most `budget` tokens, epoch after epoch, in the order in which the PyTorch trainer has them."""
     epoch = 0
     while epochs is None or epoch < epochs:
-        of_epoch = for_epoch(examples, seed, epoch)
+        of_epoch = shift_for_epoch(examples, seed, epoch)
         for indices in batches_by_tokens(of_epoch, budget, seed, epoch):
             yield BATCHES[task]([of_epoch[i] for i in indices], bos, eos)
         epoch += 1
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[Array, Array | None]:
+def pad(rows: Sequence[Sequence[int]]) -> tuple[Array, Array | None]:
     """Rows of ids as one rectangle, filled up with zeros, and where its tokens are (None: everywhere)."""
     lengths = [len(row) for row in rows]
     ids = np.zeros((len(rows), max(lengths)), dtype=np.intp)

@@ -21,18 +21,18 @@ from cutaway.twin.basics import (
 )
 from cutaway.twin.layers import Layer, ParallelLayer, PostNorm, PreNorm, SandwichNorm, Stack
 from cutaway.twin.model import DecoderOnly, EncoderDecoder, Model, Rule, strided, window
-from cutaway.twin.parts import Parameter
+from cutaway.twin.modules import Parameter
 from cutaway.twin.positions import (
     AlibiPosition,
     LearnedPosition,
     Position,
     RelativeBiasPosition,
     RelativePosition,
+    RopeDivisor,
     RotaryPosition,
     SinusoidalPosition,
-    Slower,
-    all_slower,
-    slow_ones_slower,
+    linear_divisor,
+    llama3_divisor,
 )
 
 RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
@@ -40,16 +40,18 @@ RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
     "window": lambda c: (window(c.attention_window),),
     "sparse": lambda c: (strided(c.attention_window),),
 }
-SLOWER: dict[str, Callable[[ModelConfig], Slower | None]] = {
+ROPE_DIVISORS: dict[str, Callable[[ModelConfig], RopeDivisor | None]] = {
     "none": lambda c: None,
-    "linear": lambda c: all_slower(c.rope_factor),
-    "llama3": lambda c: slow_ones_slower(c.rope_factor, c.rope_slow, c.rope_fast, c.rope_original_length),
+    "linear": lambda c: linear_divisor(c.rope_factor),
+    "llama3": lambda c: llama3_divisor(
+        c.rope_factor, c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_length
+    ),
 }
 # the second argument: whether it is for a decoder, which sees the past alone
 POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
     "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.max_length),
     "learned": lambda c, causal: LearnedPosition(c.d_model, c.max_length),
-    "rope": lambda c, causal: RotaryPosition(c.head_width, c.max_length, c.rope_base, SLOWER[c.rope_scaling](c)),
+    "rope": lambda c, causal: RotaryPosition(c.head_width, c.max_length, c.rope_base, ROPE_DIVISORS[c.rope_scaling](c)),
     "alibi": lambda c, causal: AlibiPosition(c.n_heads),
     "relative_bias": lambda c, causal: RelativeBiasPosition(c.n_heads, c.relative_buckets, c.relative_distance, causal),
     "relative": lambda c, causal: RelativePosition(c.head_width, c.relative_clip),
@@ -75,7 +77,7 @@ FEED_FORWARDS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], ops.O
 
 def build_model(config: ModelConfig) -> Model:
     """A model whose matrices are all zero: give it weights with `load`, or with `xavier` for a new one."""
-    refuse_unknown(config)
+    check_model_config(config)
     return FAMILIES[config.family](config)
 
 
@@ -115,8 +117,8 @@ def token_embedding(config: ModelConfig) -> TokenEmbedding:
 
 def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
     embedding_norm = norm(config) if config.embedding_norm else None
-    at_the_input = Position() if order.per_layer else order
-    return InputEmbedding(tokens, at_the_input, config.max_length, config.dropout, embedding_norm)
+    input_position = Position() if order.per_layer else order
+    return InputEmbedding(tokens, input_position, config.max_length, config.dropout, embedding_norm)
 
 
 def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
@@ -171,7 +173,7 @@ def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAt
         config.bias,
         position=order,
         head_norm=head_norm if config.qk_norm else None,
-        cap=config.attention_cap,
+        cap=config.attention_softcap,
         dropout=config.attention_dropout,
     )
 
@@ -190,7 +192,7 @@ def norm(config: ModelConfig) -> Norm:
 
 
 # every axis of choice, with what the twin knows of it
-KNOWN: dict[str, Iterable[str]] = {
+SUPPORTED: dict[str, Iterable[str]] = {
     "family": FAMILIES,
     "attention": RULES,
     "position": POSITIONS,
@@ -201,9 +203,9 @@ KNOWN: dict[str, Iterable[str]] = {
 }
 
 
-def refuse_unknown(config: ModelConfig) -> None:
+def check_model_config(config: ModelConfig) -> None:
     """What the twin does not have is named, beside what it has."""
-    for name, known in KNOWN.items():
+    for name, known in SUPPORTED.items():
         if (value := getattr(config, name)) not in known:
             raise ConfigError(
                 f"engine 'numpy' has no model.{name} = {value!r}; it knows {', '.join(known)}. Use engine 'torch'."

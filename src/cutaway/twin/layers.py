@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from cutaway.twin.attention import Cache, MultiHeadAttention
 from cutaway.twin.basics import FeedForward, GatedFeedForward, MakeNorm, Norm
-from cutaway.twin.ops import Array, Backward, Op, unchanged
-from cutaway.twin.parts import Called, Dropout, Part, Probe, Variable
+from cutaway.twin.modules import Dropout, ForwardResult, Module, Probe, Variable
+from cutaway.twin.ops import Array, Backward, Op, identity
 
 AnyFeedForward = FeedForward | GatedFeedForward
 
 
-class Residual(Part):
+class Residual(Module):
     """x plus what a sub-layer makes of it. A sum sends its gradient back unchanged along both ways."""
 
     ends_normed = False
@@ -26,10 +26,10 @@ class Residual(Part):
         self.dropout = Dropout(dropout)
         self.update, self.stream = Probe(), Probe()
 
-    def __call__(self, x: Array, sublayer: Op) -> Called:
+    def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
         raise NotImplementedError
 
-    def updated(self, x: Array, sublayer: Op) -> Called:
+    def apply_sublayer(self, x: Array, sublayer: Op) -> ForwardResult:
         """dropout(sublayer(x)), seen by the probe `update`"""
         y, back_sublayer = sublayer(x)
         y, back_update = self.update(y)
@@ -42,8 +42,8 @@ class PostNorm(Residual):
 
     ends_normed = True
 
-    def __call__(self, x: Array, sublayer: Op) -> Called:
-        y, back_update = self.updated(x, sublayer)
+    def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
+        y, back_update = self.apply_sublayer(x, sublayer)
         y, back_norm = self.norm(x + y)
         y, back_stream = self.stream(y)
 
@@ -57,9 +57,9 @@ class PostNorm(Residual):
 class PreNorm(Residual):
     """x + dropout(f(norm(x)))"""
 
-    def __call__(self, x: Array, sublayer: Op) -> Called:
+    def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
         normed, back_norm = self.norm(x)
-        y, back_update = self.updated(normed, sublayer)
+        y, back_update = self.apply_sublayer(normed, sublayer)
         y, back_stream = self.stream(x + y)
 
         def backward(dy: Array) -> Array:
@@ -76,8 +76,8 @@ class SandwichNorm(PreNorm):
         super().__init__(make_norm, dropout)
         self.norm_after = make_norm()
 
-    def __call__(self, x: Array, sublayer: Op) -> Called:
-        def normed_after(x: Array) -> Called:
+    def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
+        def normed_after(x: Array) -> ForwardResult:
             y, back_sublayer = sublayer(x)
             y, back_norm = self.norm_after(y)
             return y, lambda dy: back_sublayer(back_norm(dy))
@@ -92,10 +92,10 @@ class StackInputs(NamedTuple):
     memory: Variable | None = None  # [B,S,D]
     memory_mask: Array | None = None
     cache: Cache | None = None
-    one_way: bool = False  # nobody will go back, so nothing need be kept for it
+    forward_only: bool = False  # nobody will go back, so nothing need be kept for it
 
 
-class Layer(Part):
+class Layer(Module):
     """Look around, look at the memory (if there is cross-attention), then think; with a residual for each."""
 
     def __init__(
@@ -111,16 +111,16 @@ class Layer(Part):
         self.cross_attention, self.cross_attention_residual = cross_attention, cross_attention_residual
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
 
-    def __call__(self, x: Array, inputs: StackInputs, index: int) -> Called:
+    def __call__(self, x: Array, inputs: StackInputs, index: int) -> ForwardResult:
         x, back_self = self.self_attention_residual(x, self_attend(self.self_attention, inputs, index))
-        back_cross: Backward = unchanged
+        back_cross: Backward = identity
         if self.cross_attention and self.cross_attention_residual:
             x, back_cross = self.cross_attention_residual(x, cross_attend(self.cross_attention, inputs, index))
         x, back_think = self.feed_forward_residual(x, self.feed_forward)
         return x, lambda dx: back_self(back_cross(back_think(dx)))
 
 
-class ParallelLayer(Part):
+class ParallelLayer(Module):
     """All at the same time: x + attention(norm(x)) + feed_forward(norm(x))"""
 
     def __init__(
@@ -133,12 +133,12 @@ class ParallelLayer(Part):
         self.self_attention, self.cross_attention = self_attention, cross_attention
         self.feed_forward, self.residual = feed_forward, residual
 
-    def __call__(self, x: Array, inputs: StackInputs, index: int) -> Called:
+    def __call__(self, x: Array, inputs: StackInputs, index: int) -> ForwardResult:
         steps: list[Op] = [self_attend(self.self_attention, inputs, index), self.feed_forward]
         if self.cross_attention:
             steps.append(cross_attend(self.cross_attention, inputs, index))
 
-        def all_at_once(x: Array) -> Called:
+        def all_at_once(x: Array) -> ForwardResult:
             done = [step(x) for step in steps]
             return sum(y for y, _ in done), lambda dy: sum(back(dy) for _, back in done)  # type: ignore[return-value]
 
@@ -160,22 +160,22 @@ def cross_attend(attention: MultiHeadAttention, inputs: StackInputs, index: int)
     return lambda x: attention.cross_attend(x, memory, inputs.memory_mask, crossed)
 
 
-class Stack(Part):
+class Stack(Module):
     """Layers, and the norm that ends a stack whose layers do not end normed."""
 
     def __init__(self, layers: list[Layer | ParallelLayer], norm: Norm | None):
         self.layers, self.norm = layers, norm
 
-    def __call__(self, x: Array, inputs: StackInputs) -> Called:
+    def __call__(self, x: Array, inputs: StackInputs) -> ForwardResult:
         backs = []
         for index, layer in enumerate(self.layers):
             x, back = layer(x, inputs, index)
-            if not inputs.one_way:
+            if not inputs.forward_only:
                 backs.append(back)  # and with it all that the layer has computed
-        x, back_norm = self.norm(x) if self.norm else (x, unchanged)
+        x, back_norm = self.norm(x) if self.norm else (x, identity)
 
         def backward(dx: Array) -> Array:
-            if inputs.one_way:
+            if inputs.forward_only:
                 raise RuntimeError("nothing was kept for the way back: this forward was for writing text.")
             dx = back_norm(dx)
             for back in reversed(backs):

@@ -28,23 +28,23 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Backward = Callable[[Array], Any]
-See = Callable[[str, Array], tuple[Array, Backward]]
+ProbeFunction = Callable[[str, Array], tuple[Array, Backward]]
 Op = Callable[[Array], tuple[Array, Backward]]
 
 
-def unchanged(dy: Array) -> Array:
+def identity(dy: Array) -> Array:
     """The way back through what changes nothing."""
     return dy
 
 
-def unseen(name: str, value: Array) -> tuple[Array, Backward]:
-    """A `See` shows a value to a probe (parts.py) under a name; here nobody looks."""
-    return value, unchanged
+def no_probe(name: str, value: Array) -> tuple[Array, Backward]:
+    """A `ProbeFunction` shows a value to a probe (parts.py) under a name; here nobody looks."""
+    return value, identity
 
 
-def keep_all(x: Array) -> tuple[Array, Backward]:
+def no_dropout(x: Array) -> tuple[Array, Backward]:
     """A dropout that drops nothing."""
-    return x, unchanged
+    return x, identity
 
 
 # --- vectors, one for each token ---------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Ar
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dx_hat = dy * weight
         dx = (dx_hat - mean(dx_hat) - x_hat * mean(dx_hat * x_hat)) / sigma
-        return dx, over_rows(dy * x_hat), over_rows(dy)
+        return dx, sum_over_rows(dy * x_hat), sum_over_rows(dy)
 
     return x_hat * weight + bias, backward
 
@@ -130,17 +130,17 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> tuple[Array, Backward]:
 
     def backward(dy: Array) -> tuple[Array, Array]:
         dx_hat = dy * weight
-        return (dx_hat - x_hat * mean(dx_hat * x_hat)) / r, over_rows(dy * x_hat)
+        return (dx_hat - x_hat * mean(dx_hat * x_hat)) / r, sum_over_rows(dy * x_hat)
 
     return x_hat * weight, backward
 
 
-def dropout(x: Array, rate: float, draw: np.random.Generator) -> tuple[Array, Backward]:
+def dropout(x: Array, rate: float, generator: np.random.Generator) -> tuple[Array, Backward]:
     """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so that on average y is x
 
     m is drawn, for each number anew, and does not depend on x:    dx = dy · m
     """
-    m = (draw.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
+    m = (generator.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
     return x * m, lambda dy: dy * m
 
 
@@ -222,13 +222,13 @@ def similarity(q: Array, k: Array) -> tuple[Array, Backward]:
     which on the way back also sums over the heads that share.
     """
     scale = 1 / math.sqrt(q.shape[-1])
-    q_BGNE = in_groups(q, k)
-    s_BGNK = q_BGNE @ transposed(k)
+    q_BGNE = group_heads(q, k)
+    s_BGNK = q_BGNE @ transpose(k)
     s_BGNK *= scale
 
     def backward(ds: Array) -> tuple[Array, Array]:
-        ds_BGNK = in_groups(ds, k) * scale
-        return (ds_BGNK @ k).reshape(q.shape), transposed(ds_BGNK) @ q_BGNE
+        ds_BGNK = group_heads(ds, k) * scale
+        return (ds_BGNK @ k).reshape(q.shape), transpose(ds_BGNK) @ q_BGNE
 
     return s_BGNK.reshape(*q.shape[:3], -1), backward
 
@@ -238,11 +238,11 @@ def weighted_sum(weights: Array, v: Array) -> tuple[Array, Backward]:
 
     y_ie = Σ_j w_ij v_je:    dw = dy vᵀ,    dv = wᵀ dy        backward(dy) -> dw, dv
     """
-    w_BGNK = in_groups(weights, v)
+    w_BGNK = group_heads(weights, v)
 
     def backward(dy: Array) -> tuple[Array, Array]:
-        dy_BGNE = in_groups(dy, v)
-        return (dy_BGNE @ transposed(v)).reshape(weights.shape), transposed(w_BGNK) @ dy_BGNE
+        dy_BGNE = group_heads(dy, v)
+        return (dy_BGNE @ transpose(v)).reshape(weights.shape), transpose(w_BGNK) @ dy_BGNE
 
     return (w_BGNK @ v).reshape(*weights.shape[:3], -1), backward
 
@@ -254,9 +254,9 @@ def attention(
     mask: Array | None = None,
     bias: Array | None = None,
     cap: float = 0.0,
-    drop: Op = keep_all,
+    drop: Op = no_dropout,
     relative_values: Op | None = None,
-    see: See = unseen,
+    probe: ProbeFunction = no_probe,
 ) -> tuple[Array, Backward]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V    (the paper, equation 1)
 
@@ -268,10 +268,10 @@ def attention(
     backward(dy) -> dq, dk, dv, d_scores [B,H,Q,K]
     """
     scores, back_similarity = similarity(q, k)
-    scores, back_cap = soft_cap(scores, cap) if cap else (scores, unchanged)
-    scores, back_scores = see("scores", scores if bias is None else scores + bias)
+    scores, back_cap = soft_cap(scores, cap) if cap else (scores, identity)
+    scores, back_scores = probe("scores", scores if bias is None else scores + bias)
     weights, back_softmax = softmax(scores, mask)
-    weights, back_weights = see("weights", weights)
+    weights, back_weights = probe("weights", weights)
     weights, back_drop = drop(weights)
     y, back_sum = weighted_sum(weights, v)
     if relative_values is not None:
@@ -328,16 +328,16 @@ def mean(x: Array) -> Array:
     return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
-def over_rows(x: Array) -> Array:
+def sum_over_rows(x: Array) -> Array:
     """The sum over all axes but the last: what many tokens have to say about one parameter."""
     return x.reshape(-1, x.shape[-1]).sum(axis=0)
 
 
-def transposed(x: Array) -> Array:
+def transpose(x: Array) -> Array:
     return np.swapaxes(x, -1, -2)
 
 
-def in_groups(x: Array, shared: Array) -> Array:
+def group_heads(x: Array, shared: Array) -> Array:
     """[B,H,Q,X] -> [B,G,N,X], N = H/G·Q: the heads that share one head of keys and values, below each other."""
     return x.reshape(len(x), shared.shape[1], -1, x.shape[-1])
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cutaway.twin.modules import Module, Parameter
 from cutaway.twin.ops import Array
-from cutaway.twin.parts import Parameter, Part
 
 
 class Adam:
@@ -21,7 +21,7 @@ class Adam:
     m and v begin at 0 and are too small at first; after t steps they hold only a share 1 - βᵗ of what they should.
     """
 
-    def __init__(self, model: Part, beta1: float = 0.9, beta2: float = 0.98, epsilon: float = 1e-9):
+    def __init__(self, model: Module, beta1: float = 0.9, beta2: float = 0.98, epsilon: float = 1e-9):
         self.parameters = model.parameters()
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self.m = {name: np.zeros_like(p.value) for name, p in self.parameters.items()}

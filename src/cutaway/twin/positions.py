@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutaway.twin.ops import Array, Backward, transposed, unchanged
-from cutaway.twin.parts import Buffer, Called, Parameter, Part
+from cutaway.twin.modules import Buffer, ForwardResult, Module, Parameter
+from cutaway.twin.ops import Array, Backward, identity, transpose
 
 
 def no_gradient(dy: Array) -> float:
@@ -24,22 +24,22 @@ def no_gradient(dy: Array) -> float:
     return 0.0
 
 
-Slower = Callable[[Array], Array]  # how fast each pair turns -> how many times slower it is to turn
+RopeDivisor = Callable[[Array], Array]  # how fast each pair turns -> how many times slower it is to turn
 
 
-class Position(Part):
+class Position(Module):
     """Order is not told at all; the others override what they need."""
 
     per_layer = False  # True: every layer has one of its own
     has_values = False
 
-    def embed(self, x: Array, positions: Array) -> Called:
+    def embed(self, x: Array, positions: Array) -> ForwardResult:
         """x [B,T,D] -> [B,T,D]"""
-        return x, unchanged
+        return x, identity
 
-    def rotate(self, x: Array, positions: Array) -> Called:
+    def rotate(self, x: Array, positions: Array) -> ForwardResult:
         """x [B,H,T,E] -> [B,H,T,E]"""
-        return x, unchanged
+        return x, identity
 
     def bias(self, q: Array, query: Array, key: Array) -> tuple[Array | None, Backward]:
         """q [B,H,Q,E], positions [Q] and [K] -> what is added to the scores, broadcastable to [B,H,Q,K].
@@ -48,7 +48,7 @@ class Position(Part):
         """
         return None, no_gradient
 
-    def values(self, weights: Array, query: Array, key: Array) -> Called:
+    def values(self, weights: Array, query: Array, key: Array) -> ForwardResult:
         """weights [B,H,Q,K] -> what is added to the output [B,H,Q,E]"""
         raise NotImplementedError
 
@@ -63,8 +63,8 @@ class SinusoidalPosition(Position):
         angle_TP = angles(max_length, d_model)
         self.table = Buffer(np.stack([np.sin(angle_TP), np.cos(angle_TP)], axis=-1).reshape(max_length, d_model))
 
-    def embed(self, x: Array, positions: Array) -> Called:
-        return x + self.table.value[positions], unchanged
+    def embed(self, x: Array, positions: Array) -> ForwardResult:
+        return x + self.table.value[positions], identity
 
 
 class LearnedPosition(Position):
@@ -73,7 +73,7 @@ class LearnedPosition(Position):
     def __init__(self, d_model: int, max_length: int):
         self.table = Parameter(max_length, d_model)
 
-    def embed(self, x: Array, positions: Array) -> Called:
+    def embed(self, x: Array, positions: Array) -> ForwardResult:
         def backward(dy: Array) -> Array:
             d_table = np.zeros_like(self.table.value)
             d_table[positions] = dy.sum(axis=0)
@@ -91,15 +91,15 @@ class RotaryPosition(Position):
     y = R x, so dx = Rᵀ dy; and the transpose of a rotation is the rotation by -θ. The gradient is turned back.
     """
 
-    def __init__(self, d_head: int, max_length: int, base: float, slower: Slower | None = None):
+    def __init__(self, d_head: int, max_length: int, base: float, divisor: RopeDivisor | None = None):
         angle_TP = angles(max_length, d_head, base)
-        if slower is not None:  # by a factor of its own for each pair
-            angle_TP = angle_TP / slower(base ** (-np.arange(0, d_head, 2) / d_head))
+        if divisor is not None:  # by a factor of its own for each pair
+            angle_TP = angle_TP / divisor(base ** (-np.arange(0, d_head, 2) / d_head))
         self.cos, self.sin = Buffer(np.cos(angle_TP)), Buffer(np.sin(angle_TP))
 
-    def rotate(self, x: Array, positions: Array) -> Called:
+    def rotate(self, x: Array, positions: Array) -> ForwardResult:
         cos, sin = self.cos.value[positions], self.sin.value[positions]
-        return turned(x, cos, sin), lambda dy: turned(dy, cos, -sin)
+        return rotate_pairs(x, cos, sin), lambda dy: rotate_pairs(dy, cos, -sin)
 
 
 class AlibiPosition(Position):
@@ -154,19 +154,19 @@ class RelativePosition(Position):
         by_distance_BHQR = q @ self.for_keys.value.T * scale
 
         def backward(d_scores: Array) -> Array:
-            d_BHQR = summed_by(distance_QK, d_scores, len(self.for_keys.value)) * scale
-            self.for_keys.add((transposed(d_BHQR) @ q).sum(axis=(0, 1)))
+            d_BHQR = sum_by_distance(distance_QK, d_scores, len(self.for_keys.value)) * scale
+            self.for_keys.add((transpose(d_BHQR) @ q).sum(axis=(0, 1)))
             return d_BHQR @ self.for_keys.value
 
-        return dealt_out(by_distance_BHQR, distance_QK), backward
+        return gather_by_distance(by_distance_BHQR, distance_QK), backward
 
-    def values(self, weights: Array, query: Array, key: Array) -> Called:
+    def values(self, weights: Array, query: Array, key: Array) -> ForwardResult:
         distance_QK = self.distance(query, key)
-        by_distance_BHQR = summed_by(distance_QK, weights, len(self.for_values.value))
+        by_distance_BHQR = sum_by_distance(distance_QK, weights, len(self.for_values.value))
 
         def backward(dy: Array) -> Array:
-            self.for_values.add((transposed(by_distance_BHQR) @ dy).sum(axis=(0, 1)))
-            return dealt_out(dy @ self.for_values.value.T, distance_QK)
+            self.for_values.add((transpose(by_distance_BHQR) @ dy).sum(axis=(0, 1)))
+            return gather_by_distance(dy @ self.for_values.value.T, distance_QK)
 
         return by_distance_BHQR @ self.for_values.value, backward
 
@@ -174,12 +174,12 @@ class RelativePosition(Position):
         return np.clip(key - query[:, None], -self.clip, self.clip) + self.clip
 
 
-def dealt_out(by_distance_BHQR: Array, distance_QK: Array) -> Array:
+def gather_by_distance(by_distance_BHQR: Array, distance_QK: Array) -> Array:
     """[B,H,Q,R] -> [B,H,Q,K]: for each key the entry of its distance."""
     return np.take_along_axis(by_distance_BHQR, distance_QK[None, None], axis=-1)
 
 
-def summed_by(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
+def sum_by_distance(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
     """[B,H,Q,K] -> [B,H,Q,R]: for each distance the sum over the keys that have it."""
     is_at_QKR = (distance_QK[..., None] == np.arange(distances)).astype(x_BHQK.dtype)
     B, H, Q, K = x_BHQK.shape
@@ -187,7 +187,7 @@ def summed_by(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
     return summed_QNR.transpose(1, 0, 2).reshape(B, H, Q, distances)
 
 
-def turned(x: Array, cos: Array, sin: Array) -> Array:
+def rotate_pairs(x: Array, cos: Array, sin: Array) -> Array:
     even, odd = x[..., 0::2], x[..., 1::2]
     return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
 
@@ -197,20 +197,20 @@ def angles(length: int, width: int, base: float = 10_000.0) -> Array:
     return np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
 
 
-def all_slower(factor: float) -> Slower:
+def linear_divisor(factor: float) -> RopeDivisor:
     return lambda speed: np.full_like(speed, factor)
 
 
-def slow_ones_slower(factor: float, slow: float, fast: float, original_length: int) -> Slower:
+def llama3_divisor(factor: float, slow: float, fast: float, original_length: int) -> RopeDivisor:
     """Llama 3.1: `factor` for pairs that turn fewer than `slow` times in the first training's length, 1 for those that
     turn more than `fast` times; between them 1 / (s + (1 - s) / factor), with s going from 0 to 1."""
 
-    def slower(speed: Array) -> Array:
+    def divisor(speed: Array) -> Array:
         turns = speed * original_length / (2 * np.pi)
         s = np.clip((turns - slow) / (fast - slow), 0, 1)
         return np.asarray(1 / (s + (1 - s) / factor))
 
-    return slower
+    return divisor
 
 
 def alibi_slopes(n_heads: int) -> list[float]:

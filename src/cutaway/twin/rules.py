@@ -22,7 +22,7 @@ class Rules:
         self.prompt = list(start.prompts[text]) if start.is_history else []
         self.before = start.before[text]
 
-    def changed(self, logits_V: Array, tokens: Sequence[int]) -> Array:
+    def apply(self, logits_V: Array, tokens: Sequence[int]) -> Array:
         """The logits after this beginning, as the rules have them."""
         if not self.search.has_rules:
             return logits_V

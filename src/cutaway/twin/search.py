@@ -22,17 +22,17 @@ from cutaway.twin.rules import Rules
 from cutaway.twin.stepper import Stepper
 
 
-class Choice(NamedTuple):
+class Continuation(NamedTuple):
     """How a writer goes on: with these of its rows (none: it is done), each with its next token."""
 
     rows: list[int]
     tokens: list[int]
 
 
-DONE = Choice([], [])
+DONE = Continuation([], [])
 
 
-class Task(NamedTuple):
+class SearchTask(NamedTuple):
     """What a writer is to write."""
 
     limit: int  # tokens of its own, </s> counted
@@ -42,16 +42,16 @@ class Task(NamedTuple):
     source_length: int = 0  # of a translation
 
 
-class Writer(Protocol):
-    def extend(self, logits: Array, looked: Array | None) -> Choice:
+class TextSearch(Protocol):
+    def extend(self, logits: Array, source_weights: Array | None) -> Continuation:
         """Logits [K,V] of the rows, and where they looked [K,S] -> how it goes on."""
         ...
 
     def best(self) -> list[Hypothesis]: ...
 
 
-def write(
-    stepper: Stepper, first: Sequence[int], writers: Sequence[Writer], wanted: Wanted | None = None
+def run_searches(
+    stepper: Stepper, first: Sequence[int], writers: Sequence[TextSearch], wanted: Wanted | None = None
 ) -> list[list[Hypothesis]]:
     """Let all writers write to their end, or as long as they are `wanted`; row i of the stepper is the first row of
     writer i."""
@@ -59,7 +59,7 @@ def write(
     place = {id(writer): i for i, writer in enumerate(writers)}
     while live:
         logits_NV = stepper.step(np.array(tokens))
-        looked_NS = getattr(stepper, "looked", None)
+        looked_NS = getattr(stepper, "source_weights", None)
         choices, start = [], 0
         for writer, width in zip(live, widths, strict=True):
             own = slice(start, start + width)
@@ -75,10 +75,10 @@ def write(
     return [writer.best() for writer in writers]
 
 
-class Line:
+class GreedySearch:
     """A writer of one row, with no way back: greedy search, or sampling."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: SearchTask):
         self.task = task
         self.tokens: list[int] = []  # with those that it is forced to begin with
         self.gains: list[float] = []
@@ -88,43 +88,43 @@ class Line:
     def choose(self, logits_V: Array) -> int:
         return int(logits_V.argmax())
 
-    def extend(self, logits: Array, looked: Array | None) -> Choice:
+    def extend(self, logits: Array, source_weights: Array | None) -> Continuation:
         task = self.task
         if len(self.tokens) < len(task.forced):
             self.tokens.append(task.forced[len(self.tokens)])
-            return Choice([0], self.tokens[-1:])
-        logits_V = task.rules.changed(logits[0], self.tokens)
+            return Continuation([0], self.tokens[-1:])
+        logits_V = task.rules.apply(logits[0], self.tokens)
         if logits_V.max() == -np.inf:
             raise DataError(NOTHING_ALLOWED)
         token = self.choose(logits_V)
         self.gains.append(float(log_softmax(logits_V)[token]))
         if np.isnan(self.gains[-1]):
             raise DataError(NO_NUMBERS)
-        if looked is not None:
-            self.looks.append(looked[0])
+        if source_weights is not None:
+            self.looks.append(source_weights[0])
         self.finished = token == task.search.eos
         if self.finished:
             return DONE
         self.tokens.append(token)
         heard = task.search.heard
         goes_on = heard is None or heard(task.rules.text, token, self.gains[-1])
-        return Choice([0], [token]) if goes_on and len(self.gains) < task.limit else DONE
+        return Continuation([0], [token]) if goes_on and len(self.gains) < task.limit else DONE
 
     def best(self) -> list[Hypothesis]:
         total, tokens = sum(self.gains), self.tokens[len(self.task.forced) :]
-        return [Hypothesis(tokens, total, total, self.finished, self.gains, aligned(self.task, self.looks))]
+        return [Hypothesis(tokens, total, total, self.finished, self.gains, source_alignment(self.task, self.looks))]
 
 
-class Sample(Line):
+class SamplingSearch(GreedySearch):
     """Draws each token from softmax(logits / temperature), cut down to the k likeliest, to the nucleus p, and to those
     that are not too unlikely beside the likeliest.
 
     The draw is an inverse distribution function: a number u from [0, 1) falls into the stretch of one token.
     """
 
-    def __init__(self, task: Task, draw: np.random.Generator):
+    def __init__(self, task: SearchTask, generator: np.random.Generator):
         super().__init__(task)
-        self.decode, self.draw = task.search.decode, draw
+        self.decode, self.generator = task.search.decode, generator
 
     def choose(self, logits_V: Array) -> int:
         if not np.isfinite(logits_V.max()):  # -inf is a token that does not exist; NaN is greater than anything
@@ -132,7 +132,7 @@ class Sample(Line):
         p_V, _ = softmax(self.allowed(logits_V.astype(np.float64) / self.decode.temperature))
         reached = p_V.cumsum()
         # below the total, whatever is rounded: beyond it there is no token
-        point = min(self.draw.random() * reached[-1], np.nextafter(reached[-1], 0))
+        point = min(self.generator.random() * reached[-1], np.nextafter(reached[-1], 0))
         return int(np.searchsorted(reached, point, side="right"))
 
     def allowed(self, logits_V: Array) -> Array:
@@ -152,6 +152,6 @@ class Sample(Line):
         return logits_V
 
 
-def aligned(task: Task, looks: Sequence[Array]) -> list[list[float]] | None:
+def source_alignment(task: SearchTask, looks: Sequence[Array]) -> list[list[float]] | None:
     """Where the model looked, without what a source was padded with."""
     return [look[: task.source_length].tolist() for look in looks] if task.search.aligned else None

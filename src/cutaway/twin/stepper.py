@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 
 from cutaway.twin.model import DecoderOnly, EncoderDecoder
+from cutaway.twin.modules import Variable
 from cutaway.twin.ops import Array
-from cutaway.twin.parts import Variable
 
-LOOKING = threading.Lock()  # a probe has one listener, and a model may be at work in several threads
+PROBE_LOCK = threading.Lock()  # a probe has one listener, and a model may be at work in several threads
 
 
 class Stepper(Protocol):
@@ -28,31 +28,31 @@ class Stepper(Protocol):
 class TranslationStepper:
     """An EncoderDecoder writing translations of source [B,S]: it reads once, then takes a cached step a token.
 
-    If asked, it tells where it looked in its last step: `looked` [N,S], of the last layer, averaged over the heads.
+    If asked, it tells where it looked in its last step: `source_weights` [N,S], of the last layer, averaged over the heads.
     """
 
     def __init__(self, model: EncoderDecoder, source: Array, source_mask: Array | None, is_looking: bool = False):
         self.model, self.source_mask, self.cache = model, source_mask, model.new_cache()
-        self.memory = Variable(model.encode(source, source_mask, one_way=True)[0])
+        self.memory = Variable(model.encode(source, source_mask, forward_only=True)[0])
         self.text_of_row = np.arange(len(source))
         self.is_looking = is_looking
-        self.looked: Array | None = None
+        self.source_weights: Array | None = None
 
     def step(self, tokens: Array) -> Array:
-        with self.watched() if self.is_looking else nullcontext():
+        with self.record_source_weights() if self.is_looking else nullcontext():
             x_N1D, _ = self.model.decode(tokens[:, None], self.memory, self.source_mask, cache=self.cache)
         return self.model.head(x_N1D[:, 0])[0]
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def record_source_weights(self) -> Iterator[None]:
         attention, mine = self.model.decoder.layers[-1].cross_attention, threading.get_ident()
         assert attention is not None, "a decoder that translates looks at the source"
 
         def note(which: str, weights_NHQS: Array) -> None:
             if threading.get_ident() == mine:
-                self.looked = weights_NHQS.mean(axis=1)[:, 0]
+                self.source_weights = weights_NHQS.mean(axis=1)[:, 0]
 
-        with LOOKING:
+        with PROBE_LOCK:
             attention.weights.note = note
             try:
                 yield

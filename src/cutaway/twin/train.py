@@ -16,7 +16,7 @@ from cutaway.twin.ops import Loss, cross_entropy
 from cutaway.twin.optim import Adam, clip_gradients, noam
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What one step did; losses are a token's mean, `loss` with label smoothing and `nll` without."""
 
     step: int
@@ -27,16 +27,16 @@ class Step(NamedTuple):
     tokens: int
 
 
-def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterator[Step]:
+def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterator[StepResult]:
     """Make the loss small, a step at a time: whoever iterates sees each step, and may look at the model in between."""
-    refuse_other_ways(config)
+    check_train_config(config)
     adam = Adam(model, config.beta1, config.beta2, config.epsilon)
     d_model = model.head.weight.value.shape[1]
-    draw = np.random.default_rng(config.seed)
+    generator = np.random.default_rng(config.seed)
     for step, batch in zip(range(1, config.steps + 1), batches, strict=False):
-        model.drop_with(draw)
+        model.set_dropout(generator)
         loss, tokens = forward_and_backward(model, batch, config.label_smoothing)
-        model.drop_with(None)
+        model.set_dropout(None)
         if not math.isfinite(loss.smoothed):
             raise Diverged(
                 f"the loss became {loss.smoothed} at step {step}. Lower train.lr, lengthen train.warmup or set "
@@ -45,13 +45,13 @@ def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterat
         gradient_norm = clip_gradients(adam.parameters, config.clip_norm)
         lr = noam(step, d_model, config.warmup, config.lr)
         adam.step(lr)
-        yield Step(step, loss.smoothed / tokens, loss.plain / tokens, lr, gradient_norm, tokens)
+        yield StepResult(step, loss.smoothed / tokens, loss.plain / tokens, lr, gradient_norm, tokens)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a loss that is no number is looked for above
 def forward_and_backward(model: Model, batch: Batch, smoothing: float) -> tuple[Loss, int]:
     """The loss of a batch, and the gradient of its mean over the tokens in every parameter."""
-    model.forget_gradients()
+    model.zero_gradients()
     logits, backward = model(*batch.inputs)  # type: ignore[arg-type]
     right = batch.right[batch.asked]
     loss, back_loss = cross_entropy(logits[batch.asked], right, smoothing)
@@ -61,9 +61,16 @@ def forward_and_backward(model: Model, batch: Batch, smoothing: float) -> tuple[
     return loss, len(right)
 
 
-def refuse_other_ways(config: TrainConfig) -> None:
+def check_train_config(config: TrainConfig) -> None:
     """There is one way of training here, the paper's, on the CPU. Anything else is named."""
-    plain = {"epochs": (0.0,), "tokens": (0,), "minutes": (0.0,), "micro_batches": (1,), "ema": (0.0,), "average": (0,)}
+    plain = {
+        "epochs": (0.0,),
+        "tokens": (0,),
+        "minutes": (0.0,),
+        "micro_batches": (1,),
+        "ema": (0.0,),
+        "average_checkpoints": (0,),
+    }
     ways = {"optimizer": ("adam",), "schedule": ("noam",), "device": ("auto", "cpu"), "best_by": ("loss", "accuracy")}
     for name, known in {**ways, **plain, "precision": ("auto", "float32")}.items():
         value = getattr(config, name)

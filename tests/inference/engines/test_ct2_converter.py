@@ -61,7 +61,7 @@ def choices(*families):
     for family in families:
         for name, values in AXES.items():
             for value in values:
-                needs = {"attention_kernel": "exact"} if value == "relative" or name == "attention_cap" else {}
+                needs = {"attention_kernel": "exact"} if value == "relative" or name == "attention_softcap" else {}
                 needs |= {"norm_placement": "pre"} if value == "parallel" else {}
                 choice = {"family": family, **needs, name: value}
                 is_default = value == getattr(ModelConfig(), name) and name != "attention"
@@ -113,7 +113,7 @@ def test_no_setting_of_a_model_is_overlooked():
     """A new setting must be put into the table, or here among those that are said as they are."""
     said = {"vocab_size", "d_model", "d_ff", "encoder_layers", "decoder_layers", "bias", "max_length", "n_heads"}
     said |= {"n_kv_heads", "d_head", "norm_epsilon", "embeddings", "output_bias", "embedding_scale", "embedding_norm"}
-    said |= {"rope_base", "rope_factor", "rope_slow", "rope_fast", "rope_original_length"}
+    said |= {"rope_base", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}
     said |= {"relative_buckets", "relative_distance", "relative_clip"}
     of_training = {"dropout", "attention_dropout", "init", "attention_kernel", "expert_capacity", "experts_per_token"}
     of_others = {"head", "n_classes", "pooling", "segments", "image_size", "patch_size", "channels", "attention_window"}
@@ -126,7 +126,7 @@ SETTINGS = [
     {"norm_epsilon": 0.1},
     {"position": "rope", "rope_base": 50.0},
     {"position": "rope", "rope_scaling": "linear", "rope_factor": 4.0},
-    {"position": "rope", "rope_scaling": "llama3", "rope_factor": 8.0, "rope_slow": 1.5, "rope_fast": 3.0,
+    {"position": "rope", "rope_scaling": "llama3", "rope_factor": 8.0, "rope_low_freq_factor": 1.5, "rope_high_freq_factor": 3.0,
      "rope_original_length": 16},
     {"position": "relative", "attention_kernel": "exact", "relative_clip": 3},
     {"n_heads": 6, "d_head": 2, "n_kv_heads": 3},
@@ -256,7 +256,9 @@ def test_without_ctranslate2_it_is_written_and_nobody_runs_it(tmp_path, monkeypa
 
 def test_vectors_beside_the_weights_cannot_be_merged(tmp_path):
     run = RunFolder(random_run(tmp_path / "run"))
-    config = dataclasses.replace(run.read_config(), finetune=FinetuneConfig(base="base", method="prefix", length=3))
+    config = dataclasses.replace(
+        run.read_config(), finetune=FinetuneConfig(base="base", method="prefix", prompt_length=3)
+    )
     write_text(run.config, config.to_json())
     os.rename(run.model, run.adapter)
     with pytest.raises(RunError, match="CTranslate2 needs plain weights. What finetune.method = 'prefix' learned"):

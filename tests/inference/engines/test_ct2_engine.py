@@ -72,7 +72,7 @@ def search_for(decode, given, limits=None, **more):
 
 def found_by(engine, given, search):
     is_translator = engine.config.family == "encoder_decoder" if hasattr(engine, "config") else is_reading(engine)
-    return engine.translate(given, search) if is_translator else engine.go_on(given, search)
+    return engine.translate(given, search) if is_translator else engine.generate(given, search)
 
 
 def is_reading(engine):
@@ -309,7 +309,7 @@ def test_rules_of_generators(rule):
     ours, theirs = engines(2, **MODELS["llama"])
     given, decode = rows(ours), replace(GREEDY, **RULES[rule])
     search = search_for(decode, given)
-    same(ours.go_on(given, search), theirs.go_on(given, search))
+    same(ours.generate(given, search), theirs.generate(given, search))
 
 
 @pytest.mark.parametrize(

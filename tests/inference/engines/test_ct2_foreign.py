@@ -14,7 +14,7 @@ from helpers import cutaway_here, small_recipe
 from cutaway.config import DecodeConfig
 from cutaway.inference.engines.ct2_converter import export_ct2
 from cutaway.inference.pipelines import Translator
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.interop.huggingface import import_folder
 from cutaway.runs import RunFolder
 
@@ -139,7 +139,7 @@ processes = 1
 
 
 def test_a_lora_run_is_merged_for_the_occasion(tmp_path):
-    begin(small_recipe(steps=4, samples=0), RunFolder(tmp_path / "runs/base")).trainer.run()
+    start_training(small_recipe(steps=4, samples=0), RunFolder(tmp_path / "runs/base")).trainer.run()
     (tmp_path / "lora.toml").write_text(RECIPE, encoding="utf-8")
     told = cutaway_here("train", "lora.toml", "--run", "runs/lora", cwd=tmp_path)
     assert told.returncode == 0, told.stderr

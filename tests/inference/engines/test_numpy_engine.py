@@ -21,7 +21,7 @@ from cutaway.explore.trace import trace_translation
 from cutaway.inference.engines.numpy_engine import load_model
 from cutaway.inference.pipelines import Classifier, TextGenerator, Translator
 from cutaway.inference.training import numpy_trainer
-from cutaway.inference.training.setup import begin
+from cutaway.inference.training.setup import start_training
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_text
@@ -29,7 +29,7 @@ from cutaway.runs.weights import sealed
 from cutaway.train.observers import Measured
 from cutaway.twin import ops, parts
 from cutaway.twin.build import build_model
-from cutaway.twin.parts import Variable
+from cutaway.twin.modules import Variable
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g"]
 STRATEGIES = {
@@ -131,7 +131,7 @@ def test_texts_come_out_alike_whatever_the_batch(tmp_path):
 
 
 def test_a_trained_run_translates_the_same_on_both(tmp_path):
-    training = begin(small_recipe(), RunFolder(tmp_path / "run"))
+    training = start_training(small_recipe(), RunFolder(tmp_path / "run"))
     training.trainer.run()
     texts = ["a b c", "d e f g h", "b"]
     for strategy in STRATEGIES.values():
@@ -191,7 +191,9 @@ def test_dropout_drops_while_training_alone():
 
 def numpy_training(folder, observers=(), **train):
     config = small_recipe(**train)
-    return numpy_trainer.begin(config, RunFolder(folder), observers, prepare(config.data, "translation")).trainer
+    return numpy_trainer.start_training(
+        config, RunFolder(folder), observers, prepare(config.data, "translation")
+    ).trainer
 
 
 def test_it_trains_in_single_precision_with_dropout_and_keeps_the_best(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import KVCache
 from cutaway.nn.kernels import attend_exact, attend_fused
 from cutaway.nn.masks import Mask
-from cutaway.nn.recording import recording
+from cutaway.nn.recording import record_activations
 
 
 @pytest.mark.parametrize("kernel", [attend_exact, attend_fused])
@@ -27,7 +27,7 @@ def test_rows_that_share_a_memory_are_as_rows_with_a_memory_each(kernel, watched
     attention = SharedMemoryAttention(plain)
     x, memory = torch.randn(6, 2, 8), torch.randn(2, 5, 8)
     is_token = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    with recording(attention, "weights") if watched else nullcontext():
+    with record_activations(attention, "weights") if watched else nullcontext():
         for new in (x[:, :1], x):
             cache, rows = KVCache(1).layers[0].cross_attention, torch.tensor([0, 0, 0, 1, 1, 1])
             mask = Mask(range(new.size(1)), range(5), is_token=is_token)
@@ -48,7 +48,7 @@ def test_one_product_for_queries_keys_and_values_gives_the_same(position, choice
     assert type(attention) is FusedSelfAttention
     assert built_as(attention) is type(as_built(fast).decoder.layers[0].self_attention) is MultiHeadAttention
     ids, caches = random_ids(2, 7), [plain.new_cache(), fast.new_cache()]
-    with torch.inference_mode(), recording(fast, "*.q", "*.weights") if watched else nullcontext() as seen:
+    with torch.inference_mode(), record_activations(fast, "*.q", "*.weights") if watched else nullcontext() as seen:
         for part in ids.split([3, 1, 1, 2], dim=1):
             theirs, ours = (model.decode(part, cache=cache) for model, cache in zip((plain, fast), caches, strict=True))
             assert max_difference(ours, theirs) < 1e-12

@@ -14,7 +14,7 @@ from cutaway.finetune.adapt import adapt
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.fast import int8
 from cutaway.inference.fast import prepare as inference
-from cutaway.inference.fast.packed_linear import PackedLinear, Product
+from cutaway.inference.fast.packed_linear import LinearProduct, PackedLinear
 from cutaway.inference.fast.prepare import as_built, parts_with_outliers, prepare_model
 from cutaway.models.build import build_model
 from cutaway.models.samples import sample_inputs
@@ -225,7 +225,7 @@ def test_a_trained_model_with_outliers_loses_little_in_8_bits(bits, allowed, mon
 def test_a_product_is_the_product_however_many_rows(dtype, bias):
     torch.manual_seed(0)
     weight, b = torch.randn(50, 8, dtype=dtype), torch.randn(50, dtype=dtype) if bias else None
-    product = Product()
+    product = LinearProduct()
     for rows in (0, 1, 2, 3, 5, 16, 17):
         for x in (
             torch.randn(rows, 8, dtype=dtype),
@@ -239,7 +239,7 @@ def test_a_product_is_the_product_however_many_rows(dtype, bias):
 
 
 def test_a_product_notices_that_a_weight_has_changed():
-    weight, x, product = torch.randn(50, 8), torch.randn(5, 8), Product()
+    weight, x, product = torch.randn(50, 8), torch.randn(5, 8), LinearProduct()
     for change in (lambda: weight.mul_(2), lambda: weight[3:7].zero_(), lambda: weight.detach().fill_(1.0)):
         with torch.no_grad():
             product(x, weight, None)

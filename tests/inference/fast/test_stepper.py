@@ -17,7 +17,7 @@ from cutaway.inference.fast.stepper import FastTranslationStepper
 )
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
 @pytest.mark.parametrize("looking", [False, True])
-def test_a_prepared_model_finds_what_the_plain_one_finds(choice, shares, strategy, looking):
+def test_a_prepared_model_finds_what_the_plain_one_finds(choice, shares, strategy, record_source_weights):
     plain, fast = perturbed(tiny_of(**choice)), perturbed(tiny_of(**choice))
     prepare_model(fast)
     source, mask = random_ids(3, 6), torch.arange(6)[None] < torch.tensor([6, 4, 2])[:, None]
@@ -25,8 +25,8 @@ def test_a_prepared_model_finds_what_the_plain_one_finds(choice, shares, strateg
 
     def run(stepper):
         looks = []
-        if looking:
-            step, stepper.step = stepper.step, lambda tokens: (step(tokens), looks.append(stepper.looked))[0]
+        if record_source_weights:
+            step, stepper.step = stepper.step, lambda tokens: (step(tokens), looks.append(stepper.source_weights))[0]
         if strategy == "greedy":
             found = [[text] for text in greedy(stepper, first, limits, 5)]
         else:
@@ -34,9 +34,9 @@ def test_a_prepared_model_finds_what_the_plain_one_finds(choice, shares, strateg
         return [[(h.tokens, pytest.approx(h.score, abs=1e-9)) for h in texts] for texts in found], looks
 
     with torch.inference_mode():
-        stepper = FastTranslationStepper(fast, source, mask, looking)
+        stepper = FastTranslationStepper(fast, source, mask, record_source_weights)
         ours, our_looks = run(stepper)
-        theirs, their_looks = run(TranslationStepper(plain, source, mask, looking))
+        theirs, their_looks = run(TranslationStepper(plain, source, mask, record_source_weights))
     assert stepper.can_share == shares
     assert ours == theirs
     for one, other in zip(our_looks, their_looks, strict=True):

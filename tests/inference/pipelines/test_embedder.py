@@ -11,7 +11,7 @@ from looking import TEXTS, untrained
 from cutaway.config import Config
 from cutaway.data.tasks import TASKS
 from cutaway.errors import ConfigError, DataError
-from cutaway.explore.explorer import Asked, Explorer
+from cutaway.explore.explorer import Explorer, ExplorerRequest
 from cutaway.explore.trace import trace
 from cutaway.inference.pipelines import Embedder
 from cutaway.models.weights import weights_to_bytes
@@ -149,8 +149,8 @@ def test_a_model_of_vectors_can_be_looked_into(tmp_path):
     assert found.weights("encoder", 0).shape == (2, 5, 5)
     explorer = Explorer([saved(made, tmp_path / "run").path])
     assert explorer.info()["runs"][0]["task"] == "embedding"
-    assert explorer.trace(Asked(text="a b"))["source"] == ["<s>", "a", "b", "</s>"]
-    assert explorer.part(Asked(text="a b"), "head.pool")
+    assert explorer.trace(ExplorerRequest(text="a b"))["source"] == ["<s>", "a", "b", "</s>"]
+    assert explorer.part(ExplorerRequest(text="a b"), "head.pool")
 
 
 def test_it_has_no_data():

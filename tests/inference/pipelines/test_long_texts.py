@@ -10,7 +10,7 @@ from helpers import cutaway_here as cutaway
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looking import untrained
-from serving import answered, ask, served_here, write_run
+from serving import ask, ask_json, serve_in_thread, write_run
 
 from cutaway.cli.train import describe
 from cutaway.config import SEAL, Config, DataConfig, ModelConfig, TrainConfig
@@ -22,7 +22,7 @@ from cutaway.data.tokenizer import Tokenizer
 from cutaway.diagnose.inspect import inspect_data
 from cutaway.errors import ConfigError, DataError
 from cutaway.inference.evaluation import evaluate_run
-from cutaway.inference.training.setup import begin, resume
+from cutaway.inference.training.setup import resume, start_training
 from cutaway.runs import RunFolder
 
 ROOM = 32  # tokens that the tiny models read
@@ -104,7 +104,7 @@ def test_training_reads_all_words_of_a_sentence_in_parts(tmp_path):
 
 def test_it_is_counted_before_training_and_in_data_inspect(tmp_path, capsys):
     data = corpus(tmp_path, "classification")
-    training = begin(recipe(data), RunFolder(tmp_path / "run"))
+    training = start_training(recipe(data), RunFolder(tmp_path / "run"))
     describe(training)
     assert "16 examples (cut: 8 too long, 2 too long for validation)" in capsys.readouterr().err
     report = inspect_data(data, "classification")
@@ -120,7 +120,7 @@ def recipe(data, steps=2):
 
 def test_a_training_that_was_begun_without_the_setting_goes_on_without_long_texts(tmp_path):
     run = RunFolder(tmp_path / "run")
-    begin(recipe(corpus(tmp_path, "classification", too_long="skip")), run).trainer.run()
+    start_training(recipe(corpus(tmp_path, "classification", too_long="skip")), run).trainer.run()
     config = json.loads(run.config.read_text())
     del config["data"]["too_long"]
     config.pop(SEAL, None)  # which runs of that time had not, either
@@ -164,9 +164,9 @@ def test_the_beginning_of_a_long_text_is_classified():
 
 @pytest.mark.parametrize("too_long", ["skip", "refuse"])
 def test_a_single_long_text_is_refused_if_it_may_not_be_cut(too_long):
-    with pytest.raises(DataError, match="has 72 tokens, and this model takes 32"):
+    with pytest.raises(DataError, match="has 72 tokens; the model reads at most 32"):
         with_setting(too_long, head="classes").classify(["a", LONG])
-    with pytest.raises(DataError, match="has 72 tokens, and this model takes 32"):
+    with pytest.raises(DataError, match="has 72 tokens; the model reads at most 32"):
         with_setting(too_long, head="tags").tag([["a"], LONG.split()])
 
 
@@ -195,7 +195,7 @@ def test_no_line_of_a_file_comes_out_empty(home):
     lines = [json.loads(line) for line in found.stdout.splitlines()]
     assert [line.get("cut", False) for line in lines] == [False, True, False, True]
     assert all("label" in line for line in lines)
-    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: of such a text, the beginning"
+    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: only the beginning"
     assert said in found.stderr
     piped = cutaway("classify", "auto/classes", "--json", cwd=home, stdin=(home / "in.txt").read_text())
     given = cutaway("classify", "auto/classes", *(home / "in.txt").read_text().splitlines(), "--json", cwd=home)
@@ -213,7 +213,7 @@ def test_no_line_of_a_file_comes_out_empty(home):
 def test_lines_of_a_file_are_skipped_or_refused(home):
     skipped = cutaway("classify", "skip/classes", "--file", "in.txt", cwd=home)
     assert [bool(line) for line in skipped.stdout.split("\n")] == [True, False, True, False, False]
-    assert "2 lines could not be worked. The first, line 2: " in skipped.stderr
+    assert "2 lines failed. The first, line 2: " in skipped.stderr
     refused = cutaway("tag", "refuse/tags", "--file", "in.txt", cwd=home)
     assert refused.returncode == 1
     assert "in.txt, line 4: " in refused.stderr  # the longest first
@@ -244,16 +244,16 @@ def test_a_translator_is_scored_without_sources_that_are_too_long():
 
 
 def test_over_http(home):
-    with served_here([home / "auto/classes", home / "auto/tags"]) as server:
-        short, long = answered(server.port, "/classify", {"text": ["a b", LONG]})["results"]
+    with serve_in_thread([home / "auto/classes", home / "auto/tags"]) as server:
+        short, long = ask_json(server.port, "/classify", {"text": ["a b", LONG]})["results"]
         assert long["cut"] is True
         assert "cut" not in short
         beginning = " ".join(LONG.split()[: ROOM - 2])
-        [same] = answered(server.port, "/classify", {"text": beginning})["results"]
+        [same] = ask_json(server.port, "/classify", {"text": beginning})["results"]
         assert same["probability"] == pytest.approx(long["probability"], rel=1e-9)
-        short, long = answered(server.port, "/tag", {"text": ["a b", LONG]})["results"]
+        short, long = ask_json(server.port, "/tag", {"text": ["a b", LONG]})["results"]
         assert (long["parts"], len(long["tags"])) == (3, 70)
         assert "parts" not in short
-    with served_here([home / "skip/classes", home / "refuse/tags"]) as server:
+    with serve_in_thread([home / "skip/classes", home / "refuse/tags"]) as server:
         for path in ("/classify", "/tag"):
             assert ask(server.port, path, {"text": LONG})[0].status == 422

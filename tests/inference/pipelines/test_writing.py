@@ -1,4 +1,4 @@
-"""Translators and text generators: wishes in, texts out, at once or piece by piece."""
+"""Translators and text generators: requests in, texts out, at once or in pieces."""
 
 import dataclasses
 import math
@@ -14,12 +14,12 @@ from cutaway.bulk.jobs import Generating, Translating
 from cutaway.config import Config, DataConfig, DecodeConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
-from cutaway.explore.question import ask
+from cutaway.explore.traced_example import ask
 from cutaway.inference.engines.numpy_engine import NumpyEngine
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import TextGenerator, Translator
-from cutaway.nn.recording import recording
-from cutaway.search.request import Search, Wish
+from cutaway.nn.recording import record_activations
+from cutaway.search.request import Request, Search
 from cutaway.twin.build import build_model as build_twin
 
 GREEDY = DecodeConfig(strategy="greedy", max_length=8)
@@ -54,9 +54,9 @@ def test_both_engines_write_the_same_with_every_setting(family, decode):
     writer = untrained(family, seed=6)
     has_source = family == "encoder_decoder"
     decode = decode if has_source else dataclasses.replace(decode, coverage_penalty=0.0)
-    wishes = [Wish(text, "c d" if i % 2 else "", i) for i, text in enumerate(TEXTS)]
+    requests = [Request(text, "c d" if i % 2 else "", i) for i, text in enumerate(TEXTS)]
     n_best = 2 if decode.strategy == "beam" else 1
-    ours, theirs = (one.written(wishes, decode, n_best, aligned=has_source) for one in (writer, on_numpy(writer)))
+    ours, theirs = (one.search(requests, decode, n_best, aligned=has_source) for one in (writer, on_numpy(writer)))
     for text, other_text in zip(ours, theirs, strict=True):
         assert len(text) == n_best
         for one, other in zip(text, other_text, strict=True):
@@ -72,16 +72,16 @@ def test_both_engines_write_the_same_with_every_setting(family, decode):
 def test_a_wish_has_its_own_prefix_length_number_and_seed(family):
     writer = untrained(family, seed=6)
     no_end = dataclasses.replace(SAMPLE, suppress=(writer.tokenizer.eos,))
-    wishes = [
-        Wish("a b"), Wish("a b", number=1), Wish("a b", seed=9), Wish("a b"), Wish("a b", max_length=3),
-        Wish("a b", prefix="c d"),
+    requests = [
+        Request("a b"), Request("a b", number=1), Request("a b", seed=9), Request("a b"), Request("a b", max_length=3),
+        Request("a b", prefix="c d"),
     ]  # fmt: skip
-    found = [best[0].tokens for best in writer.written(wishes, no_end)]
+    found = [best[0].tokens for best in writer.search(requests, no_end)]
     assert found[0] == found[3] != found[1]
     assert found[0] != found[2]
     assert found[4] == found[0][:3]
     assert len(found[5]) == 8  # a prefix is no part of what is written
-    assert writer.text_of(wishes[5], writer.written(wishes[5:], no_end)[0][0]).lstrip().startswith("c d")
+    assert writer.text_of(requests[5], writer.search(requests[5:], no_end)[0][0]).lstrip().startswith("c d")
 
 
 @every_family
@@ -107,7 +107,9 @@ def test_a_text_ends_before_a_stop_string(family):
         [whole] = writer.answers(["a b"], decode)
         word = whole.split()[2]
         assert writer.answers(["a b"], decode, stop=[word]) == [whole[: whole.index(word)]]
-    shown = writer.written([Wish("a b", heard=writer.until(Wish("a b"), [whole.split()[0]]))], GREEDY)[0][0]
+    shown = writer.search([Request("a b", heard=writer.stop_callback(Request("a b"), [whole.split()[0]]))], GREEDY)[0][
+        0
+    ]
     assert len(shown.tokens) <= len(whole.split())
     assert writer.answers(["a b"], GREEDY, stop=["nowhere", ""]) == writer.answers(["a b"], GREEDY)
 
@@ -121,7 +123,7 @@ def test_closing_a_stream_ends_the_search_and_an_error_reaches_the_reader():
     stream.close()
     assert not set(threading.enumerate()) - before
     too_long = " ".join(["a"] * (writer.config.longest_text + 1))
-    with pytest.raises(DataError, match="no room to go on"):
+    with pytest.raises(DataError, match="no positions are left"):
         next(writer.stream(too_long, GREEDY))
     with pytest.raises(ConfigError, match="beam search follows several texts"):
         writer.stream("a b", BEAM)
@@ -144,7 +146,7 @@ def test_a_strategy_that_nobody_names_is_that_of_the_task(family):
     question = ask(writer, "a b", decode=nobody)
     assert question.output == writer.answers(["a b"], usual)[0]
     with pytest.raises(ConfigError, match="'auto' depends on the task.*for_task, or name the strategy"):
-        writer.searched(writer.rows([Wish("a")]), Search(nobody, [8], [0], 1, 2))
+        writer.run_search(writer.rows([Request("a")]), Search(nobody, [8], [0], 1, 2))
 
 
 def reading_bytes(family):
@@ -164,21 +166,21 @@ def test_a_text_goes_on_exactly_where_it_ended(prompt, prefix):
     assert text.startswith(prompt + prefix)
     assert "".join(writer.stream(prompt, GREEDY, prefix)) == text[len(prompt) :]
     ids = writer.tokenizer.encode(text[: len(prompt)])
-    assert writer.rows([Wish(prompt)])[0] == [writer.tokenizer.bos, *ids]
+    assert writer.rows([Request(prompt)])[0] == [writer.tokenizer.bos, *ids]
     found = ask(writer, prompt, target="dog")
-    assert found.answers[-len(found.answers) + found.prompt :] == writer.tokenizer.encode("dog", goes_on=bool(prompt))
+    assert found.answers[-len(found.answers) + found.prompt :] == writer.tokenizer.encode("dog", continues=bool(prompt))
 
 
 def test_choices_go_on_where_the_prompt_ended_alone_and_in_company():
-    writer, wishes, choices = (
+    writer, requests, choices = (
         reading_bytes("decoder"),
-        [Wish(text) for text in ("", "the", "\n")],
+        [Request(text) for text in ("", "the", "\n")],
         [" cat", "dog", "\n"],
     )
-    together = writer.written(wishes, BEAM, n_best=3, choices=choices)
-    for wish, found in zip(wishes, together, strict=True):
-        assert {writer.text_of(wish, one) for one in found} == set(choices)
-        [alone] = writer.written([wish], BEAM, n_best=3, choices=choices)
+    together = writer.search(requests, BEAM, n_best=3, choices=choices)
+    for request, found in zip(requests, together, strict=True):
+        assert {writer.text_of(request, one) for one in found} == set(choices)
+        [alone] = writer.search([request], BEAM, n_best=3, choices=choices)
         assert [one.tokens for one in alone] == [one.tokens for one in found]
 
 
@@ -186,8 +188,8 @@ def test_a_translation_is_a_text_of_its_own():
     translator = reading_bytes("encoder_decoder")
     assert translator.translate(["the cat"], GREEDY, prefix="dog")[0].startswith("dog")
     assert translator.translate(["the cat"], BEAM, choices=["dog", " cat"])[0] in ("dog", " cat")
-    wish = Wish("the cat", prefix="dog")
-    assert translator.prefixes([wish]) == [translator.tokenizer.encode("dog")]
+    request = Request("the cat", prefix="dog")
+    assert translator.prefixes([request]) == [translator.tokenizer.encode("dog")]
 
 
 @every_family
@@ -202,7 +204,7 @@ def test_an_answer_is_one_of_the_choices(family, decode):
     assert sorted(len(one.tokens) for one in best) == [1, 2, 11]  # one was longer than the limit: it is let through
     with pytest.raises(DataError, match="no token may come next"):
         writer.answers(["a"], decode, choices=choices, prefix="g")
-    with pytest.raises(DataError, match="cannot be written.*xyz"):
+    with pytest.raises(DataError, match="cannot be generated.*xyz"):
         writer.answers(["a"], decode, choices=["xyz"])
     with pytest.raises(DataError, match="nothing to choose from"):
         writer.answers(["a"], decode, choices=[])
@@ -214,7 +216,7 @@ def test_an_answer_is_one_of_the_choices(family, decode):
 def test_allowed_is_asked_by_the_place_of_a_wish(family):
     writer = untrained(family, seed=6)
     letters = [writer.tokenizer.for_target.encode(f"a {letter}")[-1] for letter in "abcd"]
-    found = writer.written([Wish(text) for text in TEXTS], GREEDY, allowed=lambda place, tokens: [letters[place]])
+    found = writer.search([Request(text) for text in TEXTS], GREEDY, allowed=lambda place, tokens: [letters[place]])
     assert [best[0].tokens for best in found] == [[letter] * 8 for letter in letters]
 
 
@@ -227,8 +229,8 @@ def test_what_has_no_room_is_refused(family):
         writer.answers(["a"], GREEDY, prefix=long)
     unlimited = dataclasses.replace(GREEDY, max_length=10**6, suppress=(writer.tokenizer.eos,))
     prefix = " ".join(["a"] * 5)
-    [[found]] = writer.written([Wish("b c", prefix)], unlimited)
-    prompt = len(writer.rows([Wish("b c")])[0]) - 1 if isinstance(writer, TextGenerator) else 0
+    [[found]] = writer.search([Request("b c", prefix)], unlimited)
+    prompt = len(writer.rows([Request("b c")])[0]) - 1 if isinstance(writer, TextGenerator) else 0
     assert len(found.tokens) == longest - 5 - prompt
 
 
@@ -236,7 +238,7 @@ def test_coverage_is_refused_for_text_generators():
     with pytest.raises(ConfigError, match="coverage_penalty = 0.2 needs a source"):
         untrained("decoder").answers(["a"], dataclasses.replace(BEAM, coverage_penalty=0.2))
     with pytest.raises(ConfigError, match="an alignment needs a source"):
-        untrained("decoder").written([Wish("a")], BEAM, aligned=True)
+        untrained("decoder").search([Request("a")], BEAM, aligned=True)
 
 
 @pytest.mark.usefixtures("double")
@@ -251,7 +253,7 @@ def test_an_alignment_is_what_a_whole_forward_pass_looks_at_and_the_penalty_foll
         for best in found:
             source = torch.tensor([[*tokenizer.encode(text), tokenizer.eos]])
             read = torch.tensor([[tokenizer.bos, *best.tokens]])[:, : len(best.gains)]
-            with torch.no_grad(), recording(writer.model, "decoder.layers.1.cross_attention.weights") as seen:
+            with torch.no_grad(), record_activations(writer.model, "decoder.layers.1.cross_attention.weights") as seen:
                 writer.model(source, read)
             [weights] = seen.values()
             assert np.allclose(best.alignment, weights[0].mean(0), atol=1e-12)
@@ -278,20 +280,20 @@ def test_a_stream_of_nothing_is_the_translation_of_nothing():
 
 
 def test_settings_that_cannot_be_are_refused_by_name():
-    with pytest.raises(ConfigError, match="suppress names the token 999"):
+    with pytest.raises(ConfigError, match="suppress contains the token 999"):
         untrained().translate(["a"], DecodeConfig(suppress=(1, 999)))
     with pytest.raises(ConfigError, match="seed -1"):
-        Wish("a", seed=-1)
+        Request("a", seed=-1)
     with pytest.raises(ConfigError, match="temperature = inf"):
         DecodeConfig(temperature=math.inf)
 
 
 def test_one_text_is_not_taken_for_a_list_of_characters():
-    with pytest.raises(DataError, match=r"a list of texts is expected, and 'a b c' is one text. Put it into a list"):
+    with pytest.raises(DataError, match=r"got one text, 'a b c'; expected a list of texts. Put it into a list"):
         untrained().translate("a b c")
-    with pytest.raises(DataError, match="is one text"):
+    with pytest.raises(DataError, match="got one text"):
         untrained("decoder").generate("a b c")
-    with pytest.raises(DataError, match="is one text"):
+    with pytest.raises(DataError, match="got one text"):
         untrained("encoder", head="classes").classify("a b c")
-    with pytest.raises(DataError, match="each a list of words, is expected, and 'a b c' is one text"):
+    with pytest.raises(DataError, match="got one text, 'a b c'; expected .* each a list of words"):
         untrained("encoder", head="tags").tag(["a b c"])

@@ -12,7 +12,7 @@ from cutaway.data.tasks import load_split
 from cutaway.errors import DataError, RunError
 from cutaway.inference.evaluation import baseline, evaluate_run
 from cutaway.inference.pipelines import Classifier, Tagger, TextGenerator, Translator, load_pipeline
-from cutaway.inference.training.setup import begin, resume
+from cutaway.inference.training.setup import resume, start_training
 from cutaway.models.balance import balance_losses
 from cutaway.models.build import build_model
 from cutaway.models.weights import weights_to_bytes
@@ -62,7 +62,7 @@ def runs(tmp_path_factory):
     folders = {}
     for task in RECIPES:
         folders[task] = RunFolder(tmp_path_factory.mktemp("runs") / task)
-        begin(recipe(task), folders[task]).trainer.run()
+        start_training(recipe(task), folders[task]).trainer.run()
     return folders
 
 
@@ -83,7 +83,7 @@ def test_the_run_folder_says_what_it_learned(task, runs):
 @every_task
 def test_resumed_equals_uninterrupted(task, runs, tmp_path):
     run = RunFolder(tmp_path / "run")
-    begin(recipe(task, steps=4), run).trainer.run()
+    start_training(recipe(task, steps=4), run).trainer.run()
     resumed = resume(recipe(task), run)
     resumed.trainer.run()
     whole = (runs[task].pointer("latest") / "model.safetensors").read_bytes()
@@ -104,9 +104,7 @@ def test_it_is_measured_beside_a_simple_method(task, runs):
 
 
 def test_a_run_for_one_task_is_refused_by_the_others(runs):
-    with pytest.raises(
-        RunError, match=r"was trained for tagging, and this needs one .* translation. Use .*cutaway tag"
-    ):
+    with pytest.raises(RunError, match=r"was trained for tagging; expected one .* translation. Use .*cutaway tag"):
         Translator.load(runs["tagging"].path)
     with pytest.raises(RunError, match=r"trained for language model.*cutaway generate"):
         Classifier.load(runs["language_model"].path)
@@ -173,7 +171,7 @@ def test_images_are_classified(runs):
     assert np.allclose(together, classifier.probabilities(images, batch_size=10), atol=1e-6)
     with pytest.raises(DataError, match=r"this model reads \[1, 8, 8\]"):
         classifier.classify([np.zeros((1, 6, 6), dtype=np.float32)])
-    with pytest.raises(RunError, match="it has no tokenizer"):
+    with pytest.raises(RunError, match="has no tokenizer"):
         classifier.tokenizer
 
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 SMALL = ["model.d_model=32", "model.d_ff=64", "model.dropout=0.1", "data.size=400", "data.heldout_size=40"]
-OFTEN = ["train.valid_every=50", "train.save_every=7", "train.log_every=3", "train.keep=2", "train.snapshots=5"]
+OFTEN = [
+    "train.valid_every=50",
+    "train.save_every=7",
+    "train.log_every=3",
+    "train.keep_checkpoints=2",
+    "train.snapshots=5",
+]
 STEPS = 300
 RECIPES = {
     "translation": ("reverse", ["data.batch_tokens=256"]),

@@ -21,7 +21,7 @@ STOPPED = 130
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP]
 STEPS = 400
 SETTINGS = ["model.d_model=32", "model.d_ff=64", "train.valid_every=40", "train.save_every=9", "train.log_every=5"]
-SETTINGS += ["train.keep=2", "train.snapshots=3", f"train.steps={STEPS}"]
+SETTINGS += ["train.keep_checkpoints=2", "train.snapshots=3", f"train.steps={STEPS}"]
 SMALL = [*SETTINGS, "data.size=400", "data.heldout_size=40", "data.batch_tokens=256"]
 LARGE_CORPUS = """
 [model]

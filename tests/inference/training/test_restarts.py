@@ -17,7 +17,13 @@ from cutaway.runs import RunFolder
 from cutaway.train import environment
 
 SETTINGS = ["model.d_model=32", "model.d_ff=64", "data.size=400", "data.heldout_size=40", "data.batch_tokens=256"]
-SETTINGS += ["train.valid_every=40", "train.save_every=10", "train.log_every=5", "train.keep=2", "train.steps=400"]
+SETTINGS += [
+    "train.valid_every=40",
+    "train.save_every=10",
+    "train.log_every=5",
+    "train.keep_checkpoints=2",
+    "train.steps=400",
+]
 FILES = [
     "model.safetensors",
     "checkpoints/step_000400/model.safetensors",

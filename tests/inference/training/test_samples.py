@@ -6,7 +6,7 @@ import pytest
 import torch
 from looking import TEXTS, untrained
 
-from cutaway.data.encoded import EncodedPiece
+from cutaway.data.encoded import EncodedChunk
 from cutaway.inference.training.samples import LONGEST, Look
 from cutaway.train.observers import Measured
 
@@ -15,7 +15,7 @@ from cutaway.train.observers import Measured
 def test_samples_of_a_language_model_are_drawn_as_the_run_draws(strategy, shown_by):
     writer = untrained("decoder", seed=6)
     config = dataclasses.replace(writer.config, decode=dataclasses.replace(writer.config.decode, strategy=strategy))
-    valid = [EncodedPiece([writer.tokenizer.bos, *writer.tokenizer.encode(text)]) for text in TEXTS]
+    valid = [EncodedChunk([writer.tokenizer.bos, *writer.tokenizer.encode(text)]) for text in TEXTS]
     look, before = Look(config, writer.tokenizer, valid), torch.get_rng_state()
     found, again = (look(writer.model, Measured(1.0, 0.5)).samples for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""The exercises, as the grader knows them. What the learner gets are the files in `exercises/`."""
+"""Definitions of the exercises for the grader. The learner's files are in `exercises/`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NAMES = (
 )
 
 
-def exercise_of(number: int) -> Exercise:
+def get_exercise(number: int) -> Exercise:
     if not 1 <= number <= len(NAMES):
-        raise DataError(f"there is no exercise {number}. There are: {', '.join(map(str, range(1, len(NAMES) + 1)))}.")
+        raise DataError(f"unknown exercise {number}. Choose one of: {', '.join(map(str, range(1, len(NAMES) + 1)))}.")
     exercise: Exercise = importlib.import_module(f"{__name__}.{NAMES[number - 1]}").EXERCISE
     return exercise
 
 
 def all_exercises() -> list[Exercise]:
-    return [exercise_of(number) for number in range(1, len(NAMES) + 1)]
+    return [get_exercise(number) for number in range(1, len(NAMES) + 1)]

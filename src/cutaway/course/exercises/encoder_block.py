@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 from cutaway.course.exercises.multi_head_attention import HEAD_MISTAKES, RESIDUAL_INSIDE, multi_head_attention
 from cutaway.course.exercises.scaled_dot_product import Array
 
@@ -24,7 +24,7 @@ def numbers(*shape: int, seed: float, size: float = 2.0) -> Array:
     return np.round(size * np.sin(n**2 * (0.7 + 0.13 * seed)), 2).reshape(shape)
 
 
-def layer_norm(x: Array, gain: Array, bias: Array, eps: float, wrong: Wrong = RIGHT) -> Array:
+def layer_norm(x: Array, gain: Array, bias: Array, eps: float, wrong: Switches = NO_MISTAKES) -> Array:
     """(x - mean) / sqrt(variance + eps) · gain + bias, mean and variance over the last axis."""
     axis = axis_of(wrong)
     mean = x.mean(axis=axis, keepdims=True)
@@ -42,7 +42,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float, wrong: Wrong = RI
     return normed if "no-bias" in wrong else normed + bias
 
 
-def axis_of(wrong: Wrong) -> int | tuple[int, ...] | None:
+def axis_of(wrong: Switches) -> int | tuple[int, ...] | None:
     return next((axis for name, axis in NORM_AXES.items() if name in wrong), -1)
 
 
@@ -55,7 +55,7 @@ NORM_AXES: dict[str, int | tuple[int, ...] | None] = {
 }
 
 
-def spread_of(variance: Array, eps: float, wrong: Wrong) -> Array:
+def spread_of(variance: Array, eps: float, wrong: Switches) -> Array:
     if "no-eps" in wrong:
         eps = 0.0
     if "variance-not-rooted" in wrong:
@@ -133,7 +133,7 @@ LAYER_NORM_MISTAKES = (
     ),
 )
 
-LAYER_NORM = Part(
+LAYER_NORM = ExercisePart(
     "layer_norm",
     ("x", "gain", "bias", "eps"),
     ("result",),
@@ -148,7 +148,7 @@ LAYER_NORM = Part(
 )
 
 
-def feed_forward(x: Array, weights: Weights, wrong: Wrong = RIGHT) -> Array:
+def feed_forward(x: Array, weights: Weights, wrong: Switches = NO_MISTAKES) -> Array:
     """max(0, x W1 + b1) W2 + b2"""
     hidden = x @ weights["w1"]
     if not {"no-b1", "b1-after-relu"} & wrong:
@@ -164,7 +164,7 @@ def feed_forward(x: Array, weights: Weights, wrong: Wrong = RIGHT) -> Array:
     return np.maximum(y, 0) if {"relu-at-the-end", "relu-only-at-the-end"} & wrong else y
 
 
-def activation(x: Array, wrong: Wrong) -> Array:
+def activation(x: Array, wrong: Switches) -> Array:
     if {"no-relu", "relu-only-at-the-end"} & wrong:
         return x
     if "gelu" in wrong:
@@ -232,7 +232,7 @@ FEED_FORWARD_MISTAKES = (
     ),
     replace(
         RESIDUAL_INSIDE,
-        stronger="The residual connection x + Sublayer(x) belongs to the block around it.",
+        strong_hint="The residual connection x + Sublayer(x) belongs to the block around it.",
     ),
 )
 
@@ -242,7 +242,7 @@ def feed_forward_weights(d: int, f: int, seed: float) -> Weights:
     return weights | {"w2": numbers(f, d, seed=seed + 2, size=1.0), "b2": numbers(d, seed=seed + 3, size=1.0)}
 
 
-FEED_FORWARD = Part(
+FEED_FORWARD = ExercisePart(
     "feed_forward",
     ("x", "weights"),
     ("output",),
@@ -255,7 +255,9 @@ FEED_FORWARD = Part(
 )
 
 
-def encoder_block(x: Array, weights: Weights, n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT) -> Array:
+def encoder_block(
+    x: Array, weights: Weights, n_heads: int, mask: Array | None = None, wrong: Switches = NO_MISTAKES
+) -> Array:
     """Self-attention, then feed-forward, and around each of them LayerNorm(x + Sublayer(x))."""
 
     def attend(x: Array) -> Array:
@@ -287,7 +289,7 @@ def add_and_norm(
     x: Array,
     sub_layer: SubLayer,
     norm: SubLayer,
-    wrong: Wrong = RIGHT,
+    wrong: Switches = NO_MISTAKES,
     residual: bool = True,
     added_to: Array | None = None,
 ) -> Array:
@@ -304,7 +306,7 @@ def add_and_norm(
     return norm(start + sub_layer(x))
 
 
-def norms_of(weights: Weights, names: tuple[str, ...], wrong: Wrong) -> list[SubLayer]:
+def norms_of(weights: Weights, names: tuple[str, ...], wrong: Switches) -> list[SubLayer]:
     """The norms of a block, as functions."""
     used = list(names)
     if "always-first-norm" in wrong:
@@ -333,7 +335,7 @@ IN_ANOTHER_ORDER = {
 
 
 def block_in_another_order(
-    x: Array, attend: SubLayer, think: SubLayer, norm_1: SubLayer, norm_2: SubLayer, wrong: Wrong
+    x: Array, attend: SubLayer, think: SubLayer, norm_1: SubLayer, norm_2: SubLayer, wrong: Switches
 ) -> Array:
     if "feed-forward-first" in wrong:
         return add_and_norm(add_and_norm(x, think, norm_1, wrong), attend, norm_2, wrong)
@@ -420,7 +422,7 @@ ENCODER_BLOCK_MISTAKES = (
     NO_FEED_FORWARD,
     replace(
         next(m for m in HEAD_MISTAKES if m.name == "one-head"),
-        stronger="The attention is told how many heads it has. What do you tell it?",
+        strong_hint="The attention is told how many heads it has. What do you tell it?",
         ways=("one-head",),
     ),
     Mistake(
@@ -497,7 +499,7 @@ def block_weights(d: int, f: int, seed: float) -> Weights:
 SOME_HIDDEN = np.array([[True, False, True], [False, True, True], [True, True, False]])
 PADDING = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
 
-ENCODER_BLOCK = Part(
+ENCODER_BLOCK = ExercisePart(
     "encoder_block",
     ("x", "weights", "n_heads", "mask"),
     ("output",),
@@ -511,7 +513,9 @@ ENCODER_BLOCK = Part(
 )
 
 
-def encoder(x: Array, layers: list[Weights], n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT) -> Array:
+def encoder(
+    x: Array, layers: list[Weights], n_heads: int, mask: Array | None = None, wrong: Switches = NO_MISTAKES
+) -> Array:
     """One block after the other, each with its own weights."""
     original, seen = x, [x] if "all-outputs-and-input" in wrong else list[Array]()
     for weights in layers_used(layers, wrong):
@@ -526,7 +530,7 @@ def encoder(x: Array, layers: list[Weights], n_heads: int, mask: Array | None = 
     return x
 
 
-def layers_used(layers: list[Weights], wrong: Wrong) -> list[Weights]:
+def layers_used(layers: list[Weights], wrong: Switches) -> list[Weights]:
     if "always-first-layer" in wrong:
         return [layers[0]] * len(layers)
     if "always-last-layer" in wrong:
@@ -589,7 +593,7 @@ ENCODER_MISTAKES = (
         "What leaves the encoder is what the last layer gives, and nothing else.",
         ways=("all-outputs", "all-outputs-and-input"),
     ),
-    replace(MASK_IGNORED, stronger="Every layer needs the mask, the first and all others."),
+    replace(MASK_IGNORED, strong_hint="Every layer needs the mask, the first and all others."),
     Mistake(
         "mask-once",
         "only the first layer uses the mask",
@@ -600,7 +604,7 @@ ENCODER_MISTAKES = (
 
 LAYERS = [block_weights(4, 3, seed=seed) for seed in (1, 2, 4)]
 
-ENCODER = Part(
+ENCODER = ExercisePart(
     "encoder",
     ("x", "layers", "n_heads", "mask"),
     ("output",),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 from cutaway.course.exercises.encoder_block import (
     NO_FEED_FORWARD,
     NO_RESIDUAL,
@@ -45,7 +45,7 @@ from cutaway.course.exercises.scaled_dot_product import (
 )
 
 
-def shift_right(target: Array, start: int, wrong: Wrong = RIGHT) -> Array:
+def shift_right(target: Array, start: int, wrong: Switches = NO_MISTAKES) -> Array:
     """What the decoder reads: `start`, then the target without its last id."""
     fixed = next((i for i in range(3) if f"start-fixed-{i}" in wrong), start)
     first = np.full_like(target[:, :1], fixed)
@@ -132,7 +132,7 @@ SHIFT_MISTAKES = (
     ),
 )
 
-SHIFT_RIGHT = Part(
+SHIFT_RIGHT = ExercisePart(
     "shift_right",
     ("target", "start"),
     ("result",),
@@ -145,7 +145,7 @@ SHIFT_RIGHT = Part(
 )
 
 
-def padding_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
+def padding_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
     """[B, K] -> [B, 1, 1, K], True where there is a token and not padding."""
     fixed = next((i for i in range(2) if f"pad-fixed-{i}" in wrong), pad)
     real = ids == fixed if "padding-inverted" in wrong else ids != fixed
@@ -157,7 +157,7 @@ def padding_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
     return additive(mask, wrong)
 
 
-def additive(mask: Array, wrong: Wrong) -> Array:
+def additive(mask: Array, wrong: Switches) -> Array:
     if "mask-additive" in wrong:
         return np.where(mask, 0.0, -np.inf)
     return np.where(mask, 0.0, LOW) if "mask-additive-finite" in wrong else mask
@@ -186,7 +186,7 @@ PADDING_AS_QUERIES = Mistake(
 
 PADDING_ANYWHERE = np.array([[7, 3, 7, 5], [2, 7, 7, 4]])  # 7 is padding
 
-PADDING_MASK = Part(
+PADDING_MASK = ExercisePart(
     "padding_mask",
     ("ids", "pad"),
     ("mask",),
@@ -218,7 +218,7 @@ PADDING_MASK = Part(
 )
 
 
-def decoder_mask(ids: Array, pad: int, wrong: Wrong = RIGHT) -> Array:
+def decoder_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
     """[B, T] -> [B, 1, T, T], True where the key is neither in the future nor padding."""
     n_texts, n = ids.shape
     causal = causal_mask(n, wrong & {"mask-transposed", "future-leak", "not-itself"})
@@ -258,7 +258,7 @@ PADDING_ONLY = Mistake(
     ways=("padding-only", "padding-only-flat"),
 )
 
-DECODER_MASK = Part(
+DECODER_MASK = ExercisePart(
     "decoder_mask",
     ("ids", "pad"),
     ("mask",),
@@ -318,7 +318,7 @@ def decoder_block(
     n_heads: int,
     mask: Array | None,
     memory_mask: Array | None,
-    wrong: Wrong = RIGHT,
+    wrong: Switches = NO_MISTAKES,
 ) -> Array:
     """Self-attention, cross-attention to the memory, feed-forward: around each of them LayerNorm(x + Sublayer(x))."""
     for_self, for_cross = attentions_of(weights, wrong)
@@ -364,7 +364,7 @@ def decoder_block(
 CROSS_TO_ITSELF = {"to-itself-own-mask", "to-itself-no-mask", "to-itself-memory-mask"}
 
 
-def attentions_of(weights: Weights, wrong: Wrong) -> tuple[Weights, Weights]:
+def attentions_of(weights: Weights, wrong: Switches) -> tuple[Weights, Weights]:
     """The weights of self-attention and of cross-attention."""
     both = weights["self_attention"], weights["cross_attention"]
     if "always-self-weights" in wrong:
@@ -412,7 +412,7 @@ DECODER_BLOCK_MISTAKES = (
     ),
     replace(
         NO_FEED_FORWARD,
-        stronger="After the cross-attention, with its norm, comes a third sub-layer, with a norm of its own (norm_3).",
+        strong_hint="After the cross-attention, with its norm, comes a third sub-layer, with a norm of its own (norm_3).",
     ),
     Mistake(
         "cross-looks-at-itself",
@@ -496,7 +496,7 @@ CAUSAL = np.tril(np.ones((3, 3), bool))
 PADDING_3 = np.array([[True, True, False], [True, False, False]])[:, None, None, :]
 PADDING_4 = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
 
-DECODER_BLOCK = Part(
+DECODER_BLOCK = ExercisePart(
     "decoder_block",
     ("x", "memory", "weights", "n_heads", "mask", "memory_mask"),
     ("output",),
@@ -525,7 +525,7 @@ DECODER_BLOCK = Part(
 
 
 def transformer(
-    source: Array, target_in: Array, weights: Weights, n_heads: int, pad: int, wrong: Wrong = RIGHT
+    source: Array, target_in: Array, weights: Weights, n_heads: int, pad: int, wrong: Switches = NO_MISTAKES
 ) -> Array:
     """Figure 1: source [B, S] and what the decoder reads [B, T] -> logits [B, T, V], for what follows each position."""
     table = weights["embedding"]
@@ -542,14 +542,14 @@ def transformer(
         x = decoder_block(x, memory, layer, n_heads, mask, memory_mask, wrong)
     logits = x @ table.T
     if "log-softmax-on-logits" in wrong:
-        return softmax(logits, RIGHT | {"log-softmax"})
+        return softmax(logits, NO_MISTAKES | {"log-softmax"})
     return softmax(logits) if "softmax-on-logits" in wrong else logits
 
 
 SHIFTED_AGAIN = {"shifted-again-0", "shifted-again-1", "shifted-again-pad"}
 
 
-def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Wrong) -> list[Array]:
+def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Switches) -> list[Array]:
     """The embedded source, and what becomes of it: the last one is the memory."""
     x = embed(source, weights["embedding"], wrong | forgotten_positions("source", wrong))
     layers = weights["encoder"]
@@ -564,11 +564,11 @@ def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wr
     return [encoder(x, layers, n_heads, mask, wrong)]
 
 
-def forgotten_positions(side: str, wrong: Wrong) -> Wrong:
-    return frozenset({"no-positions"}) if f"no-{side}-positions" in wrong else RIGHT
+def forgotten_positions(side: str, wrong: Switches) -> Switches:
+    return frozenset({"no-positions"}) if f"no-{side}-positions" in wrong else NO_MISTAKES
 
 
-def decoder_layers(layers: list[Weights], wrong: Wrong) -> list[Weights]:
+def decoder_layers(layers: list[Weights], wrong: Switches) -> list[Weights]:
     if "decoder-always-first" in wrong:
         return [layers[0]] * len(layers)
     if "decoder-always-last" in wrong:
@@ -672,7 +672,7 @@ TRANSFORMER_MISTAKES = (
         "decoder-shared-weights",
         "all decoder layers use the weights of one of them",
         SHARED_WEIGHTS.hint.replace("layers is a list", 'weights["decoder"] is a list'),
-        SHARED_WEIGHTS.stronger,
+        SHARED_WEIGHTS.strong_hint,
         ways=("decoder-always-first", "decoder-always-last"),
     ),
     Mistake(
@@ -717,7 +717,7 @@ def model_weights(v: int, d: int, f: int, layers: int, seed: float) -> Weights:
     }
 
 
-TRANSFORMER = Part(
+TRANSFORMER = ExercisePart(
     "transformer",
     ("source", "target_in", "weights", "n_heads", "pad"),
     ("logits",),
@@ -752,7 +752,7 @@ TRANSFORMER = Part(
 )
 
 
-def cross_entropy(logits: Array, target: Array, pad: int, wrong: Wrong = RIGHT) -> float | Array:
+def cross_entropy(logits: Array, target: Array, pad: int, wrong: Switches = NO_MISTAKES) -> float | Array:
     """The mean of -log p(target), over all tokens that are not padding."""
     if "shifted-once-more" in wrong:
         logits, target = logits[:, :-1], target[:, 1:]
@@ -780,7 +780,7 @@ def cross_entropy(logits: Array, target: Array, pad: int, wrong: Wrong = RIGHT) 
 PER_TOKEN = {"per-token", "per-token-zeroed", "per-real-token"}
 
 
-def log_p_of(logits: Array, wrong: Wrong) -> Array:
+def log_p_of(logits: Array, wrong: Switches) -> Array:
     """log(softmax(logits)), without making the softmax first: it would be 0 for the most unlikely tokens."""
     if "no-softmax" in wrong:
         return np.log(logits)
@@ -795,7 +795,7 @@ def log_p_of(logits: Array, wrong: Wrong) -> Array:
     return logits - np.log(total)
 
 
-def subtracted(logits: Array, wrong: Wrong) -> Array | float:
+def subtracted(logits: Array, wrong: Switches) -> Array | float:
     """What makes e^x safe; it should be the maximum."""
     if {"no-maximum", "overflow-to-infinity"} & wrong:
         return 0.0
@@ -806,7 +806,7 @@ def subtracted(logits: Array, wrong: Wrong) -> Array | float:
     return np.asarray(logits.max(axis=None if {"one-maximum", "one-maximum-p"} & wrong else -1, keepdims=True))
 
 
-def loss_of(log_p: Array, wrong: Wrong) -> Array:
+def loss_of(log_p: Array, wrong: Switches) -> Array:
     """-log p, for the p of the right token."""
     if "no-logarithm" in wrong:
         return -np.exp(log_p)
@@ -885,7 +885,7 @@ CROSS_ENTROPY_MISTAKES = (
     replace(
         SOFTMAX_TWICE,
         hint="Is there a softmax in a function that you call?",
-        stronger="torch's cross_entropy and log_softmax take logits, not probabilities.",
+        strong_hint="torch's cross_entropy and log_softmax take logits, not probabilities.",
     ),
     Mistake(
         "log-of-softmax",
@@ -929,7 +929,7 @@ CROSS_ENTROPY_MISTAKES = (
     ),
     replace(
         ONE_MAXIMUM,
-        says="from all rows the same number is subtracted, the largest logit of all; in a row far below it all "
+        message="from all rows the same number is subtracted, the largest logit of all; in a row far below it all "
         "powers of e become 0",
         ways=("one-maximum", "one-maximum-p"),
     ),
@@ -956,7 +956,7 @@ TARGETS = (
     np.array([[1, 4, 0], [0, 2, 2], [1, 3, 2]]),
 )
 
-CROSS_ENTROPY = Part(
+CROSS_ENTROPY = ExercisePart(
     "cross_entropy",
     ("logits", "target", "pad"),
     ("loss",),
@@ -979,11 +979,11 @@ CROSS_ENTROPY = Part(
     ),
     mistakes=CROSS_ENTROPY_MISTAKES,
     # How padding is left out is free, and 0 times infinity is nan.
-    free=("padding-times-zero",),
+    free_choices=("padding-times-zero",),
 )
 
 
-def learning_rate(step: int, d_model: int, warmup: int, wrong: Wrong = RIGHT) -> float:
+def learning_rate(step: int, d_model: int, warmup: int, wrong: Switches = NO_MISTAKES) -> float:
     """d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)"""
     only_one(wrong, {"step-plus-one", "step-minus-one", "step-warmup-exchanged"})
     if "step-warmup-exchanged" in wrong:
@@ -1001,12 +1001,12 @@ def learning_rate(step: int, d_model: int, warmup: int, wrong: Wrong = RIGHT) ->
     return d_model ** width_exponent(wrong) * rate
 
 
-def warmup_exponent(wrong: Wrong) -> float:
+def warmup_exponent(wrong: Switches) -> float:
     exponents = {"warmup-0.5": -0.5, "warmup-1": -1.0, "warmup-2": -2.0}
     return next((e for name, e in exponents.items() if name in wrong), -1.5)
 
 
-def width_exponent(wrong: Wrong) -> float:
+def width_exponent(wrong: Switches) -> float:
     exponents = {"width-times": 0.5, "width-not-rooted": -1.0, "no-width": 0.0}
     return next((e for name, e in exponents.items() if name in wrong), -0.5)
 
@@ -1084,7 +1084,7 @@ LEARNING_RATE_MISTAKES = (
     ),
 )
 
-LEARNING_RATE = Part(
+LEARNING_RATE = ExercisePart(
     "learning_rate",
     ("step", "d_model", "warmup"),
     ("rate",),

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 from cutaway.course.exercises import scaled_dot_product as exercise_1
 from cutaway.course.exercises.scaled_dot_product import MASKED_WITH, SQUARE, attention, only_one
 
 Array = NDArray[Any]
 
 
-def split_heads(x: Array, n_heads: int, wrong: Wrong = RIGHT) -> Array:
+def split_heads(x: Array, n_heads: int, wrong: Switches = NO_MISTAKES) -> Array:
     """[B, T, D] -> [B, H, T, E]: head h takes the numbers h·E ... (h+1)·E-1 of each word."""
     n_texts, n_words, width = x.shape
     e = width // n_heads
@@ -47,7 +47,7 @@ def split_heads(x: Array, n_heads: int, wrong: Wrong = RIGHT) -> Array:
     return heads
 
 
-def merge_heads(x: Array, wrong: Wrong = RIGHT) -> Array:
+def merge_heads(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
     """[B, H, T, E] -> [B, T, D]: the heads of a word side by side again."""
     n_texts, n_heads, n_words, e = x.shape
     if "merge-by-view" in wrong:
@@ -73,7 +73,12 @@ def merge_heads(x: Array, wrong: Wrong = RIGHT) -> Array:
 
 
 def multi_head_attention(
-    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT
+    x: Array,
+    memory: Array,
+    weights: dict[str, Array],
+    n_heads: int,
+    mask: Array | None = None,
+    wrong: Switches = NO_MISTAKES,
 ) -> Array:
     """Concat(head_1, ..., head_h) W_O with head_i = Attention(Q W_Q, K W_K, V W_V) on its slice of the width.
 
@@ -83,7 +88,7 @@ def multi_head_attention(
 
 
 def output_and_weights(
-    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None, wrong: Wrong
+    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None, wrong: Switches
 ) -> tuple[Array, Array]:
     only_one(wrong, MATRICES_MIXED_UP)
     q, k, v = projections(x, memory, weights, wrong)
@@ -104,14 +109,19 @@ def output_and_weights(
 
 
 def multi_head_attention_returns(
-    x: Array, memory: Array, weights: dict[str, Array], n_heads: int, mask: Array | None = None, wrong: Wrong = RIGHT
+    x: Array,
+    memory: Array,
+    weights: dict[str, Array],
+    n_heads: int,
+    mask: Array | None = None,
+    wrong: Switches = NO_MISTAKES,
 ) -> Array | tuple[Array, Array]:
     """What multi-head attention hands back, which can be wrong too."""
     output, shares = output_and_weights(x, memory, weights, n_heads, mask, wrong)
     return (output, shares) if "weights-returned" in wrong else output
 
 
-def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Wrong) -> tuple[Array, Array, Array]:
+def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Switches) -> tuple[Array, Array, Array]:
     """Queries from x, keys and values from memory, each by its own matrix."""
     if "x-memory-exchanged" in wrong:
         x, memory = memory, x
@@ -155,7 +165,7 @@ MATRICES_MIXED_UP = {
 }
 
 
-def scale_change(n_heads: int, wrong: Wrong) -> float:
+def scale_change(n_heads: int, wrong: Switches) -> float:
     """What a query has to be multiplied with, so that attention's own scale becomes the wrong one."""
     if OTHER_SCALES & wrong:
         return 1.0  # there is only one scale to get wrong
@@ -216,7 +226,7 @@ def readable(n_texts: int, n_words: int, width: int) -> Array:
     return np.asarray(100.0 * text + 10 * word + number)
 
 
-SPLIT_HEADS = Part(
+SPLIT_HEADS = ExercisePart(
     "split_heads",
     ("x", "n_heads"),
     ("heads",),
@@ -261,7 +271,7 @@ MERGE_LIKE_CARDS = Mistake(
     "What follows the first number of head 0? It should be its second number, not the first of head 1.",
     "Before gluing, the last axis has to be E, and the one before it H.",
 )
-MERGE_HEADS = Part(
+MERGE_HEADS = ExercisePart(
     "merge_heads",
     ("x",),
     ("words",),
@@ -469,7 +479,7 @@ ATTENTION_MISTAKES = (
     replace(
         FROM_1["keys-for-values"],
         hint="What do the weights multiply at the end, and which matrix made it?",
-        stronger="What is added up at the end is V W_V.",
+        strong_hint="What is added up at the end is V W_V.",
     ),
 )
 
@@ -489,7 +499,7 @@ def matrices(width: int, seed: int) -> dict[str, Array]:
 SOME_PADDING = np.array([[True, True, False, False, False], [True, True, True, True, False]])[:, None, None, :]
 
 _self = numbers(2, 4, 6, seed=12)
-MULTI_HEAD_ATTENTION = Part(
+MULTI_HEAD_ATTENTION = ExercisePart(
     "multi_head_attention",
     ("x", "memory", "weights", "n_heads", "mask"),
     ("output",),
@@ -519,16 +529,16 @@ MULTI_HEAD_ATTENTION = Part(
         *(m for m in SPLIT_MISTAKES if m is not OUT_OF_ORDER),
         replace(
             OUT_OF_ORDER,
-            says="the heads are split or put together in another order",
+            message="the heads are split or put together in another order",
             hint="Which numbers of a word does head 0 get, and where does its result stand at the end?",
-            stronger="Head h begins at number h·E, before the attention and after it. Something reversed or moved it.",
+            strong_hint="Head h begins at number h·E, before the attention and after it. Something reversed or moved it.",
         ),
         MERGE_BY_VIEW,
         MERGE_LIKE_CARDS,
         *ATTENTION_MISTAKES,
         *RETURN_MISTAKES,
     ),
-    free=MASKED_WITH,
+    free_choices=MASKED_WITH,
 )
 
 EXERCISE = Exercise(

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 from cutaway.course.exercises.scaled_dot_product import only_one, some
 
 Array = NDArray[Any]
 
 
-def speeds(width: int, wrong: Wrong = RIGHT) -> Array:
+def speeds(width: int, wrong: Switches = NO_MISTAKES) -> Array:
     """How far the hand of each pair turns in a step: 1 / 10000^(2i/width), for i = 0 ... width/2 - 1. [width/2]"""
     only_one(wrong, ONE_SPEED)
     only_one(wrong, ONE_UNIT)
@@ -36,11 +36,11 @@ def speeds(width: int, wrong: Wrong = RIGHT) -> Array:
     return speed * (math.pi / 180 if "degrees" in wrong else 2 * math.pi if "full-turns" in wrong else 1.0)
 
 
-def base(wrong: Wrong) -> float:
+def base(wrong: Switches) -> float:
     return 1e3 if "base-1000" in wrong else 1e5 if "base-100000" in wrong else 1e4
 
 
-def speeds_of_pair(width: int, wrong: Wrong = RIGHT) -> tuple[Array, Array]:
+def speeds_of_pair(width: int, wrong: Switches = NO_MISTAKES) -> tuple[Array, Array]:
     """The speeds for the first number of each pair, and for the second: the same, unless something is wrong."""
     if {"exponent-column", "exponent-column-twice"} & wrong:
         only_one(wrong, ONE_SPEED)
@@ -51,7 +51,7 @@ def speeds_of_pair(width: int, wrong: Wrong = RIGHT) -> tuple[Array, Array]:
     return speeds(width, wrong), speeds(width, wrong)
 
 
-def sinusoidal(n_positions: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
+def sinusoidal(n_positions: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)). [n_positions, d_model]"""
     position = np.arange(n_positions) + (1 if "positions-from-1" in wrong else 0)
     for_sin, for_cos = (np.outer(position, speed) for speed in speeds_of_pair(d_model, wrong))
@@ -69,7 +69,7 @@ def sinusoidal(n_positions: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
     return table.T if "table-transposed" in wrong else table
 
 
-def embed(ids: Array, table: Array, wrong: Wrong = RIGHT) -> Array:
+def embed(ids: Array, table: Array, wrong: Switches = NO_MISTAKES) -> Array:
     """sqrt(D) · table[ids] + PE: ids [B, T], table [V, D] -> [B, T, D]"""
     (n_texts, n_words), (n_tokens, width) = ids.shape, table.shape
     vectors = table[ids] * embedding_scale(n_tokens, width, n_words, wrong)
@@ -88,7 +88,7 @@ def embed(ids: Array, table: Array, wrong: Wrong = RIGHT) -> Array:
     return vectors * positions if "positions-multiplied" in wrong else vectors + positions
 
 
-def embedding_scale(n_tokens: int, width: int, n_words: int, wrong: Wrong) -> float:
+def embedding_scale(n_tokens: int, width: int, n_words: int, wrong: Switches) -> float:
     only_one(wrong, {"positions-scaled", "scale-at-positions"})
     if {"not-scaled", "scale-at-positions"} & wrong:
         return 1.0
@@ -103,7 +103,7 @@ def embedding_scale(n_tokens: int, width: int, n_words: int, wrong: Wrong) -> fl
     return math.sqrt(width)
 
 
-def shift_matrix(k: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
+def shift_matrix(k: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
     """M [D, D] with PE(pos + k) = M @ PE(pos) for every pos: a turn for each pair of numbers, on the diagonal."""
     steps = 1 if "k-ignored" in wrong else abs(k) if "k-sign-ignored" in wrong else k
     if {"turned-back", "sin-cos-swapped"} & wrong:  # with (cos, sin) for (sin, cos), it is a turn the other way
@@ -121,7 +121,7 @@ def shift_matrix(k: int, d_model: int, wrong: Wrong = RIGHT) -> Array:
     return matrix
 
 
-def rotate(x: Array, positions: Array, wrong: Wrong = RIGHT) -> Array:
+def rotate(x: Array, positions: Array, wrong: Switches = NO_MISTAKES) -> Array:
     """RoPE: turn each pair (x_2i, x_2i+1) of the word at pos by the angle pos · 10000^(-2i/E). x [..., T, E]"""
     if "positions-ignored" in wrong:
         positions = np.arange(len(positions))
@@ -147,7 +147,7 @@ def rotate(x: Array, positions: Array, wrong: Wrong = RIGHT) -> Array:
     return np.stack([turned_a, turned_b], axis=-1).reshape(x.shape)
 
 
-def rotate_mixed(x: Array, sin: Array, cos: Array, wrong: Wrong) -> Array:
+def rotate_mixed(x: Array, sin: Array, cos: Array, wrong: Switches) -> Array:
     """Pairs of one convention, turned by the angles of the other."""
     if "halves-by-neighbours" in wrong:
         a, b = np.split(x, 2, axis=-1)
@@ -274,7 +274,7 @@ SINUSOIDAL_MISTAKES = (
     ),
 )
 
-SINUSOIDAL = Part(
+SINUSOIDAL = ExercisePart(
     "sinusoidal",
     ("n_positions", "d_model"),
     ("table",),
@@ -371,7 +371,7 @@ EMBED_MISTAKES = (
     ),
 )
 
-EMBED = Part(
+EMBED = ExercisePart(
     "embed",
     ("ids", "table"),
     ("vectors",),
@@ -399,7 +399,7 @@ SAME_SIGN = Mistake(
     ways=("no-minus", "two-minuses"),
 )
 
-SHIFT_MATRIX = Part(
+SHIFT_MATRIX = ExercisePart(
     "shift_matrix",
     ("k", "d_model"),
     ("matrix",),
@@ -440,7 +440,7 @@ SHIFT_MATRIX = Part(
     ),
 )
 
-ROTATE = Part(
+ROTATE = ExercisePart(
     "rotate",
     ("x", "positions"),
     ("result",),

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.course.exercise import RIGHT, Case, Exercise, Mistake, Part, Wrong
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 
 Array = NDArray[Any]
 LOW = -1e9
 
 
-def only_one(wrong: Wrong, of: set[str]) -> None:
+def only_one(wrong: Switches, of: set[str]) -> None:
     """Refuse two mistakes that, together, could only be taken for a third: a guess at such a pair would be wrong."""
     if len(wrong & of) > 1:
         raise ValueError(f"not together: {', '.join(sorted(wrong & of))}")
 
 
-def softmax(x: Array, wrong: Wrong = RIGHT) -> Array:
+def softmax(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
     """Along the last axis: e^x, divided by the sum of all e^x."""
     axis: int | None = -1
     for name, other in SOFTMAX_AXES.items():
@@ -117,7 +117,7 @@ SOFTMAX_MISTAKES = (
     LOG_SOFTMAX,
 )
 
-SOFTMAX = Part(
+SOFTMAX = ExercisePart(
     "softmax",
     ("x",),
     ("weights",),
@@ -132,7 +132,7 @@ SOFTMAX = Part(
 )
 
 
-def causal_mask(n: int, wrong: Wrong = RIGHT) -> Array:
+def causal_mask(n: int, wrong: Switches = NO_MISTAKES) -> Array:
     """[n, n], True where row i may look at column j: at itself and at what stands before it."""
     if "mask-inverted" in wrong:
         return np.triu(np.ones((n, n), bool), 1)
@@ -198,7 +198,7 @@ ONLY_ITSELF = Mistake(
     "The diagonal is not enough: everything below it belongs to the mask as well.",
 )
 
-CAUSAL_MASK = Part(
+CAUSAL_MASK = ExercisePart(
     "causal_mask",
     ("n",),
     ("mask",),
@@ -208,7 +208,9 @@ CAUSAL_MASK = Part(
 )
 
 
-def attention(q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wrong = RIGHT) -> tuple[Array, Array]:
+def attention(
+    q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Switches = NO_MISTAKES
+) -> tuple[Array, Array]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V, and the weights."""
     if "q-k-exchanged" in wrong:
         q, k = k, q
@@ -234,7 +236,7 @@ def attention(q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wr
     return output, scores if "scores-returned" in wrong else weights
 
 
-def hidden_score(scores: Array, wrong: Wrong) -> Array | float:
+def hidden_score(scores: Array, wrong: Switches) -> Array | float:
     """What becomes of a score that is hidden: the choice is free."""
     if "low-added" in wrong:
         return scores + LOW
@@ -242,7 +244,7 @@ def hidden_score(scores: Array, wrong: Wrong) -> Array | float:
 
 
 def attention_returns(
-    q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Wrong = RIGHT
+    q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Switches = NO_MISTAKES
 ) -> tuple[Array, Array] | Array:
     """What attention hands back, which can be wrong too."""
     output, weights = attention(q, k, v, mask, wrong)
@@ -251,7 +253,7 @@ def attention_returns(
     return (weights, output) if "returned-in-other-order" in wrong else (output, weights)
 
 
-def scale_of(q: Array, k: Array, v: Array, wrong: Wrong) -> float:
+def scale_of(q: Array, k: Array, v: Array, wrong: Switches) -> float:
     d_k = q.shape[-1]
     if {"no-scale", "scale-after-softmax"} & wrong:
         return 1.0
@@ -406,7 +408,7 @@ SOME_HIDDEN = np.array([[True, False, True, False], [True, False, False, True], 
 SQUARE = np.array([[True, False, False], [True, False, True], [False, False, True]])
 IN_EACH_TEXT = np.stack([SQUARE, np.array([[False, True, False], [False, True, True], [False, False, True]])])[:, None]
 
-ATTENTION = Part(
+ATTENTION = ExercisePart(
     "attention",
     ("q", "k", "v", "mask"),
     ("output", "weights"),
@@ -427,7 +429,7 @@ ATTENTION = Part(
         ),
     ),
     mistakes=ATTENTION_MISTAKES,
-    free=MASKED_WITH,
+    free_choices=MASKED_WITH,
 )
 
 EXERCISE = Exercise(1, "scaled_dot_product", "Scaled dot-product attention", parts=(SOFTMAX, CAUSAL_MASK, ATTENTION))

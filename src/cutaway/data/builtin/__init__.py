@@ -46,7 +46,7 @@ def _algorithmic(task: str) -> Load:
     return lambda split, size, seed: algorithmic(task, split, size, seed)
 
 
-def _found(module: str, name: str) -> Load:
+def _lazy_corpus(module: str, name: str) -> Load:
     """A function of one of the modules beside this one, imported when it is first asked for."""
 
     def load(split: str, size: int, seed: int) -> Sequence[Any]:
@@ -65,12 +65,12 @@ BUILTIN: dict[str, Corpus] = {
     "tinyworld:en-fr": Corpus("pairs", _tinyworld("en-fr")),
     "tinyworld:en-de": Corpus("pairs", _tinyworld("en-de")),
     **{task: Corpus("pairs", _algorithmic(task)) for task in TASKS},
-    "python": Corpus("texts", _found("python_source", "python_texts")),
-    "python:docstrings": Corpus("texts", _found("python_source", "python_docstrings")),
-    "python:tags": Corpus("tags", _found("python_source", "python_tags"), _code_words),
-    "python:expressions": Corpus("labels", _found("python_source", "python_expressions"), _code_words),
-    "digits": Corpus("images", _found("digits", "digits")),
-    "digits:sums": Corpus("images", _found("digits", "digit_sums")),
+    "python": Corpus("texts", _lazy_corpus("python_source", "python_texts")),
+    "python:docstrings": Corpus("texts", _lazy_corpus("python_source", "python_docstrings")),
+    "python:tags": Corpus("tags", _lazy_corpus("python_source", "python_tags"), _code_words),
+    "python:expressions": Corpus("labels", _lazy_corpus("python_source", "python_expressions"), _code_words),
+    "digits": Corpus("images", _lazy_corpus("digits", "digits")),
+    "digits:sums": Corpus("images", _lazy_corpus("digits", "digit_sums")),
 }
 
 

@@ -36,10 +36,10 @@ def algorithmic(task: str, split: str = "train", size: int = 1_000, seed: int = 
         raise DataError(f"there is no task {task!r}. {did_you_mean(task, TASKS)}")
     if split not in SPLITS:
         raise DataError(f"{task!r} has no split {split!r}. {did_you_mean(split, SPLITS)}")
-    draw = random.Random(f"{task} {split} {seed}")
+    rng = random.Random(f"{task} {split} {seed}")
     pairs: dict[str, LetterPair] = {}
     while len(pairs) < size:
-        letters = draw.choices(LETTERS, k=draw.randint(MIN_LENGTH, MAX_LENGTH))
+        letters = rng.choices(LETTERS, k=rng.randint(MIN_LENGTH, MAX_LENGTH))
         source = " ".join(letters)
         if zlib.crc32(source.encode()) % 100 in SPLITS[split]:
             pairs.setdefault(source, LetterPair(source, " ".join(TASKS[task](letters))))

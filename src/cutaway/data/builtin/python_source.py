@@ -28,8 +28,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from cutaway.data.collector import collector_paused
-from cutaway.data.examples import Labelled, Tagged
+from cutaway.data.collector import pause_garbage_collection
+from cutaway.data.examples import LabelledText, TaggedText
 from cutaway.errors import DataError, did_you_mean
 
 # A file belongs to a split by a hash of its path, so no file is in two of them, whatever is asked for.
@@ -109,7 +109,7 @@ def python_docstrings(split: str = "train", size: int = 4_000, seed: int = 0) ->
 @cache
 def _docstrings(split: str) -> dict[str, None]:
     """Every docstring of a split that says something, in the order of the files: a set with an order."""
-    with collector_paused():
+    with pause_garbage_collection():
         found = (text for source in _sources(split) for text in _docstrings_in(source))
         return dict.fromkeys(text for text in found if len(text) >= MIN_DOCSTRING)
 
@@ -178,9 +178,9 @@ class LogicalLine(NamedTuple):
     opens: bool  # whether a statement of the file's top level begins here
 
 
-def python_tags(split: str = "train", size: int = 8_000, seed: int = 0) -> list[Tagged]:
+def python_tags(split: str = "train", size: int = 8_000, seed: int = 0) -> list[TaggedText]:
     """At most `size` different snippets: pieces of top-level statements, of some twelve lines or less."""
-    snippets: dict[Tagged, None] = {}
+    snippets: dict[TaggedText, None] = {}
     for source in _sources(split, seed):
         for snippet in _snippets(source):
             if len(snippets) >= size:
@@ -189,7 +189,7 @@ def python_tags(split: str = "train", size: int = 8_000, seed: int = 0) -> list[
     return list(snippets)
 
 
-def tag_code(code: str) -> Tagged:
+def tag_code(code: str) -> TaggedText:
     """The `code_words` of whole lines of Python with the BIO tags of its tokens, by the standard `tokenize`."""
     return _tagged(code, _tokens(code))
 
@@ -201,7 +201,7 @@ def _tokens(code: str) -> list[tokenize.TokenInfo]:
         raise DataError(f"this is not Python that can be tagged: {error.args[0]}. Give whole statements.") from None
 
 
-def _snippets(source: str) -> Iterator[Tagged]:
+def _snippets(source: str) -> Iterator[TaggedText]:
     try:
         tokens = _tokens(source)
     except DataError:
@@ -213,10 +213,10 @@ def _snippets(source: str) -> Iterator[Tagged]:
         # The line end that closes the last row is left out: nothing follows it.
         begin, end = (bisect_left(word_starts, place) for place in (rows[first_row], rows[last_row + 1] - 1))
         if end - begin >= MIN_SNIPPET_WORDS:
-            yield Tagged(words[begin:end], tags[begin:end])
+            yield TaggedText(words[begin:end], tags[begin:end])
 
 
-def _tagged(code: str, tokens: list[tokenize.TokenInfo]) -> Tagged:
+def _tagged(code: str, tokens: list[tokenize.TokenInfo]) -> TaggedText:
     """B- for the first word of a token, I- for its others, O for what is in none, such as the end of a line."""
     spans = code_word_spans(code)
     starts = [start for start, _ in spans]
@@ -225,7 +225,7 @@ def _tagged(code: str, tokens: list[tokenize.TokenInfo]) -> Tagged:
         first, beyond = bisect_left(starts, start), bisect_left(starts, end)
         if first < beyond:  # a word such as "1if" holds two tokens, and goes to the first
             tags[first:beyond] = [f"B-{kind}"] + [f"I-{kind}"] * (beyond - first - 1)
-    return Tagged(tuple(code[start:end] for start, end in spans), tuple(tags))
+    return TaggedText(tuple(code[start:end] for start, end in spans), tuple(tags))
 
 
 def _row_starts(code: str) -> list[int]:
@@ -308,7 +308,7 @@ KINDS: dict[type[ast.AST], str] = {
 }
 
 
-def python_expressions(split: str = "train", size: int = 12_000, seed: int = 0) -> list[Labelled]:
+def python_expressions(split: str = "train", size: int = 12_000, seed: int = 0) -> list[LabelledText]:
     """At most `size` different expressions, labelled with what they do last, the labels as equal as can be.
 
     The same words in another order do something else, so a model that only counts words cannot do well. Every
@@ -320,14 +320,14 @@ def python_expressions(split: str = "train", size: int = 12_000, seed: int = 0) 
             break
         # The same expression may stand in several files: it belongs to the first of test, valid and train.
         texts = {text: kind for text, kind in texts.items() if text not in _expressions(heldout)}
-    draw = random.Random(f"python {split} {seed}")
-    by_kind: dict[str, list[Labelled]] = {kind: [] for kind in KINDS.values()}
+    rng = random.Random(f"python {split} {seed}")
+    by_kind: dict[str, list[LabelledText]] = {kind: [] for kind in KINDS.values()}
     for text, kind in texts.items():
-        by_kind[kind].append(Labelled(text, kind))
+        by_kind[kind].append(LabelledText(text, kind))
     for examples in by_kind.values():
-        draw.shuffle(examples)
+        rng.shuffle(examples)
     chosen = _balanced(by_kind.values(), size)
-    draw.shuffle(chosen)
+    rng.shuffle(chosen)
     return chosen
 
 
@@ -349,7 +349,7 @@ def expression_kind(text: str) -> str | None:
 def _expressions(split: str) -> dict[str, str]:
     """Every expression of a split that fits on a line, with its kind."""
     found: dict[str, str] = {}
-    with collector_paused():
+    with pause_garbage_collection():
         for text in (text for source in _sources(split) for text in _one_line_expressions(source)):
             if text not in found and len(code_words(text)) in EXPRESSION_WORDS and (kind := expression_kind(text)):
                 found[text] = kind
@@ -367,9 +367,9 @@ def _one_line_expressions(source: str) -> Iterator[str]:
             yield rows[node.lineno - 1][node.col_offset : node.end_col_offset].decode(errors="replace")
 
 
-def _balanced(groups: Iterable[list[Labelled]], size: int) -> list[Labelled]:
+def _balanced(groups: Iterable[list[LabelledText]], size: int) -> list[LabelledText]:
     """Equal shares. What a small group lacks is spread over the larger ones, up to twice the middle one's number."""
-    chosen: list[Labelled] = []
+    chosen: list[LabelledText] = []
     ascending = sorted(filter(None, groups), key=len)
     most = 2 * int(median(map(len, ascending))) if ascending else 0
     for i, group in enumerate(ascending):

@@ -43,12 +43,12 @@ class Engine(Protocol):
         """For each source, ended by </s>, what the search found, best first."""
         ...
 
-    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+    def generate(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
         """For each prompt, begun by <s>, what the search found to come after it, best first."""
         ...
 
 
-def resolved(name: str, allowed: Sequence[str]) -> str:
+def resolve_engine(name: str, allowed: Sequence[str]) -> str:
     """The engine that is meant: "auto" is the first that is allowed and installed."""
     if name != "auto":
         return name
@@ -66,7 +66,7 @@ def load_engine(
     dtype: str = "float32",
 ) -> Engine:
     """The engine of that name."""
-    name = resolved(name, allowed)
+    name = resolve_engine(name, allowed)
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}. {did_you_mean(name, (*ENGINES, 'auto'))}")
     if name not in allowed:

@@ -38,7 +38,7 @@ OUR_FILES |= {"shared_vocabulary.json", "vocabulary.json"}
 
 
 @dataclass(frozen=True)
-class Exported:
+class Ct2Export:
     """What came of a run."""
 
     folder: Path
@@ -68,7 +68,7 @@ class Exported:
 
 def export_ct2(
     run: str | Path, folder: str | Path, dtype: str = "float32", check: bool = True, overwrite: bool = False
-) -> Exported:
+) -> Ct2Export:
     """Write a translator or a text generator for CTranslate2. -> what was written
 
     `dtype` "int8" makes matrices a quarter as large. `check`: load what was written, and compare log-probabilities with
@@ -92,7 +92,7 @@ def export_ct2(
         files = sorted(path.name for path in new.iterdir())
     parameters = sum(parameter.value.size for parameter in model.parameters().values())
     kind = KINDS[config.model.family][0]
-    return Exported(folder, kind, dtype, parameters, tuple(files), difference, tuple(notes))
+    return Ct2Export(folder, kind, dtype, parameters, tuple(files), difference, tuple(notes))
 
 
 def read_model(run: RunFolder, config: Config, weights: Path) -> Model:
@@ -135,7 +135,7 @@ def write_folder(folder: Path, model: Model, config: Config, tokenizer: Tokenize
 
 
 def begun(tokenizer: Tokenizer) -> list[str]:
-    return ["bos", "text"] if tokenizer.begins else ["text"]
+    return ["bos", "text"] if tokenizer.adds_bos else ["text"]
 
 
 def token_names(tokenizer: Tokenizer, size: int) -> list[str]:

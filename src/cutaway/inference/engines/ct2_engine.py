@@ -40,7 +40,7 @@ NEGLIGIBLE = 1e-20  # a length penalty that changes no number, but has the searc
 LEAST = 1e-9  # as in decode/alignment.py: what nobody looked at counts as this much
 
 
-class Row(NamedTuple):
+class Ct2Row(NamedTuple):
     """A text to be written, as CTranslate2 counts."""
 
     place: int  # in the batch
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     limit: int  # how many tokens the answer may have, those of the prefix and </s> counted
 
 
-class Answer(NamedTuple):
+class Ct2Result(NamedTuple):
     """One text that it found."""
 
     tokens: list[int]  # with the prefix of a translation, and with </s>
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     looks: list[list[float]]  # at the tokens of the source, for each of `tokens`; empty: nobody asked
 
 
-Ask = Callable[[Sequence[Row], Search, dict[str, Any]], list[list[Answer]]]
+Ask = Callable[[Sequence[Ct2Row], Search, dict[str, Any]], list[list[Ct2Result]]]
 
 
 class Ct2Engine:
@@ -93,16 +93,16 @@ class Ct2Engine:
         self.check(sources, search, has_source=True)
         prefixes = search.prefixes or [()] * len(sources)
         rows = [
-            Row(place, list(source), list(prefix), limit + len(prefix))
+            Ct2Row(place, list(source), list(prefix), limit + len(prefix))
             for place, (source, prefix, limit) in enumerate(zip(sources, prefixes, search.limits, strict=True))
         ]
         return self.found(rows, search, alike_of_translations(search), self.ask_translator)
 
-    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+    def generate(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
         self.check(prompts, search, has_source=False)
         prefixes = search.prefixes or [()] * len(prompts)
         rows = [
-            Row(place, [*prompt, *prefix], [], limit)
+            Ct2Row(place, [*prompt, *prefix], [], limit)
             for place, (prompt, prefix, limit) in enumerate(zip(prompts, prefixes, search.limits, strict=True))
         ]
         # Prompts of one length are read at once. Of others the rest is read as a prefix is, which a beam does not like.
@@ -135,7 +135,7 @@ class Ct2Engine:
             )
 
     def found(
-        self, rows: Sequence[Row], search: Search, alike: Callable[[Row], int], ask: Ask
+        self, rows: Sequence[Ct2Row], search: Search, alike: Callable[[Ct2Row], int], ask: Ask
     ) -> list[list[Hypothesis]]:
         results: list[list[Hypothesis]] = [[] for _ in rows]
         for _, group in groupby(sorted(rows, key=alike), key=alike):
@@ -143,7 +143,7 @@ class Ct2Engine:
                 results[row.place] = hypotheses(answers, gains, row, search)
         return results
 
-    def ask_translator(self, rows: Sequence[Row], search: Search, options: dict[str, Any]) -> list[list[Answer]]:
+    def ask_translator(self, rows: Sequence[Ct2Row], search: Search, options: dict[str, Any]) -> list[list[Ct2Result]]:
         first = self.names[search.bos]
         found = self.model.translate_batch(
             self.named(row.given for row in rows),
@@ -157,13 +157,13 @@ class Ct2Engine:
         )
         return [
             [
-                Answer([int(name) for name in names], one.scores[i], one.attention[i] if one.attention else [])
+                Ct2Result([int(name) for name in names], one.scores[i], one.attention[i] if one.attention else [])
                 for i, names in enumerate(one.hypotheses)
             ]
             for one in found
         ]
 
-    def ask_generator(self, rows: Sequence[Row], search: Search, options: dict[str, Any]) -> list[list[Answer]]:
+    def ask_generator(self, rows: Sequence[Ct2Row], search: Search, options: dict[str, Any]) -> list[list[Ct2Result]]:
         found = self.model.generate_batch(
             self.named(row.given for row in rows),
             max_length=options.pop("limit"),
@@ -173,7 +173,7 @@ class Ct2Engine:
             **options,
         )
         return [
-            [Answer(tokens, score, []) for tokens, score in zip(one.sequences_ids, one.scores, strict=True)]
+            [Ct2Result(tokens, score, []) for tokens, score in zip(one.sequences_ids, one.scores, strict=True)]
             for one in found
         ]
 
@@ -201,7 +201,7 @@ def in_memory(twin: Model, config: ModelConfig, dtype: str) -> dict[str, bytes]:
     }
 
 
-def alike_of_translations(search: Search) -> Callable[[Row], int]:
+def alike_of_translations(search: Search) -> Callable[[Ct2Row], int]:
     """Which rows may share a call."""
     if search.is_looking and width(search) > 1:
         return lambda row: row.place  # its beams take where they look first from other texts of the batch
@@ -210,7 +210,7 @@ def alike_of_translations(search: Search) -> Callable[[Row], int]:
     return lambda row: bool(row.prefix)  # whoever has none is not to be searched as if there were one
 
 
-def options_of(search: Search, rows: Sequence[Row], limit: int) -> dict[str, Any]:
+def options_of(search: Search, rows: Sequence[Ct2Row], limit: int) -> dict[str, Any]:
     decode = search.decode
     at_least = decode.min_length + len(rows[0].prefix) if decode.min_length else 0
     k, texts = width(search), wanted(search)
@@ -240,7 +240,9 @@ def wanted(search: Search) -> int:
     return 1 if only_likelihood or width(search) == 1 else max(width(search), search.n_best)
 
 
-def within_limits(rows: list[Row], search: Search, ask: Ask) -> Iterator[tuple[Row, list[Answer], list[float]]]:
+def within_limits(
+    rows: list[Ct2Row], search: Search, ask: Ask
+) -> Iterator[tuple[Ct2Row, list[Ct2Result], list[float]]]:
     """Each row with what was found within its own limit, though CTranslate2 has one limit for a call.
 
     All are searched up to the smallest limit. A row with a greater one that was not done by then is searched again, up
@@ -258,7 +260,7 @@ def within_limits(rows: list[Row], search: Search, ask: Ask) -> Iterator[tuple[R
         yield from heard(rows, search, ask)
         return
     limit = min(row.limit for row in rows)
-    again: list[Row] = []
+    again: list[Ct2Row] = []
     for row, answers in zip(rows, ask(rows, search, options_of(search, rows, limit)), strict=True):
         if row.limit > limit and is_cut(answers, limit, search):
             again.append(row)
@@ -271,13 +273,13 @@ def within_limits(rows: list[Row], search: Search, ask: Ask) -> Iterator[tuple[R
             yield row, answers, []
 
 
-def is_cut(answers: Sequence[Answer], limit: int, search: Search) -> bool:
+def is_cut(answers: Sequence[Ct2Result], limit: int, search: Search) -> bool:
     if wanted(search) == 1:
         return answers[0].tokens[-1:] != [search.eos]
     return any(len(answer.tokens) >= limit for answer in answers)
 
 
-def heard(rows: list[Row], search: Search, ask: Ask) -> Iterator[tuple[Row, list[Answer], list[float]]]:
+def heard(rows: list[Ct2Row], search: Search, ask: Ask) -> Iterator[tuple[Ct2Row, list[Ct2Result], list[float]]]:
     """Greedy search that tells each token as it is written."""
     gains: list[list[float]] = [[] for _ in rows]
     failures: list[BaseException] = []
@@ -303,7 +305,7 @@ def heard(rows: list[Row], search: Search, ask: Ask) -> Iterator[tuple[Row, list
     yield from zip(rows, found, gains, strict=True)
 
 
-def hypotheses(answers: Sequence[Answer], gains: list[float], row: Row, search: Search) -> list[Hypothesis]:
+def hypotheses(answers: Sequence[Ct2Result], gains: list[float], row: Ct2Row, search: Search) -> list[Hypothesis]:
     """What was found, ranked as everywhere."""
     if any(math.isnan(answer.log_probability) for answer in answers):
         raise DataError(NO_NUMBERS)
@@ -328,7 +330,7 @@ def repeats(tokens: Sequence[int], n: int, before: int = 0) -> bool:
     return False
 
 
-def hypothesis(answer: Answer, gains: list[float], row: Row, search: Search) -> Hypothesis:
+def hypothesis(answer: Ct2Result, gains: list[float], row: Ct2Row, search: Search) -> Hypothesis:
     written = answer.tokens[len(row.prefix) :]
     finished = written[-1:] == [search.eos]
     score, decode = answer.log_probability, search.decode

@@ -41,7 +41,7 @@ BOTH, TRANSLATOR, WRITER = ("encoder_decoder", "decoder"), ("encoder_decoder",),
 SAYS: dict[str, dict[Any, tuple[str, ...]]] = {
     "family": {"encoder_decoder": BOTH, "decoder": BOTH},
     "attention": {"full": BOTH},
-    "attention_cap": {0.0: BOTH},
+    "attention_softcap": {0.0: BOTH},
     "qk_norm": {False: BOTH, True: WRITER},
     "cross_attention": {False: BOTH},
     "position": {
@@ -64,7 +64,7 @@ SAYS: dict[str, dict[Any, tuple[str, ...]]] = {
 WHY = {
     "family": "it is run for what writes text",
     "attention": "its windows are not exact for long prompts, and it has neither stripes nor sums",
-    "attention_cap": "its scores have no bounds",
+    "attention_softcap": "its scores have no bounds",
     "qk_norm": "it norms the queries of cross-attention all heads at once",
     "cross_attention": "its decoders look at a memory only beside an encoder",
     "alibi": "its encoders have no ALiBi",
@@ -232,8 +232,8 @@ def rotary(config: ModelConfig) -> Variables:
         found["rotary_scaling_type"] = np.int8(ROPE_SCALINGS[config.rope_scaling])
         found["rotary_scaling_factor"] = np.float32(config.rope_factor)
     if config.rope_scaling == "llama3":
-        found["rotary_low_freq_factor"] = np.float32(config.rope_slow)
-        found["rotary_high_freq_factor"] = np.float32(config.rope_fast)
+        found["rotary_low_freq_factor"] = np.float32(config.rope_low_freq_factor)
+        found["rotary_high_freq_factor"] = np.float32(config.rope_high_freq_factor)
         found["original_max_position_embeddings"] = np.int32(config.rope_original_length)
     return found
 

@@ -17,13 +17,13 @@ from cutaway.runs.base import base_of, shapes_of_model
 from cutaway.runs.merge import merged, require_lora
 from cutaway.runs.weights import check_sizes, metadata_of
 from cutaway.search.request import Hypothesis, Rows, Search, Start
-from cutaway.twin.batch import padded
+from cutaway.twin.batch import pad
 from cutaway.twin.beam import Beam
 from cutaway.twin.build import build_model
 from cutaway.twin.model import Model
 from cutaway.twin.ops import Array
 from cutaway.twin.rules import Rules
-from cutaway.twin.search import Line, Sample, Task, Writer, write
+from cutaway.twin.search import GreedySearch, SamplingSearch, SearchTask, TextSearch, run_searches
 from cutaway.twin.stepper import Stepper, TextStepper, TranslationStepper
 
 
@@ -44,13 +44,13 @@ class NumpyEngine:
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=True)
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
-        stepper = TranslationStepper(self.model, *padded(sources), search.is_looking)  # type: ignore[arg-type]
-        return written(stepper, start, search, [len(source) for source in sources])
+        stepper = TranslationStepper(self.model, *pad(sources), search.is_looking)  # type: ignore[arg-type]
+        return run_search(stepper, start, search, [len(source) for source in sources])
 
-    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+    def generate(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=False)
         start = Start.of(prompts, search.prefixes, is_history=True)
-        return written(TextStepper(self.model, np.array(start.prompts)), start, search)  # type: ignore[arg-type]
+        return run_search(TextStepper(self.model, np.array(start.prompts)), start, search)  # type: ignore[arg-type]
 
 
 def load_model(run: RunFolder, config: Config, weights: Path, dtype: str = "float32") -> Model:
@@ -84,7 +84,7 @@ def arrays(content: bytes, where: str) -> dict[str, Array]:
     return found
 
 
-def written(
+def run_search(
     stepper: Stepper, start: Start, search: Search, source_lengths: Sequence[int] = ()
 ) -> list[list[Hypothesis]]:
     """What the strategy that was asked for writes."""
@@ -92,17 +92,17 @@ def written(
         raise ConfigError('the NumPy engine cannot be watched. Load the run with engine="torch".')
     lengths = source_lengths or [0] * len(search.limits)
     tasks = [
-        Task(limit, start.forced[text], Rules(search, start, text), search, lengths[text])
+        SearchTask(limit, start.forced[text], Rules(search, start, text), search, lengths[text])
         for text, limit in enumerate(search.limits)
     ]
-    writers: list[Writer]
+    writers: list[TextSearch]
     if search.decode.strategy == "beam":
         writers = [Beam(task) for task in tasks]
     elif search.decode.strategy == "sample":
-        writers = [Sample(task, draw) for task, draw in zip(tasks, search.draws(), strict=True)]
+        writers = [SamplingSearch(task, draw) for task, draw in zip(tasks, search.draws(), strict=True)]
     else:
-        writers = [Line(task) for task in tasks]
-    return write(stepper, start.first, writers, search.wanted)
+        writers = [GreedySearch(task) for task in tasks]
+    return run_searches(stepper, start.first, writers, search.wanted)
 
 
 def weights_to_bytes(model: Model) -> bytes:

@@ -16,12 +16,12 @@ from cutaway.config import Config
 from cutaway.data.batching import length_mask, pad
 from cutaway.decode.alignment import Coverage
 from cutaway.decode.beam import beam_search
-from cutaway.decode.filters import filters_of
-from cutaway.decode.rules import History, Ruled, rules_of
+from cutaway.decode.filters import build_filters
+from cutaway.decode.rules import RuledStepper, TokenHistory, build_rules
 from cutaway.decode.sampling import greedy, sample
 from cutaway.decode.stepper import Stepper, TextStepper
 from cutaway.errors import ConfigError, DataError
-from cutaway.finetune.adapt import load_adapted
+from cutaway.finetune.adapt import load_with_adapter
 from cutaway.inference.fast.prepare import prepare_model, share_memories
 from cutaway.inference.fast.stepper import FastTranslationStepper
 from cutaway.models.build import build_model
@@ -50,7 +50,7 @@ class TorchEngine:
         with default_dtype(torch.float32 if int8 else getattr(torch, dtype)):
             model = build_model(config.model)
         if config.finetune.is_adapter:
-            load_adapted(model, config.finetune, weights, run)
+            load_with_adapter(model, config.finetune, weights, run)
         else:
             load_weights(model, run.read_weights(weights), str(weights))
         place = choose_device(device)
@@ -71,17 +71,17 @@ class TorchEngine:
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=True)
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
-        stepper = FastTranslationStepper(self.model, *self.padded(sources), looking=search.is_looking)
+        stepper = FastTranslationStepper(self.model, *self.padded(sources), record_source_weights=search.is_looking)
         beta = search.decode.coverage_penalty if search.has_coverage else 0.0
         coverage = Coverage([len(source) for source in sources], search.aligned, beta) if search.is_looking else None
-        return found(stepper, start, search, self.device, coverage)
+        return run_search(stepper, start, search, self.device, coverage)
 
     @torch.inference_mode()
-    def go_on(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
+    def generate(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=False)
         start = Start.of(prompts, search.prefixes, is_history=True)
         stepper = TextStepper(self.model, torch.tensor(start.prompts, device=self.device))
-        return found(stepper, start, search, self.device)
+        return run_search(stepper, start, search, self.device)
 
     @torch.inference_mode()
     def probabilities(self, rows: Rows) -> list[list[float]]:
@@ -127,21 +127,21 @@ def finite(x: Tensor) -> Tensor:
     return x
 
 
-def found(
+def run_search(
     stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, coverage: Coverage | None = None
 ) -> list[list[Hypothesis]]:
     """What the strategy that was asked for finds."""
     decode, limits, eos, forced = search.decode, search.limits, search.eos, start.forced if any(start.forced) else ()
     first = torch.tensor(start.first, device=device)
     if search.has_rules:
-        stepper = Ruled(stepper, rules_of(search), History(start, first.device))
+        stepper = RuledStepper(stepper, build_rules(search), TokenHistory(start, first.device))
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty
         return beam_search(
             stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, coverage, search.wanted
         )
     if decode.strategy == "sample":
-        filters, draws = filters_of(decode), search.draws()
+        filters, draws = build_filters(decode), search.draws()
         texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, coverage, search.wanted)
     else:
         texts = greedy(stepper, first, limits, eos, forced, search.heard, coverage, search.wanted)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.inference.fast.int8 import Int8Product
-from cutaway.inference.fast.packed_linear import PackedLinear, Product, columns_together
-from cutaway.models.parts import take_over
+from cutaway.inference.fast.packed_linear import LinearProduct, PackedLinear, columns_together
+from cutaway.models.parts import copy_module_state
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import AttentionCache
 from cutaway.nn.masks import Mask, Span
@@ -27,7 +27,7 @@ class FusedSelfAttention(MultiHeadAttention):
     """Self-attention with one product for queries, keys and values."""
 
     def __init__(self, attention: MultiHeadAttention, qkv: FusedProduct):
-        take_over(self, attention)
+        copy_module_state(self, attention)
         self.qkv = qkv
 
     def forward(
@@ -59,14 +59,14 @@ class FusedProduct:
     def __init__(self, attention: MultiHeadAttention, int8: bool, may_pack: bool, outliers: bool):
         linears = attention.query, attention.key, attention.value
         weight = columns_together(torch.cat([linear.weight for linear in linears]))
-        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]  # type: ignore[redundant-expr]
         bias = torch.cat(biases) if biases else None
         self.product: Callable[[Tensor], Tensor]
         self.whole = None if int8 else (weight, bias)
         if int8:
             self.product = Int8Product(weight, bias, outliers)
             return
-        self.product = partial(Product(may_pack), weight=weight, bias=bias)
+        self.product = partial(LinearProduct(may_pack), weight=weight, bias=bias)
         self.starts = (0, linears[0].out_features, linears[0].out_features + linears[1].out_features)
         for linear, start in zip(linears, self.starts, strict=True):
             own = slice(start, start + linear.out_features)
@@ -104,12 +104,12 @@ class SharedMemoryAttention(MultiHeadAttention):
     """Cross-attention of N = B·K rows to B memories, K rows each: [N,H,Q,E] -> [B,H,K·Q,E], and back."""
 
     def __init__(self, attention: MultiHeadAttention):
-        take_over(self, attention)
+        copy_module_state(self, attention)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **by_position: Any) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **position_arguments: Any) -> Tensor:
         N, B = q.size(0), k.size(0)
         if N == B:
-            return super().attend(q, k, v, mask, **by_position)
+            return super().attend(q, k, v, mask, **position_arguments)
         q_BHLE = q.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)
-        heads_BHLE = super().attend(q_BHLE, k, v, mask, **by_position)
+        heads_BHLE = super().attend(q_BHLE, k, v, mask, **position_arguments)
         return heads_BHLE.unflatten(2, (N // B, -1)).transpose(1, 2).flatten(0, 1)

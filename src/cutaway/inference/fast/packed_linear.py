@@ -21,7 +21,7 @@ from cutaway.nn.probe import is_hooked
 FEW = 2  # rows for which columns side by side are the quickest
 
 
-class Product:
+class LinearProduct:
     """x Wᵀ + b, in whichever way is quickest for so many rows. What it makes of W, it keeps until W changes.
 
     `may_pack`: whether a packed copy may be kept beside W.
@@ -29,24 +29,24 @@ class Product:
 
     def __init__(self, may_pack: bool = True):
         self.may_pack = may_pack
-        self.forms: Forms | None = None
+        self.forms: WeightLayouts | None = None
 
-    def __deepcopy__(self, memo: Any) -> Product:
-        return Product(self.may_pack)
+    def __deepcopy__(self, memo: Any) -> LinearProduct:
+        return LinearProduct(self.may_pack)
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if torch.is_grad_enabled():
             return F.linear(x, weight, bias)
         forms = self.forms
         if forms is None or not forms.are_of(weight):
-            forms = self.forms = Forms(weight)
+            forms = self.forms = WeightLayouts(weight)
         if x.numel() > FEW * forms.width and self.may_pack and forms.can_pack:
             y: Tensor = forms.multiply(x, forms.packed, bias, "none", [], "")
             return y
         return F.linear(x, forms.by_columns, bias)
 
 
-class Forms:
+class WeightLayouts:
     """One matrix, in other orders. Each is made when it is first of use."""
 
     def __init__(self, weight: Tensor):
@@ -80,7 +80,7 @@ class PackedLinear(nn.Linear):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach() if linear.weight.stride(0) == 1 else columns_together(linear.weight)
         self.weight, self.bias = nn.Parameter(weight, linear.weight.requires_grad), linear.bias
-        self.product = Product(may_pack)
+        self.product = LinearProduct(may_pack)
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x) if is_hooked(self) else self.product(x, self.weight, self.bias)

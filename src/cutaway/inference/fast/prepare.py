@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from cutaway.errors import DataError
 from cutaway.inference.fast.attention import FusedProduct, FusedSelfAttention, SharedMemoryAttention
 from cutaway.inference.fast.int8 import Int8Product, has_outliers
-from cutaway.inference.fast.packed_linear import PackedLinear, Product
-from cutaway.models.parts import take_over
+from cutaway.inference.fast.packed_linear import LinearProduct, PackedLinear
+from cutaway.models.parts import copy_module_state
 from cutaway.models.samples import sample_inputs
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.dropout import Dropout
@@ -41,7 +41,7 @@ class FastHead(LanguageHead):
     """A head often shares its matrix with the embedding, which looks up rows. This one multiplies with a copy."""
 
     def __init__(self, head: LanguageHead, product: Callable[..., Tensor]):
-        take_over(self, head)
+        copy_module_state(self, head)
         self.product = product
 
     def forward(self, x: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def replace_parts(part: nn.Module, int8: bool, may_pack: bool, outliers: set[nn.
         elif type(child) is MultiHeadAttention and all(map(is_plain, (child.query, child.key, child.value))):
             new = FusedSelfAttention(child, FusedProduct(child, int8, may_pack, child.query in outliers))
         elif type(child) is LanguageHead:
-            new = FastHead(child, Int8Head(child, child in outliers) if int8 else Product(may_pack))
+            new = FastHead(child, Int8Head(child, child in outliers) if int8 else LinearProduct(may_pack))
         elif type(child) is Dropout:
             new = IdleDropout(child.p).train(child.training)
         if new is not child:

@@ -15,8 +15,14 @@ GROUP, MOSTLY_TEXT = 16, 0.8  # texts encoded together; the share of tokens from
 class FastTranslationStepper(TranslationStepper):
     """`memory_of` says which memory each row looks at. They are fewer than rows if the model can share them."""
 
-    def __init__(self, model: EncoderDecoder, source: Tensor, source_mask: Tensor | None = None, looking: bool = False):
-        super().__init__(model, source, source_mask, looking)
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        source: Tensor,
+        source_mask: Tensor | None = None,
+        record_source_weights: bool = False,
+    ):
+        super().__init__(model, source, source_mask, record_source_weights)
         self.memory_of = list(range(len(source)))
         self.can_share = all(isinstance(layer.cross_attention, SharedMemoryAttention) for layer in model.decoder.layers)
 

@@ -1,15 +1,15 @@
-"""Text in, text out: a trained run put to work. `load` is the one way back from a run folder.
+"""Use a trained run: text in, text out. `load` reads a run folder.
 
 translator = Translator.load("runs/demo")
 translator.translate(["The small cat sleeps."])
 
-What happens between the texts and their tokens is here; what happens between tokens is an engine's work.
-No torch here: a translator on the NumPy engine never imports it.
+Pipelines convert between texts and tokens; engines compute on tokens. Nothing here imports torch, so a translator on
+the NumPy engine never does.
 
-base.py              a model on an engine, its tokenizer and labels: what all kinds have in common
-writer.py            from texts to a search over tokens and back: what those that write have in common
-translator.py        text_generator.py        those that write
-readers.py           embedder.py              those that read: labels, tags, vectors
+base.py              Pipeline: a model on an engine, its tokenizer and labels
+writer.py            GenerationPipeline: from texts to a search over tokens, and back
+translator.py        text_generator.py        pipelines that generate text
+readers.py           embedder.py              pipelines that return labels, tags, vectors
 """
 
 from __future__ import annotations
@@ -17,22 +17,34 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutaway.inference.pipelines.base import COMMANDS, Pipeline, load_tokenizer
+from cutaway.inference.pipelines.classification import Classifier, MaskedModel, Prediction, Tagger
 from cutaway.inference.pipelines.embedder import Embedder
-from cutaway.inference.pipelines.readers import Classifier, MaskedModel, Prediction, Tagger
+from cutaway.inference.pipelines.generation import GenerationPipeline
 from cutaway.inference.pipelines.text_generator import GENERATED_LENGTH, TextGenerator
 from cutaway.inference.pipelines.translator import Translator
-from cutaway.inference.pipelines.writer import Writer
 from cutaway.runs import RunFolder
 
 __all__ = [
-    "COMMANDS", "GENERATED_LENGTH", "KINDS", "Classifier", "Embedder", "MaskedModel", "Pipeline", "Prediction",
-    "Tagger", "TextGenerator", "Translator", "Writer", "load_pipeline", "load_tokenizer",
+    "COMMANDS",
+    "GENERATED_LENGTH",
+    "KINDS",
+    "Classifier",
+    "Embedder",
+    "GenerationPipeline",
+    "MaskedModel",
+    "Pipeline",
+    "Prediction",
+    "Tagger",
+    "TextGenerator",
+    "Translator",
+    "load_pipeline",
+    "load_tokenizer",
 ]  # fmt: skip
 
 KINDS: tuple[type[Pipeline], ...] = (Translator, TextGenerator, Classifier, Tagger, MaskedModel, Embedder)
 
 
 def load_pipeline(run: str | Path, device: str = "auto") -> Pipeline:
-    """Whatever this run was trained for, ready for it."""
+    """Load the pipeline for the task that a run was trained for."""
     task = RunFolder(run).require().read_config().model.task
     return next(kind for kind in KINDS if task in kind.tasks).load(run, device)

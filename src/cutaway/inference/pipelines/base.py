@@ -1,4 +1,4 @@
-"""What all kinds have in common: a trained model on an engine, its tokenizer and its labels."""
+"""Base class of all pipelines: a trained model on an engine, its tokenizer and its labels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, ClassVar, NoReturn, Self
 from cutaway.config import Config
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import CutawayWarning, DataError, RunError
-from cutaway.inference.engines import load_engine, resolved
+from cutaway.inference.engines import load_engine, resolve_engine
 from cutaway.runs import RunFolder
 from cutaway.search.request import Rows
 
 
 class Pipeline:
-    """A trained model on an engine, its tokenizer and labels. Each kind below does one of the tasks with it."""
+    """A trained model on an engine, its tokenizer and labels. Each subclass does one kind of task."""
 
     tasks: ClassVar[tuple[str, ...]] = ()
-    engines: ClassVar[tuple[str, ...]] = ("torch",)  # that can do it
+    engines: ClassVar[tuple[str, ...]] = ("torch",)  # engines that support the task
 
     def __init__(self, engine: Any, tokenizer: Tokenizer | None, config: Config, labels: Sequence[str] = ()):
         self.engine, self.config, self.labels = engine, config, tuple(labels)
@@ -34,7 +34,7 @@ class Pipeline:
         engine: str = "auto",
         dtype: str = "float32",
     ) -> Self:
-        """Read a run folder; `weights` may name a snapshot or a checkpoint's weights instead of the best ones."""
+        """Load a run folder. `weights`: a snapshot or a checkpoint's weights instead of the best ones."""
         folder = RunFolder(run).require()
         config = folder.read_config()
         if not folder.is_sealed:
@@ -45,15 +45,15 @@ class Pipeline:
                 stacklevel=2,
             )
         if config.model.task not in cls.tasks:
-            raise RunError(wrong_task(run, config.model.task, cls.tasks))
+            raise RunError(wrong_task_message(run, config.model.task, cls.tasks))
         loaded = load_engine(engine, cls.engines, folder, config, weights or folder.weights, device, dtype)
         tokenizer = None if config.model.family == "vision" else load_tokenizer(folder, config)
         return cls(loaded, tokenizer, config, folder.read_labels())
 
     @classmethod
     def engine_for(cls, name: str) -> str:
-        """The engine that would be used: "auto" is a wish."""
-        return resolved(name, cls.engines)
+        """The engine that `name` selects; "auto" selects one that is installed."""
+        return resolve_engine(name, cls.engines)
 
     @property
     def model(self) -> Any:
@@ -62,36 +62,36 @@ class Pipeline:
     @property
     def tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            raise RunError("this run reads images: it has no tokenizer.")
+            raise RunError("this run reads images, so it has no tokenizer. Use classify().")
         return self._tokenizer
 
     @property
     def device(self) -> Any:
-        """Where the model is, for those who give it tensors."""
+        """The device of a PyTorch model."""
         if not hasattr(self.engine, "device"):
             raise RunError('this needs the PyTorch model. Load the run with engine="torch".')
         return self.engine.device
 
 
-def refuse_text(texts: Any, what: str = "a list of texts") -> None:
-    """A single text is a sequence too, of its characters, and each would be answered as a text of its own."""
+def require_list(texts: Any, what: str = "a list of texts") -> None:
+    """Raise for a single string, whose characters would otherwise count as texts."""
     if isinstance(texts, str):
-        raise DataError(f"{what} is expected, and {texts[:40]!r} is one text. Put it into a list: [text].")
+        raise DataError(f"got one text, {texts[:40]!r}; expected {what}. Put it into a list: [text].")
 
 
 def load_tokenizer(folder: RunFolder, config: Config) -> Tokenizer:
     tokenizer = Tokenizer.open(folder.tokenizer)
     unused = config.model.vocab_size - tokenizer.vocab_size
-    # a model from elsewhere may have rows that no token uses: T5's vocabulary was rounded up to a multiple of 128
+    # an imported model may have rows that no token uses: T5's vocabulary is rounded up to a multiple of 128
     if unused < 0 or (unused and config.data.tokenizer != "file"):
         raise RunError(
-            f"{folder.tokenizer} has {tokenizer.vocab_size} tokens, the model {config.model.vocab_size}: it is not "
-            "the tokenizer that this model was trained with. Restore it."
+            f"{folder.tokenizer} has {tokenizer.vocab_size} tokens, but the model was trained with "
+            f"{config.model.vocab_size}. Restore the original tokenizer."
         )
     return tokenizer
 
 
-# task -> the command that puts it to work
+# task -> command
 COMMANDS = {
     "translation": "translate",
     "language_model": "generate",
@@ -103,20 +103,20 @@ COMMANDS = {
 }
 
 
-def wrong_task(run: str | Path, task: str, wanted: Sequence[str]) -> str:
+def wrong_task_message(run: str | Path, task: str, wanted: Sequence[str]) -> str:
     return (
-        f"the run {str(run)!r} was trained for {task.replace('_', ' ')}, and this needs one trained for "
+        f"the run {str(run)!r} was trained for {task.replace('_', ' ')}; expected one trained for "
         f"{' or '.join(wanted).replace('_', ' ')}. Use it with: cutaway {COMMANDS[task]} {run}"
     )
 
 
-def refuse_long(text: str, tokens: int, room: int, remedy: str = "Shorten it.") -> NoReturn:
+def raise_too_long(text: str, tokens: int, max_tokens: int, remedy: str = "Shorten it.") -> NoReturn:
     shown = text if len(text) <= 40 else text[:40] + "..."
-    raise DataError(f"the text {shown!r} has {tokens:,} tokens, and this model takes {room:,}. {remedy}")
+    raise DataError(f"the text {shown!r} has {tokens:,} tokens; the model reads at most {max_tokens:,}. {remedy}")
 
 
-def by_length(rows: Rows, batch_size: int, spread: int | None = None) -> Iterator[list[int]]:
-    """Which rows go together: of about the same length, at most `spread` apart if given; empty ones not at all."""
+def batch_by_length(rows: Rows, batch_size: int, spread: int | None = None) -> Iterator[list[int]]:
+    """Yield the indices of rows of similar length, at most `spread` apart if given. Empty rows are left out."""
     order = sorted((i for i in range(len(rows)) if rows[i]), key=lambda i: len(rows[i]))
     batch: list[int] = []
     for i in order:

@@ -1,23 +1,23 @@
-"""A beginning in, the whole text out."""
+"""Pipeline that continues a prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from cutaway.config import DecodeConfig
-from cutaway.inference.pipelines.writer import Writer
-from cutaway.search.request import Hypothesis, Rows, Search, Wish
+from cutaway.inference.pipelines.generation import GenerationPipeline
+from cutaway.search.request import Hypothesis, Request, Rows, Search
 from cutaway.search.streaming import Pieces
 
-GENERATED_LENGTH = 200  # tokens that a text generator writes if nobody says how many
+GENERATED_LENGTH = 200  # default number of new tokens
 
 
-class TextGenerator(Writer):
-    """A trained decoder: goes on with what you begin."""
+class TextGenerator(GenerationPipeline):
+    """A trained decoder that continues prompts."""
 
     tasks = ("language_model",)
-    # Prompts of a batch are read at once as far as the shortest goes; then the longer ones are read token by token, in
-    # steps that write for the shorter ones. So a batch of unlike prompts costs steps that write for few rows only.
+    # The prompts of a batch are read at once up to the length of the shortest. The rest of the longer ones is read token
+    # by token, in steps that generate for the shorter ones. So very different lengths waste steps.
     spread = 16
 
     def generate(
@@ -29,40 +29,42 @@ class TextGenerator(Writer):
         choices: Sequence[str] | None = None,
         stop: Sequence[str] = (),
     ) -> list[str]:
-        """Each prompt with what comes after it. An empty prompt begins a new text. The rest as in `answers`."""
+        """Each prompt with its continuation. An empty prompt starts a new text. Other arguments as in `answers`."""
         after = self.answers(prompts, decode, first, prefix, choices, stop)
         return [prompt + text for prompt, text in zip(prompts, after, strict=True)]
 
     def continuation(self, prompt: str, tokens: Sequence[int]) -> str:
-        """The text of `tokens` after `prompt`: decoded together, for a character may be cut in two between tokens."""
+        """The text of `tokens` after `prompt`. Both are decoded together, because a character can span two tokens."""
         ids = self.tokenizer.encode(prompt)
         return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
-    def text_of(self, wish: Wish, hypothesis: Hypothesis) -> str:
-        return self.continuation(wish.text, [*self.prefixes([wish])[0], *hypothesis.tokens])
+    def text_of(self, request: Request, hypothesis: Hypothesis) -> str:
+        return self.continuation(request.text, [*self.prefixes([request])[0], *hypothesis.tokens])
 
-    def pieces(self, wish: Wish) -> Pieces:
-        return Pieces(self.tokenizer, self.tokenizer.encode(wish.text), self.prefixes([wish])[0])
+    def pieces(self, request: Request) -> Pieces:
+        return Pieces(self.tokenizer, self.tokenizer.encode(request.text), self.prefixes([request])[0])
 
-    def rows(self, wishes: Sequence[Wish]) -> list[list[int]]:
-        return [self.tokenizer.begun(ids) for ids in self.tokenizer.encode_batch([wish.text for wish in wishes])]
+    def rows(self, requests: Sequence[Request]) -> list[list[int]]:
+        return [
+            self.tokenizer.add_bos(ids) for ids in self.tokenizer.encode_batch([request.text for request in requests])
+        ]
 
-    def searched(self, rows: Rows, search: Search) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = self.engine.go_on(rows, search)
+    def run_search(self, rows: Rows, search: Search) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = self.engine.generate(rows, search)
         return found
 
-    def goes_on(self, wish: Wish) -> bool:
-        return bool(wish.text)
+    def continues_text(self, request: Request) -> bool:
+        return bool(request.text)
 
-    def room(self, row: Sequence[int]) -> int:
-        return self.config.longest_text - len(row) + 1  # the last token is written, but never read
+    def max_new_tokens(self, row: Sequence[int]) -> int:
+        return self.config.longest_text - len(row) + 1  # the last token is generated, but never read
 
-    def usual_length(self, row: Sequence[int]) -> int:
+    def default_length(self, row: Sequence[int]) -> int:
         return GENERATED_LENGTH
 
-    def no_room(self, row: Sequence[int], prefix: Sequence[int]) -> str:
+    def no_room_message(self, row: Sequence[int], prefix: Sequence[int]) -> str:
         given = f" and the prefix {len(prefix)}" if prefix else ""
         return (
             f"the prompt has {len(row)} tokens{given}, and this model has positions for {self.config.longest_text}: "
-            "there is no room to go on. Shorten it."
+            "no positions are left. Shorten it."
         )

@@ -1,19 +1,19 @@
-"""A text in, its translation out."""
+"""Pipeline that translates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from cutaway.config import DecodeConfig
-from cutaway.inference.pipelines.writer import Writer
-from cutaway.search.request import Hypothesis, Rows, Search, Wish
+from cutaway.inference.pipelines.generation import GenerationPipeline
+from cutaway.search.request import Hypothesis, Request, Rows, Search
 from cutaway.search.streaming import Pieces
 
 EXTRA_LENGTH = 50  # a translation may have this many tokens more than its source (the paper, section 6.1)
 
 
-class Translator(Writer):
-    """A trained encoder-decoder."""
+class Translator(GenerationPipeline):
+    """A trained encoder-decoder that translates texts."""
 
     tasks = ("translation",)
 
@@ -26,34 +26,34 @@ class Translator(Writer):
         choices: Sequence[str] | None = None,
         stop: Sequence[str] = (),
     ) -> list[str]:
-        """Translate each text; the order stays. An empty text has an empty translation. The rest as in `answers`."""
+        """Translate each text, in order. An empty text has an empty translation. Other arguments as in `answers`."""
         return self.answers(texts, decode, first, prefix, choices, stop)
 
-    def text_of(self, wish: Wish, hypothesis: Hypothesis) -> str:
-        return self.tokenizer.decode([*self.prefixes([wish])[0], *hypothesis.tokens])
+    def text_of(self, request: Request, hypothesis: Hypothesis) -> str:
+        return self.tokenizer.decode([*self.prefixes([request])[0], *hypothesis.tokens])
 
-    def pieces(self, wish: Wish) -> Pieces:
-        return Pieces(self.tokenizer, (), self.prefixes([wish])[0])
+    def pieces(self, request: Request) -> Pieces:
+        return Pieces(self.tokenizer, (), self.prefixes([request])[0])
 
-    def rows(self, wishes: Sequence[Wish]) -> list[list[int]]:
-        encoded = self.tokenizer.encode_batch([wish.text if wish.text.strip() else "" for wish in wishes])
+    def rows(self, requests: Sequence[Request]) -> list[list[int]]:
+        encoded = self.tokenizer.encode_batch([request.text if request.text.strip() else "" for request in requests])
         return [[*ids, self.tokenizer.eos] if ids else [] for ids in encoded]
 
-    def searched(self, rows: Rows, search: Search) -> list[list[Hypothesis]]:
+    def run_search(self, rows: Rows, search: Search) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = self.engine.translate(rows, search)
         return found
 
-    def goes_on(self, wish: Wish) -> bool:
+    def continues_text(self, request: Request) -> bool:
         return False
 
-    def room(self, row: Sequence[int]) -> int:
+    def max_new_tokens(self, row: Sequence[int]) -> int:
         return self.config.longest_text
 
-    def usual_length(self, row: Sequence[int]) -> int:
-        return len(row) - 1 + EXTRA_LENGTH  # </s> is no part of a source's length
+    def default_length(self, row: Sequence[int]) -> int:
+        return len(row) - 1 + EXTRA_LENGTH  # without </s>
 
-    def no_room(self, row: Sequence[int], prefix: Sequence[int]) -> str:
+    def no_room_message(self, row: Sequence[int], prefix: Sequence[int]) -> str:
         return (
-            f"the prefix has {len(prefix)} tokens, and this model has positions for {self.config.longest_text}: there "
-            "is no room to go on. Shorten it."
+            f"the prefix has {len(prefix)} tokens, and this model has positions for {self.config.longest_text}: no "
+            "positions are left. Shorten it."
         )

@@ -19,12 +19,12 @@ from cutaway.runs.weights import sealed
 from cutaway.train.loop import Loop
 from cutaway.train.observers import Measured, Observer, StepReport
 from cutaway.twin.batch import BATCHES, Batch, batches
-from cutaway.twin.build import build_model, refuse_unknown
-from cutaway.twin.parts import xavier
-from cutaway.twin.train import measure, refuse_other_ways, train
+from cutaway.twin.build import build_model, check_model_config
+from cutaway.twin.modules import xavier
+from cutaway.twin.train import check_train_config, measure, train
 
 
-def begin(config: Config, run: RunFolder, observers: Iterable[Observer], prepared: PreparedData) -> Training:
+def start_training(config: Config, run: RunFolder, observers: Iterable[Observer], prepared: PreparedData) -> Training:
     """Start a new run on the twin; `inference/training/setup.py` does the same with PyTorch."""
     trainer = NumpyTrainer(config, run, prepared, observers)
     start_folder(run, trainer.full_config, prepared)
@@ -93,5 +93,5 @@ def refuse_unsupported(config: Config) -> None:
         raise ConfigError(
             f"engine 'numpy' begins with model.init = 'xavier', not {config.model.init!r}. Use engine 'torch'."
         )
-    refuse_unknown(config.model)
-    refuse_other_ways(config.train)
+    check_model_config(config.model)
+    check_train_config(config.train)

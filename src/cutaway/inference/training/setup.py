@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from cutaway.config import Config
-from cutaway.data.augmentation import change_for
-from cutaway.data.batching import BatchStream, plain_batches
+from cutaway.data.augmentation import augmentation_for
+from cutaway.data.batching import BatchStream, evaluation_batches
 from cutaway.data.prepare import PreparedData, prepare
 from cutaway.data.store import is_large
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError
-from cutaway.finetune.adapt import adapt, begin_with, count
+from cutaway.finetune.adapt import adapt, count, init_from_base
 from cutaway.inference.training.launch import watching_members
 from cutaway.inference.training.new_run import Training, start_folder, with_sizes
 from cutaway.inference.training.samples import Look
@@ -31,7 +31,7 @@ from cutaway.train.schedules import make_schedule
 from cutaway.train.trainer import Trainer
 
 
-def begin(
+def start_training(
     config: Config,
     run: RunFolder,
     observers: Iterable[Observer] = (),
@@ -104,7 +104,9 @@ def assemble(
     task, budget = config.model.task, config.data.batch_tokens
     torch.manual_seed(config.train.seed)
     model = build_model(config.model)
-    share, adapter = begin_with(model, base, config, prepared.labels) if base else (adapt(model, config.finetune), None)
+    share, adapter = (
+        init_from_base(model, base, config, prepared.labels) if base else (adapt(model, config.finetune), None)
+    )
     model = model.to(team.device)
     if config.train.precision == "float64":
         model = model.double()
@@ -114,9 +116,9 @@ def assemble(
         model=model,
         objective=objective or OBJECTIVES[task],
         batches=BatchStream(
-            prepared.train, task, tokenizer, budget, config.train.seed, change_for(config.data, tokenizer)
+            prepared.train, task, tokenizer, budget, config.train.seed, augmentation_for(config.data, tokenizer)
         ),
-        valid_batches=plain_batches(prepared.valid, task, tokenizer, budget),
+        valid_batches=evaluation_batches(prepared.valid, task, tokenizer, budget),
         schedule=make_schedule(config.train, config.model.d_model),
         config=config.train,
         run=run,

@@ -15,9 +15,9 @@ def main() -> None:
     run, *options = sys.argv[1:]
     config = Config.from_json(lines_from_parent().get())
     try:
-        from cutaway.inference.training.setup import begin, resume
+        from cutaway.inference.training.setup import resume, start_training
 
-        training = (resume if "--resume" in options else begin)(config, RunFolder(run))
+        training = (resume if "--resume" in options else start_training)(config, RunFolder(run))
         training.trainer.run()
     except CutawayError as error:
         sys.exit(f"{type(error).__name__}: {error}")

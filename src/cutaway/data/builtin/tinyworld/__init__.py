@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from cutaway.data.builtin.tinyworld.grammar import SHARES, AlignedPair, aligned, construction, small_world, split_of
 from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES
-from cutaway.data.collector import collector_paused
+from cutaway.data.collector import pause_garbage_collection
 from cutaway.errors import DataError, did_you_mean
 
 __all__ = ["CONSTRUCTIONS", "DIRECTIONS", "SPLITS", "AlignedPair", "tinyworld"]
@@ -46,7 +46,7 @@ class Stream:
 
     def take(self, split: str, size: int) -> list[AlignedPair]:
         pairs = self.splits[split]
-        with collector_paused():
+        with pause_garbage_collection():
             while len(pairs) < size:
                 self.draw()
         return pairs[:size]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from cutaway.data.builtin.tinyworld.lexicon import Adjective, Lexicon, Noun, Verb, kinds_of
 from cutaway.data.builtin.tinyworld.meaning import NP, PLAIN, Both, Clause, It, Mood, Placed, Quality, Relative
-from cutaway.data.builtin.tinyworld.rules import Rule
+from cutaway.data.builtin.tinyworld.rules import GrammarRule
 from cutaway.data.builtin.tinyworld.templates import FIXED_SLOTS
 
 Anything = TypeVar("Anything")
@@ -68,9 +68,9 @@ LATER_DEEDS = frozenset(("eat", "drink", "hide", "sell", "clean", "repair", "ope
 
 
 @cache
-def moods_for(wish: str) -> list[Mood]:
+def moods_for(constraint: str) -> list[Mood]:
     """The moods that a wish such as "past not" or "modal question" leaves open."""
-    asked = wish.split()
+    asked = constraint.split()
     tense = next((t for t in ("past", "future", "command") if t in asked), "present")
     polarity = next((p for p in ("not", "never") if p in asked), "")
     modals = ["like"] if "like" in asked else [""]
@@ -83,7 +83,7 @@ class Chooser:
     """Draws derivations from a lexicon and two tables of rules, with one source of randomness."""
 
     def __init__(
-        self, lexicon: Lexicon, clauses: Sequence[Rule], sentences: Sequence[Rule], random: Random,
+        self, lexicon: Lexicon, clauses: Sequence[GrammarRule], sentences: Sequence[GrammarRule], random: Random,
         pools: dict[Any, list[Any]],
     ) -> None:  # fmt: skip
         self.lexicon, self.clauses, self.sentences = lexicon, clauses, sentences
@@ -164,12 +164,12 @@ class Chooser:
 
     # ---- clauses ---------------------------------------------------------------------------------------
 
-    def clause(self, wish: str) -> Clause:
+    def clause(self, constraint: str) -> Clause:
         """A clause in some mood: "present", "past not", "modal", "question", ..."""
-        rules = self.pool(("rules", wish), lambda: repeated([r for r in self.clauses if allows(r, wish)]))
-        return self.fill(self.pick(rules), self.pick(moods_for(wish)))
+        rules = self.pool(("rules", constraint), lambda: repeated([r for r in self.clauses if allows(r, constraint)]))
+        return self.fill(self.pick(rules), self.pick(moods_for(constraint)))
 
-    def fill(self, rule: Rule, mood: Mood, given: dict[str, Any] | None = None, careful: bool = False) -> Clause:
+    def fill(self, rule: GrammarRule, mood: Mood, given: dict[str, Any] | None = None, careful: bool = False) -> Clause:
         """Fill every slot of a rule. ``careful`` keeps to definite noun phrases, as negation always does."""
         if "always_not" in rule.moods:
             mood = mood._replace(polarity="not")
@@ -180,12 +180,12 @@ class Chooser:
             slots["quality"] = self.comparison(slots)
         if "subject" not in slots and rule.has_subject:
             slots["subject"] = self.subject(rule, mood, verb, careful)
-        for slot, wish in rule.choices.items():
+        for slot, constraint in rule.choices.items():
             if slot not in slots and slot != "verb":
-                slots[slot] = self.slot(slot, wish, rule, mood, slots, careful)
+                slots[slot] = self.slot(slot, constraint, rule, mood, slots, careful)
         return Clause(rule, slots, mood)
 
-    def verb(self, rule: Rule, mood: Mood, slots: dict[str, Any]) -> Verb | None:
+    def verb(self, rule: GrammarRule, mood: Mood, slots: dict[str, Any]) -> Verb | None:
         if "verb" not in rule.choices:
             return None
         if "verb" not in slots:
@@ -197,13 +197,13 @@ class Chooser:
         chosen: Verb = slots["verb"]
         return chosen
 
-    def subject(self, rule: Rule, mood: Mood, verb: Verb | None, careful: bool) -> Any:
+    def subject(self, rule: GrammarRule, mood: Mood, verb: Verb | None, careful: bool) -> Any:
         if mood.tense == "command":
             return self.lexicon.pronouns["you"]
-        wish = rule.choices.get("subject", "subject: verb")
-        if wish in SPECIAL_SUBJECTS:
-            return SPECIAL_SUBJECTS[wish](self)
-        style, kinds, rate = read_wish(wish, verb.subjects if verb else None)
+        constraint = rule.choices.get("subject", "subject: verb")
+        if constraint in SPECIAL_SUBJECTS:
+            return SPECIAL_SUBJECTS[constraint](self)
+        style, kinds, rate = read_wish(constraint, verb.subjects if verb else None)
         if style == "subject" and (mood.tense == "future" or (mood.tense == "past" and verb and verb.french.with_etre)):
             # "I will" is left out to keep each French future frequent; "je suis allé" would need the speaker's sex.
             style = "third"
@@ -213,27 +213,29 @@ class Chooser:
             value = value._replace(determiner=determiner, plural=plural)
         return value
 
-    def slot(self, slot: str, wish: str, rule: Rule, mood: Mood, slots: dict[str, Any], careful: bool) -> Any:
+    def slot(
+        self, slot: str, constraint: str, rule: GrammarRule, mood: Mood, slots: dict[str, Any], careful: bool
+    ) -> Any:
         if slot in FIXED_SLOTS:
-            return self.pick(self.pool(wish, lambda: list(self.lexicon.fixed[wish].values())))
+            return self.pick(self.pool(constraint, lambda: list(self.lexicon.fixed[constraint].values())))
         if slot == "place":
-            return self.place(wish, slots.get("verb"))
+            return self.place(constraint, slots.get("verb"))
         if slot == "spot":
             return self.spot(slots["subject"])
         if slot == "quality":
-            return self.quality(wish, slots)
-        if wish == "pronoun":
+            return self.quality(constraint, slots)
+        if constraint == "pronoun":
             return self.object_pronoun(slots["subject"], mood)
-        style, kinds, rate = read_wish(wish, slots["verb"].objects if "verb" in slots else None)
+        style, kinds, rate = read_wish(constraint, slots["verb"].objects if "verb" in slots else None)
         if careful and style == "object":
             style = "definite"
         return self.someone(style, kinds, rate)
 
     # ---- slots with a mind of their own ----------------------------------------------------------------
 
-    def place(self, wish: str, verb: Verb | None) -> Placed:
-        toward = wish == "to" or (wish == "at or to" and verb is not None and "motion" in verb.frames)
-        kind = "waters" if wish == "waters" else "place"
+    def place(self, constraint: str, verb: Verb | None) -> Placed:
+        toward = constraint == "to" or (constraint == "at or to" and verb is not None and "motion" in verb.frames)
+        kind = "waters" if constraint == "waters" else "place"
         options = self.pool(
             ("place", kind, toward), lambda: [n for n in self.nouns(frozenset((kind,))) if (n.to if toward else n.at)]
         )
@@ -248,9 +250,11 @@ class Chooser:
         preposition, kinds = self.pick(self.lexicon.spots)
         return Placed(preposition, self.another(subject, lambda: self.noun_phrase("definite", kinds, 0.2)))
 
-    def quality(self, wish: str, slots: dict[str, Any]) -> Quality:
-        if wish == "weather":
-            options = self.pool(wish, lambda: [a for a in self.lexicon.adjectives.values() if "weather" in a.kinds])
+    def quality(self, constraint: str, slots: dict[str, Any]) -> Quality:
+        if constraint == "weather":
+            options = self.pool(
+                constraint, lambda: [a for a in self.lexicon.adjectives.values() if "weather" in a.kinds]
+            )
             return Quality(self.pick(options))
         subject = slots["subject"]
         noun = subject.noun if isinstance(subject, NP) else self.lexicon.nouns["child"]
@@ -331,7 +335,7 @@ class Chooser:
             "describing object": self.describing_object,
         }
 
-    def named(self, *names: str) -> list[Rule]:
+    def named(self, *names: str) -> list[GrammarRule]:
         return self.pool(("named", names), lambda: [rule for rule in self.clauses if rule.name in names])
 
     def ask_subject(self, slots: dict[str, Any]) -> None:
@@ -434,11 +438,11 @@ def determiners_for(style: str, noun: Noun) -> list[tuple[str, bool]]:
     return [option for option in options if not option[1]] if "one" in noun.kinds else options
 
 
-def allows(rule: Rule, wish: str) -> bool:
-    return all(word in rule.moods for word in wish.split() if word != "present")
+def allows(rule: GrammarRule, constraint: str) -> bool:
+    return all(word in rule.moods for word in constraint.split() if word != "present")
 
 
-def repeated(rules: Sequence[Rule]) -> list[Rule]:
+def repeated(rules: Sequence[GrammarRule]) -> list[GrammarRule]:
     return [rule for rule in rules for _ in range(round(rule.weight * 2))]
 
 
@@ -449,9 +453,9 @@ SPECIAL_SUBJECTS: dict[str, Callable[[Chooser], Any]] = {
 
 
 @cache
-def read_wish(wish: str, of_verb: frozenset[str] | None) -> tuple[str, frozenset[str], float]:
+def read_wish(constraint: str, of_verb: frozenset[str] | None) -> tuple[str, frozenset[str], float]:
     """ "definite plain: people" -> the style, the kinds, and how often an adjective may appear."""
-    styles, _, kinds = wish.partition(":")
+    styles, _, kinds = constraint.partition(":")
     style, *plain = styles.split()
     wanted = of_verb if of_verb is not None and kinds.strip() == "verb" else kinds_of(kinds)
     return style, wanted, 0.0 if plain else 0.4

@@ -12,8 +12,8 @@ from zlib import crc32
 from cutaway.data.builtin.tinyworld.choices import Chooser, combinations
 from cutaway.data.builtin.tinyworld.lexicon import Lexicon, read_lexicon
 from cutaway.data.builtin.tinyworld.meaning import Clause
-from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES, Rule
-from cutaway.data.builtin.tinyworld.templates import LANGUAGES, Layout, align, realise
+from cutaway.data.builtin.tinyworld.rules import CLAUSES, SENTENCES, GrammarRule
+from cutaway.data.builtin.tinyworld.templates import LANGUAGES, SentenceLayout, align, realise
 
 # One combination of words in this many is kept out of training.
 WITHHELD = 20
@@ -30,7 +30,7 @@ class AlignedPair:
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
     construction: str
-    layouts: tuple[Layout, Layout] = field(repr=False, compare=False)
+    layouts: tuple[SentenceLayout, SentenceLayout] = field(repr=False, compare=False)
 
     @property
     def alignment(self) -> tuple[tuple[int, int], ...]:
@@ -52,7 +52,7 @@ class Said(NamedTuple):
 
     text: str
     words: tuple[str, ...]
-    layout: Layout
+    layout: SentenceLayout
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class World:
     """A lexicon and its rules."""
 
     lexicon: Lexicon
-    clauses: tuple[Rule, ...]
-    sentences: tuple[Rule, ...]
+    clauses: tuple[GrammarRule, ...]
+    sentences: tuple[GrammarRule, ...]
     pools: dict[Any, list[Any]] = field(default_factory=dict)
 
     def extended(
-        self, nouns: str = "", adjectives: str = "", verbs: str = "", clauses: Iterable[Rule] = (),
-        sentences: Iterable[Rule] = (),
+        self, nouns: str = "", adjectives: str = "", verbs: str = "", clauses: Iterable[GrammarRule] = (),
+        sentences: Iterable[GrammarRule] = (),
     ) -> World:  # fmt: skip
         """This world with more words and rules, written as in ``words.py`` and ``rules.py``."""
         lexicon = self.lexicon.extended(nouns, adjectives, verbs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld.lexicon import Adjective, Noun, Preposition, Pronoun
-    from cutaway.data.builtin.tinyworld.rules import Rule
+    from cutaway.data.builtin.tinyworld.rules import GrammarRule
 
 # Places in a row of five verb forms: I, you, he, we, they. Plural "you" is not part of this world.
 FIRST, SECOND, THIRD, FIRST_PLURAL, THIRD_PLURAL = range(5)
@@ -73,7 +73,7 @@ PLAIN = Mood()
 class Clause(NamedTuple):
     """One rule with its slots filled. Slots hold values of this file, rows of the lexicon, or clauses."""
 
-    rule: Rule
+    rule: GrammarRule
     slots: dict[str, Any]
     mood: Mood = PLAIN
 

@@ -25,7 +25,7 @@ EVERYTHING = "not never past future modal like question command embed habit clai
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class GrammarRule:
     name: str
     weight: float
     english: str
@@ -47,8 +47,8 @@ class Rule:
 def rule(
     name: str, weight: float, english: str, french: str, german: str, moods: str = "", agrees: str = "subject",
     **choices: str,
-) -> Rule:  # fmt: skip
-    return Rule(name, weight, english, french, german, choices, frozenset(moods.split()), agrees)
+) -> GrammarRule:  # fmt: skip
+    return GrammarRule(name, weight, english, french, german, choices, frozenset(moods.split()), agrees)
 
 
 CLAUSES = [

@@ -11,7 +11,7 @@ from cutaway.data.builtin.tinyworld import english, french, german
 from cutaway.data.builtin.tinyworld.lexicon import Lexicon
 from cutaway.data.builtin.tinyworld.meaning import NOBODY, Clause, agreement
 from cutaway.data.builtin.tinyworld.phrases import shape
-from cutaway.data.builtin.tinyworld.rules import Rule
+from cutaway.data.builtin.tinyworld.rules import GrammarRule
 
 LANGUAGES: dict[str, ModuleType] = {"en": english, "fr": french, "de": german}
 CLAUSE_SLOTS = ("clause", "other")
@@ -20,7 +20,7 @@ VERB_PIECES = ("not", "end", "kein", "front")
 CLOSING = {".": 9, "?": 9, "!": 9}  # the closing mark of every language shares one number
 
 
-class Part(NamedTuple):
+class TemplateItem(NamedTuple):
     """One item of a template."""
 
     kind: str  # word, phrase, fixed, quality, verb, clause
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 class Order:
     """The parts of a template, in the order of one kind of clause. Each exists once; compared by identity."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TemplateItem, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Template:
     """One rule in one language, in each order that was asked for."""
 
     language: ModuleType
-    parts: list[Part]
+    parts: list[TemplateItem]
     verb: str  # "verb" for the verb slot, or the name of a verb, or ""
     impersonal: bool
     orders: dict[str, Order]
@@ -50,7 +50,7 @@ class Template:
     def in_order(self, order: str) -> Order:
         found = self.orders.get(order)
         if found is None:
-            front = Part("verb", "front", "front", VERB_KEY, "")
+            front = TemplateItem("verb", "front", "front", VERB_KEY, "")
             parts = self.language.arrange(list(self.parts), order, front) if order else self.parts
             found = self.orders[order] = Order(tuple(parts))
         return found
@@ -62,7 +62,7 @@ VERB_KEY, FIRST_KEY, WORD_KEY = 1, 2, 100
 
 
 @cache
-def template(rule: Rule, code: str) -> Template:
+def template(rule: GrammarRule, code: str) -> Template:
     keys = slot_keys(rule)
     parts = [part for item in rule.templates[code].split() for part in read_item(item, code, keys)]
     verbs = [part.name for part in parts if part.kind == "verb" and part.feature in ("verb", "whole")]
@@ -71,7 +71,7 @@ def template(rule: Rule, code: str) -> Template:
     return Template(LANGUAGES[code], parts, verb, impersonal, {})
 
 
-def slot_keys(rule: Rule) -> dict[str, int]:
+def slot_keys(rule: GrammarRule) -> dict[str, int]:
     """A number for each slot. All three languages share them, which is what aligns the languages."""
     names = {slot_name(item) for text in rule.templates.values() for item in text.split() if item[0] == "{"}
     return {name: key for key, name in enumerate(sorted(names | {"object"}), start=FIRST_KEY)}
@@ -81,33 +81,37 @@ def slot_name(item: str) -> str:
     return item.strip("{}").split(">")[0].split(".")[0].split("+")[0]
 
 
-def read_item(item: str, code: str, keys: dict[str, int]) -> list[Part]:
+def read_item(item: str, code: str, keys: dict[str, int]) -> list[TemplateItem]:
     if item[0] != "{":
         text, _, leans_on = item.partition(">")
         word, _, label = text.partition(":")
         number = CLOSING.get(word, int(label or 0))
-        return [Part("word", word, "", WORD_KEY + number if number else 0, leans_on)]
+        return [TemplateItem("word", word, "", WORD_KEY + number if number else 0, leans_on)]
     text, _, leans_on = item.strip("{}").partition(">")
     name, _, feature = text.partition(".")
     if name.endswith("+object"):  # the verb opens, its object pronoun follows, the verb goes on
-        clitic = Part("phrase", "object", "clitic", keys["object"], "")
+        clitic = TemplateItem("phrase", "object", "clitic", keys["object"], "")
         verb = name.removesuffix("+object")
-        return [Part("verb", verb, "verb", VERB_KEY, ""), clitic, Part("verb", verb, "rest", VERB_KEY, "")]
+        return [
+            TemplateItem("verb", verb, "verb", VERB_KEY, ""),
+            clitic,
+            TemplateItem("verb", verb, "rest", VERB_KEY, ""),
+        ]
     return [read_slot(name, feature, code, keys[name], leans_on)]
 
 
-def read_slot(name: str, feature: str, code: str, key: int, leans_on: str) -> Part:
+def read_slot(name: str, feature: str, code: str, key: int, leans_on: str) -> TemplateItem:
     if name in CLAUSE_SLOTS:
-        return Part("clause", name, feature, key, leans_on)
+        return TemplateItem("clause", name, feature, key, leans_on)
     if name in FIXED_SLOTS:
-        return Part("fixed", name, code, key, leans_on)
+        return TemplateItem("fixed", name, code, key, leans_on)
     if name == "quality":
-        return Part("quality", name, "", key, leans_on)
+        return TemplateItem("quality", name, "", key, leans_on)
     if name in VERB_PIECES:
-        return Part("verb", name, name, VERB_KEY, "")
+        return TemplateItem("verb", name, name, VERB_KEY, "")
     if name == "verb" or is_verb_name(name):
-        return Part("verb", name, "whole" if code == "fr" else "verb", VERB_KEY, "")
-    return Part("phrase", name, feature or default_feature(name, code), key, leans_on)
+        return TemplateItem("verb", name, "whole" if code == "fr" else "verb", VERB_KEY, "")
+    return TemplateItem("phrase", name, feature or default_feature(name, code), key, leans_on)
 
 
 def is_verb_name(name: str) -> bool:
@@ -128,11 +132,11 @@ def default_feature(name: str, code: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class SentenceLayout:
     """(Order, then for each part but the plain words its Shape or Layout). Each exists once; compared by identity."""
 
     items: tuple[Any, ...]
-    alignments: dict[Layout, tuple[tuple[int, int], ...]]
+    alignments: dict[SentenceLayout, tuple[tuple[int, int], ...]]
 
     @cached_property
     def structure(self) -> Structure:
@@ -144,11 +148,11 @@ class Layout:
 
 
 @lru_cache(maxsize=1 << 16)
-def layout_of(items: tuple[Any, ...]) -> Layout:
-    return Layout(items, {})
+def layout_of(items: tuple[Any, ...]) -> SentenceLayout:
+    return SentenceLayout(items, {})
 
 
-def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list[str]) -> Layout:
+def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list[str]) -> SentenceLayout:
     """Append the words of a clause to ``words`` and return its layout."""
     rule, slots, mood = clause
     form = template(rule, code)
@@ -183,7 +187,7 @@ def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list
 # ---- Heads and alignment ---------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
+class PlacedPhrase(NamedTuple):
     """A phrase or a clause in its place: what it is aligned with, where it begins, and what it is made of."""
 
     key: int
@@ -194,17 +198,17 @@ class Piece(NamedTuple):
 class Structure(NamedTuple):
     leans: tuple[int, ...]
     root: int
-    phrases: tuple[Piece, ...]
-    clauses: tuple[Piece, ...]
+    phrases: tuple[PlacedPhrase, ...]
+    clauses: tuple[PlacedPhrase, ...]
 
 
-def structure(layout: Layout) -> Structure:
+def structure(layout: SentenceLayout) -> Structure:
     """Where everything stands. The head of a clause is its verb, or else its main clause."""
     arranged, items = layout.items[0], iter(layout.items[1:])
     leans: list[int] = []
     heads: list[int] = []  # of each part
-    phrases: list[Piece] = []
-    clauses: list[Piece] = []
+    phrases: list[PlacedPhrase] = []
+    clauses: list[PlacedPhrase] = []
     root = -1
     for kind, name, _, key, _ in arranged.parts:
         start = len(leans)
@@ -213,9 +217,9 @@ def structure(layout: Layout) -> Structure:
         leans += found.leans
         heads.append(start + found.root)
         if kind == "clause":
-            clauses.append(Piece(key, start, item))
+            clauses.append(PlacedPhrase(key, start, item))
         elif key:
-            phrases.append(Piece(key, start, found.meanings))
+            phrases.append(PlacedPhrase(key, start, found.meanings))
         if name == "clause" or (kind == "verb" and found.root >= 0):
             root = heads[-1]
     # What leans on nothing yet leans on the head of the clause, unless the template says otherwise.
@@ -227,7 +231,7 @@ def structure(layout: Layout) -> Structure:
 ONE_WORD = shape((1,), (0,), 0)
 
 
-def lean_on_others(parts: tuple[Part, ...], heads: list[int], leans: list[int]) -> None:
+def lean_on_others(parts: tuple[TemplateItem, ...], heads: list[int], leans: list[int]) -> None:
     """Carry out ``>``: some parts lean not on the verb but on another part."""
     for part, head in zip(parts, heads, strict=True):
         if part.leans_on:
@@ -235,7 +239,7 @@ def lean_on_others(parts: tuple[Part, ...], heads: list[int], leans: list[int]) 
             leans[head] = named[part.leans_on] - head
 
 
-def align(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
+def align(source: SentenceLayout, target: SentenceLayout) -> tuple[tuple[int, int], ...]:
     found = source.alignments.get(target)
     if found is None:
         found = source.alignments[target] = tuple(sorted(aligned_words(source.structure, target.structure)))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutaway.decode.top import FEW, likeliest, top
+from cutaway.decode.topk import FEW, argmax, topk
 
 INF = float("inf")
 
@@ -14,28 +14,28 @@ def test_the_greatest_are_those_of_torch_and_nothing_is_changed(dtype, k):
     x = torch.randn(7, 40, generator=torch.Generator().manual_seed(k)).to(dtype)
     x = torch.argsort(torch.argsort(x)).to(dtype)  # all different
     before = x.clone()
-    values, places = top(x, k)
+    values, places = topk(x, k)
     assert torch.equal(values, x.topk(k).values)
     assert torch.equal(places, x.topk(k).indices)
-    assert torch.equal(likeliest(x), x.argmax(dim=-1))
+    assert torch.equal(argmax(x), x.argmax(dim=-1))
     assert torch.equal(x, before)
 
 
 def test_of_equals_the_first_comes_first():
     x = torch.tensor([[1.0, 3.0, 3.0, 2.0, 3.0]])
-    assert likeliest(x).tolist() == [1]
-    assert top(x, 4)[1].tolist() == [[1, 2, 4, 3]]
+    assert argmax(x).tolist() == [1]
+    assert topk(x, 4)[1].tolist() == [[1, 2, 4, 3]]
 
 
 def test_what_is_not_there_is_minus_infinity():
     x = torch.tensor([[-INF, 5.0, -INF, 2.0], [-INF] * 4])
     before = x.clone()
-    assert top(x, 3)[0].tolist() == [[5, 2, -INF], [-INF] * 3]
+    assert topk(x, 3)[0].tolist() == [[5, 2, -INF], [-INF] * 3]
     assert torch.equal(x, before)
 
 
 def test_what_is_no_number_is_found_as_torch_finds_it():
     x = torch.tensor([[1.0, float("nan"), 3.0]])
-    assert likeliest(x).tolist() == x.argmax(dim=-1).tolist() == [1]
-    assert top(x, 2)[0][0, 0].isnan()
-    assert top(x, 2)[0][0, 1] == 3
+    assert argmax(x).tolist() == x.argmax(dim=-1).tolist() == [1]
+    assert topk(x, 2)[0][0, 0].isnan()
+    assert topk(x, 2)[0][0, 1] == 3

@@ -12,73 +12,73 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cutaway.explore.alignment import Words, has_alignments, words_of
-from cutaway.explore.inputs import SIDES, Inputs, inputs_of, picture_inputs, rows_of
+from cutaway.explore.alignment import TokenWords, has_alignments, words_of
+from cutaway.explore.inputs import SIDES, Inputs, collate_examples, encode_examples, image_inputs
 from cutaway.inference.pipelines import Pipeline
 
 RARE = 0.1  # of the tokens
 
-Facts = dict[str, dict[str, Tensor]]  # kind of attention -> statistic -> fact
+Patterns = dict[str, dict[str, Tensor]]  # kind of attention -> statistic -> fact
 
 
 def batches(
     pipeline: Pipeline, examples: Sequence[Any], batch_size: int, longest: int
-) -> Iterator[tuple[Inputs, Facts]]:
+) -> Iterator[tuple[Inputs, Patterns]]:
     """The examples, a batch at a time, with the facts that the statistics need."""
     chunks = [examples[start : start + batch_size] for start in range(0, len(examples), batch_size)]
     if pipeline.config.model.family == "vision":
         for chunk in chunks:
-            inputs = picture_inputs(pipeline, chunk)
-            yield inputs, places(inputs)
+            inputs = image_inputs(pipeline, chunk)
+            yield inputs, position_patterns(inputs)
         return
     longest = min(longest, pipeline.config.longest_text)
-    rows = rows_of(pipeline, examples, longest)
-    notable = {side: Notable.of(pipeline, [getattr(row, side) for row in rows]) for side in ("encoder", "decoder")}
+    rows = encode_examples(pipeline, examples, longest)
+    notable = {side: TokenClasses.of(pipeline, [getattr(row, side) for row in rows]) for side in ("encoder", "decoder")}
     for number, chunk in enumerate(chunks):
-        inputs = inputs_of(pipeline, rows[number * batch_size :][:batch_size])
-        facts = places(inputs)
-        add_tokens(facts, inputs, notable)
-        add_gold(facts, inputs, pipeline, chunk)
-        yield inputs, facts
+        inputs = collate_examples(pipeline, rows[number * batch_size :][:batch_size])
+        patterns = position_patterns(inputs)
+        add_token_patterns(patterns, inputs, notable)
+        add_gold_patterns(patterns, inputs, pipeline, chunk)
+        yield inputs, patterns
 
 
-def add_tokens(facts: Facts, inputs: Inputs, notable: dict[str, Notable]) -> None:
+def add_token_patterns(patterns: Patterns, inputs: Inputs, notable: dict[str, TokenClasses]) -> None:
     """What follows from which tokens they are."""
-    for kind, of_kind in facts.items():
+    for kind, of_kind in patterns.items():
         side = SIDES[kind][1]
         ids_BK = inputs.ids[side]
-        of_kind |= notable[side].facts(ids_BK)
+        of_kind |= notable[side].patterns(ids_BK)
         if side == "encoder":
             of_kind["last"] = last_place(inputs.is_token[side])
         if kind != "cross":
-            of_kind["same"] = same(ids_BK)
-            of_kind["continuation"] = after(of_kind["same"])
+            of_kind["same"] = same_token(ids_BK)
+            of_kind["continuation"] = next_key(of_kind["same"])
 
 
-def same(ids_BT: Tensor) -> Tensor:
+def same_token(ids_BT: Tensor) -> Tensor:
     """The key is the query's token again, at another place."""
     elsewhere = ~torch.eye(ids_BT.size(1), dtype=torch.bool, device=ids_BT.device)
     return (ids_BT[:, :, None] == ids_BT[:, None, :]) & elsewhere
 
 
-def after(meant_BQK: Tensor) -> Tensor:
+def next_key(meant_BQK: Tensor) -> Tensor:
     """The key after each that is meant."""
     return torch.nn.functional.pad(meant_BQK, (1, 0))[:, :, :-1]
 
 
-def places(inputs: Inputs) -> Facts:
+def position_patterns(inputs: Inputs) -> Patterns:
     """What follows from positions alone."""
-    facts: Facts = {}
+    patterns: Patterns = {}
     for kind, (looking, looked_at) in SIDES.items():
         if not {looking, looked_at} <= inputs.is_token.keys():
             continue
         is_key = inputs.is_token[looked_at]
         query = torch.arange(inputs.is_token[looking].size(1), device=is_key.device)[None, :, None]
         key = torch.arange(is_key.size(1), device=is_key.device)[None, None, :]
-        facts[kind] = {"first": key == 0}
+        patterns[kind] = {"first": key == 0}
         if kind != "cross":
-            facts[kind] |= {"previous": key == query - 1, "next": key == query + 1, "itself": key == query}
-    return facts
+            patterns[kind] |= {"previous": key == query - 1, "next": key == query + 1, "itself": key == query}
+    return patterns
 
 
 def last_place(is_token_BK: Tensor) -> Tensor:
@@ -87,14 +87,14 @@ def last_place(is_token_BK: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Notable:
+class TokenClasses:
     """Which tokens of the vocabulary are punctuation, and which are rare in these texts. [V] of bool each"""
 
     punctuation: Tensor
     rare: Tensor
 
     @classmethod
-    def of(cls, pipeline: Pipeline, rows: Sequence[Sequence[int]]) -> Notable:
+    def of(cls, pipeline: Pipeline, rows: Sequence[Sequence[int]]) -> TokenClasses:
         tokenizer = pipeline.tokenizer
         count_V = np.bincount([id for row in rows for id in row], minlength=tokenizer.vocab_size)
         count_V[[id for id in tokenizer.special_ids if id is not None]] = 0
@@ -103,7 +103,7 @@ class Notable:
         marks_V[occurring] = [is_punctuation(token) for token in tokenizer.tokens(occurring.tolist())]
         return cls(*(torch.from_numpy(flags).to(pipeline.device) for flags in (marks_V, rare_tokens(count_V))))
 
-    def facts(self, ids_BK: Tensor) -> dict[str, Tensor]:
+    def patterns(self, ids_BK: Tensor) -> dict[str, Tensor]:
         return {"punctuation": self.punctuation[ids_BK][:, None], "rare": self.rare[ids_BK][:, None]}
 
 
@@ -121,29 +121,29 @@ def rare_tokens(count_V: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (count_V > 0) & (count_V <= rarest_first[enough])
 
 
-def add_gold(facts: Facts, inputs: Inputs, pipeline: Any, examples: Sequence[Any]) -> None:
+def add_gold_patterns(patterns: Patterns, inputs: Inputs, pipeline: Any, examples: Sequence[Any]) -> None:
     """Syntactic heads and word alignments, of examples that know them."""
     if not has_alignments(examples):
         return
     words = [words_of(pipeline, pair) for pair in examples]
-    shapes = {kind: [inputs.is_token[side].size(1) for side in SIDES[kind]] for kind in facts}
-    gold = {"cross": ("alignment", [aligned(*pair) for pair in zip(words, examples, strict=True)])}
+    shapes = {kind: [inputs.is_token[side].size(1) for side in SIDES[kind]] for kind in patterns}
+    gold = {"cross": ("alignment", [alignment_matrix(*pair) for pair in zip(words, examples, strict=True)])}
     if hasattr(examples[0], "source_heads"):
-        sources = [headed(w.source, pair.source_heads) for w, pair in zip(words, examples, strict=True)]
-        targets = [headed([None, *w.target], pair.target_heads) for w, pair in zip(words, examples, strict=True)]
+        sources = [syntax_matrix(w.source, pair.source_heads) for w, pair in zip(words, examples, strict=True)]
+        targets = [syntax_matrix([None, *w.target], pair.target_heads) for w, pair in zip(words, examples, strict=True)]
         gold |= {"encoder": ("syntax", sources), "decoder": ("syntax", targets)}
     for kind, (name, matrices) in gold.items():
-        facts[kind][name] = filled_up(matrices, *shapes[kind]).to(pipeline.device)
+        patterns[kind][name] = pad_matrices(matrices, *shapes[kind]).to(pipeline.device)
 
 
-def headed(words: Sequence[int | None], heads: Sequence[int]) -> NDArray[np.bool_]:
+def syntax_matrix(words: Sequence[int | None], heads: Sequence[int]) -> NDArray[np.bool_]:
     """[T, T]: the query's word has its syntactic head at the key's word."""
     word_T = np.array([-1 if word is None else word for word in words])
     head_T = np.array([-2 if word is None or heads[word] < 0 else heads[word] for word in words])
     return head_T[:, None] == word_T[None, :]
 
 
-def aligned(words: Words, pair: Any) -> NDArray[np.bool_]:
+def alignment_matrix(words: TokenWords, pair: Any) -> NDArray[np.bool_]:
     """[T, S]: the word that is written at the query translates the key's word."""
     links = np.zeros((len(pair.target_words) + 1, len(pair.source_words) + 1), dtype=bool)  # a last one: no word
     for source, target in pair.alignment:
@@ -153,7 +153,7 @@ def aligned(words: Words, pair: Any) -> NDArray[np.bool_]:
     return links[np.ix_(target_T, source_S)]
 
 
-def filled_up(matrices: Sequence[NDArray[np.bool_]], queries: int, keys: int) -> Tensor:
+def pad_matrices(matrices: Sequence[NDArray[np.bool_]], queries: int, keys: int) -> Tensor:
     """Matrices of unequal sizes as one tensor [B, Q, K], False where they have nothing; cut where texts were."""
     whole = torch.zeros(len(matrices), queries, keys, dtype=torch.bool)
     for i, matrix in enumerate(matrices):

@@ -26,15 +26,23 @@ from cutaway.config import DecodeConfig
 from cutaway.data.image_input import pixels_of
 from cutaway.data.tasks import encode_words
 from cutaway.errors import DataError
-from cutaway.inference.pipelines import Classifier, Embedder, Pipeline, Tagger, TextGenerator, Translator, Writer
-from cutaway.search.request import NO_NUMBERS, Hypothesis, Search, Wish
+from cutaway.inference.pipelines import (
+    Classifier,
+    Embedder,
+    GenerationPipeline,
+    Pipeline,
+    Tagger,
+    TextGenerator,
+    Translator,
+)
+from cutaway.search.request import NO_NUMBERS, Hypothesis, Request, Search
 
 SHOWN_NUMBERS = 8  # of a vector
 WRITTEN = 40  # tokens that a text generator writes, if nobody says how many: what one can look at
 
 
 @dataclass(frozen=True)
-class Question:
+class TracedExample:
     """`inputs` are what the model's `forward` takes; `places` the rows of its logits that are asked (None: all)."""
 
     task: str
@@ -54,9 +62,9 @@ class Question:
 
     def logits(self, model: Any) -> Tensor:
         """The logits that are asked for [N, classes or vocabulary]."""
-        return self.asked(model(*self.inputs))
+        return self.select_logits(model(*self.inputs))
 
-    def asked(self, logits: Tensor) -> Tensor:
+    def select_logits(self, logits: Tensor) -> Tensor:
         """[1,C] of a whole, or [1,T,V] of tokens -> [N,C]; of a vector, nothing"""
         if logits.dim() == 2:
             return logits[: len(self.answers)] if self.task == "embedding" else logits
@@ -74,50 +82,50 @@ class Question:
 
 
 @torch.no_grad()
-def ask(
+def prepare_example(
     pipeline: Pipeline,
     text: Any,
     target: str | None = None,
     prefix: Sequence[int] = (),
     hidden: Sequence[int] = (),
     decode: DecodeConfig | None = None,
-) -> Question:
+) -> TracedExample:
     """Put a text (or an image) to a model, and see what it answers.
 
     A translation or a continuation may be led: `target` gives the whole answer, `prefix` the ids that it begins with.
     `hidden` are the tokens that a masked language model may not see.
     """
     if isinstance(pipeline, Translator):
-        return of_translation(pipeline, text, target, prefix, decode)
+        return prepare_translation(pipeline, text, target, prefix, decode)
     if isinstance(pipeline, TextGenerator):
-        return of_text(pipeline, text, target, prefix, decode)
+        return prepare_text(pipeline, text, target, prefix, decode)
     if target is not None or prefix:
         raise DataError(f"a model for {pipeline.config.model.task.replace('_', ' ')} writes nothing that can be led.")
     if isinstance(pipeline, Tagger):
-        return of_words(pipeline, text)
+        return prepare_tagging(pipeline, text)
     if isinstance(pipeline, Classifier):
-        return of_whole(pipeline, text)
+        return prepare_classification(pipeline, text)
     if isinstance(pipeline, Embedder):
-        return of_vector(pipeline, text)
-    return of_hidden(pipeline, text, hidden)
+        return prepare_embedding(pipeline, text)
+    return prepare_masked(pipeline, text, hidden)
 
 
-def of_translation(
+def prepare_translation(
     translator: Translator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
-) -> Question:
+) -> TracedExample:
     if not text.strip():
         raise DataError("there is nothing to translate: the text is empty. Give a sentence.")
     tokenizer = translator.tokenizer
     source = [*tokenizer.encode(text), tokenizer.eos]
-    check_room(translator, len(source))
+    check_length(translator, len(source))
     if target is None:
-        ids, finished = written(translator, source, prefix, translator.decoding(decode))
+        ids, finished = generate_ids(translator, source, prefix, translator.resolve_decode(decode))
     else:
         ids, finished = tokenizer.for_target.encode(target), True
     target_out = [*ids, tokenizer.eos] if finished else ids
     target_in = [tokenizer.bos, *target_out[:-1]]
-    check_room(translator, len(target_in))
-    return Question(
+    check_length(translator, len(target_in))
+    return TracedExample(
         task="translation",
         text=text,
         inputs=(row(translator, source), row(translator, target_in)),
@@ -131,23 +139,23 @@ def of_translation(
     )
 
 
-def of_text(
+def prepare_text(
     generator: TextGenerator, text: str, target: str | None, prefix: Sequence[int], decode: DecodeConfig | None
-) -> Question:
+) -> TracedExample:
     tokenizer = generator.tokenizer
-    prompt = tokenizer.begun(tokenizer.encode(text))
-    check_room(generator, len(prompt))
+    prompt = tokenizer.add_bos(tokenizer.encode(text))
+    check_length(generator, len(prompt))
     if target is None:
-        decode = generator.decoding(decode)
+        decode = generator.resolve_decode(decode)
         decode = replace(decode, max_length=decode.max_length or WRITTEN)
-        ids, finished = written(generator, prompt, prefix, decode)
+        ids, finished = generate_ids(generator, prompt, prefix, decode)
     else:
-        ids, finished = tokenizer.encode(target, goes_on=bool(text)), False
+        ids, finished = tokenizer.encode(target, continues=bool(text)), False
     whole = [*prompt, *ids, tokenizer.eos] if finished else [*prompt, *ids]
-    check_room(generator, len(whole) - 1)
+    check_length(generator, len(whole) - 1)
     if len(whole) < 2:
         raise DataError("there is no token to look at: the text is empty, and nothing is to be written. Give a text.")
-    return Question(
+    return TracedExample(
         task="language_model",
         text=text,
         inputs=(row(generator, whole[:-1]),),
@@ -161,14 +169,16 @@ def of_text(
     )
 
 
-def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: DecodeConfig) -> tuple[list[int], bool]:
+def generate_ids(
+    writer: GenerationPipeline, row: Sequence[int], prefix: Sequence[int], decode: DecodeConfig
+) -> tuple[list[int], bool]:
     """What the model writes after the prefix, if there is one: the ids, and whether it came to an end."""
     check_tokens(writer, prefix)
     eos = writer.tokenizer.eos
     if eos in prefix:  # the prefix itself says that the text ends
         return list(prefix[: list(prefix).index(eos)]), True
     try:
-        found = searched(writer, row, prefix, decode)
+        found = run_search(writer, row, prefix, decode)
     except DataError as error:
         if str(error) != NO_NUMBERS:
             raise
@@ -176,8 +186,8 @@ def written(writer: Writer, row: Sequence[int], prefix: Sequence[int], decode: D
     return [*prefix, *found[0].tokens], found[0].finished
 
 
-def searched(
-    writer: Writer,
+def run_search(
+    writer: GenerationPipeline,
     row: Sequence[int],
     prefix: Sequence[int],
     decode: DecodeConfig,
@@ -186,7 +196,7 @@ def searched(
 ) -> list[Hypothesis]:
     """The search of the run, led by a prefix and watched on request. `row`: a source with </s>, or <s> and a prompt."""
     check_tokens(writer, prefix)
-    limit, tokenizer = limit_of(writer, row, decode), writer.tokenizer
+    limit, tokenizer = length_limit(writer, row, decode), writer.tokenizer
     if len(prefix) >= limit:
         raise DataError(f"the given beginning has {len(prefix)} tokens, and a text may have {limit}. Shorten it.")
     search = Search(
@@ -199,27 +209,27 @@ def searched(
         prefixes=[prefix] if prefix else (),
         watch=watch,
     )
-    return writer.searched([row], search)[0]
+    return writer.run_search([row], search)[0]
 
 
-def check_tokens(writer: Writer, prefix: Sequence[int]) -> None:
+def check_tokens(writer: GenerationPipeline, prefix: Sequence[int]) -> None:
     vocabulary = writer.tokenizer.vocab_size
     if wrong := [id for id in prefix if not 0 <= id < vocabulary]:
         raise DataError(f"{wrong[0]} is no token: this model's tokens are numbered from 0 to {vocabulary - 1}.")
 
 
-def limit_of(writer: Writer, row: Sequence[int], decode: DecodeConfig) -> int:
+def length_limit(writer: GenerationPipeline, row: Sequence[int], decode: DecodeConfig) -> int:
     """How many tokens the text may have, </s> and what it is made to begin with counted."""
-    return writer.limit(row, (), Wish(""), decode)
+    return writer.limit(row, (), Request(""), decode)
 
 
-def of_words(tagger: Tagger, text: str) -> Question:
+def prepare_tagging(tagger: Tagger, text: str) -> TracedExample:
     words = tagger.words(text)
     if not words:
         raise DataError("there is no word to tag. Give a text.")
     [encoded] = encode_words(tagger.tokenizer, [words])
-    check_room(tagger, len(encoded.ids))
-    question = Question(
+    check_length(tagger, len(encoded.ids))
+    example = TracedExample(
         task="tagging",
         text=text,
         inputs=(row(tagger, encoded.ids),),
@@ -228,36 +238,36 @@ def of_words(tagger: Tagger, text: str) -> Question:
         places=encoded.first,
         words=words,
     )
-    return answered(question, tagger.model, " ".join)
+    return with_best_answers(example, tagger.model, " ".join)
 
 
-def of_whole(classifier: Classifier, content: Any) -> Question:
+def prepare_classification(classifier: Classifier, content: Any) -> TracedExample:
     names, model = (lambda ids: [classifier.labels[id] for id in ids]), classifier.model
     if classifier.config.model.family == "vision":
         pixels, precision = pixels_of(content, classifier.config.model), next(model.parameters()).dtype
         image = torch.as_tensor(pixels, dtype=precision, device=classifier.device)[None]
         source = patch_names(classifier)
-        return answered(Question("image_classification", "", (image,), names, source), model, "".join)
+        return with_best_answers(TracedExample("image_classification", "", (image,), names, source), model, "".join)
     tokenizer = classifier.tokenizer
     ids = [tokenizer.bos, *tokenizer.encode(content), tokenizer.eos]
-    check_room(classifier, len(ids))
-    question = Question("classification", content, (row(classifier, ids),), names, tokenizer.tokens(ids))
-    return answered(question, model, "".join)
+    check_length(classifier, len(ids))
+    example = TracedExample("classification", content, (row(classifier, ids),), names, tokenizer.tokens(ids))
+    return with_best_answers(example, model, "".join)
 
 
-def of_vector(embedder: Embedder, text: str) -> Question:
+def prepare_embedding(embedder: Embedder, text: str) -> TracedExample:
     """A vector is right or wrong only beside others, so nothing is asked."""
     [ids] = embedder.rows([text])
-    check_room(embedder, len(ids))
-    question = Question(
+    check_length(embedder, len(ids))
+    example = TracedExample(
         "embedding", text, (row(embedder, ids),), embedder.tokenizer.tokens, embedder.tokenizer.tokens(ids), places=[]
     )
-    vector_D = embedder.model(*question.inputs)[0]
+    vector_D = embedder.model(*example.inputs)[0]
     shown = " ".join(f"{value:.3f}" for value in vector_D[:SHOWN_NUMBERS].tolist())
-    return replace(question, output=f"{len(vector_D)} numbers: {shown} …")
+    return replace(example, output=f"{len(vector_D)} numbers: {shown} …")
 
 
-def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
+def prepare_masked(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> TracedExample:
     """Tokens are counted with <s> as 0, and "<mask>" in the text hides one as well.
 
     If none is hidden, the middle one is: there must be something to guess.
@@ -265,10 +275,10 @@ def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
     tokenizer = pipeline.tokenizer
     assert tokenizer.mask is not None, "a masked language model is trained with a token to hide others with"
     before, *after = text.split(tokenizer.roles["mask"])
-    first, others = tokenizer.encode(before), tokenizer.encode_batch(after, goes_on=True)
+    first, others = tokenizer.encode(before), tokenizer.encode_batch(after, continues=True)
     ids = [tokenizer.bos, *first, *(id for piece in others for id in (tokenizer.mask, *piece)), tokenizer.eos]
     hidden = [*hidden, *(place for place, id in enumerate(ids) if id == tokenizer.mask)]
-    check_room(pipeline, len(ids))
+    check_length(pipeline, len(ids))
     if len(ids) == 2:
         raise DataError("there is no token to hide: the text is empty. Give a text.")
     wrong = [place for place in hidden if not 0 < place < len(ids) - 1]
@@ -276,7 +286,7 @@ def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
         raise DataError(f"token {wrong[0]} cannot be hidden: the text has the tokens 1 to {len(ids) - 2}.")
     places = sorted(set(hidden)) or [len(ids) // 2]
     seen = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
-    question = Question(
+    example = TracedExample(
         task="masked_language_model",
         text=text,
         inputs=(row(pipeline, seen),),
@@ -285,15 +295,15 @@ def of_hidden(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Question:
         places=places,
         hidden=places,
     )
-    question = answered(question, pipeline.model, " ".join)
-    filled = dict(zip(places, question.answers, strict=True))
-    return replace(question, output=tokenizer.decode([filled.get(place, id) for place, id in enumerate(ids)]))
+    example = with_best_answers(example, pipeline.model, " ".join)
+    filled = dict(zip(places, example.answers, strict=True))
+    return replace(example, output=tokenizer.decode([filled.get(place, id) for place, id in enumerate(ids)]))
 
 
-def answered(question: Question, model: Any, told: Callable[[Sequence[str]], str]) -> Question:
+def with_best_answers(example: TracedExample, model: Any, told: Callable[[Sequence[str]], str]) -> TracedExample:
     """With the likeliest answer to each thing that is asked."""
-    best = question.logits(model).argmax(dim=-1).tolist()
-    return replace(question, answers=best, output=told(question.names(best)))
+    best = example.logits(model).argmax(dim=-1).tolist()
+    return replace(example, answers=best, output=told(example.names(best)))
 
 
 def patch_names(classifier: Classifier) -> list[str]:
@@ -308,7 +318,7 @@ def row(pipeline: Pipeline, ids: Sequence[int]) -> Tensor:
     return torch.tensor([ids], device=pipeline.device)
 
 
-def check_room(pipeline: Pipeline, length: int) -> None:
+def check_length(pipeline: Pipeline, length: int) -> None:
     longest = pipeline.config.longest_text
     if length > longest:
         raise DataError(

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cutaway.runs.weights import check_fit
-from cutaway.twin.ops import Array, Backward, dropout, unchanged
+from cutaway.twin.ops import Array, Backward, dropout, identity
 
-Called = tuple[Array, Backward]
+ForwardResult = tuple[Array, Backward]
 Kind = TypeVar("Kind")
 
 
@@ -48,7 +48,7 @@ class Buffer:
         self.value = value
 
 
-class Part:
+class Module:
     """Anything with attributes that may be parts, parameters, buffers or probes, or lists of them."""
 
     def named(self, kind: type[Kind]) -> dict[str, Kind]:
@@ -65,13 +65,13 @@ class Part:
             several = isinstance(value, list)
             for path, child in [(f"{name}.{i}", v) for i, v in enumerate(value)] if several else [(name, value)]:
                 yield prefix + path, child
-                if isinstance(child, Part):
+                if isinstance(child, Module):
                     yield from child.walk(f"{prefix}{path}.")
 
     def parameters(self) -> dict[str, Parameter]:
         return self.named(Parameter)
 
-    def forget_gradients(self) -> None:
+    def zero_gradients(self) -> None:
         for parameter in self.parameters().values():
             parameter.gradient = None
 
@@ -91,30 +91,30 @@ class Part:
             dtype = parameter.value.dtype
         self.to(dtype)  # the buffers too
 
-    def drop_with(self, draw: np.random.Generator | None) -> None:
+    def set_dropout(self, generator: np.random.Generator | None) -> None:
         """Switch dropout on, with this source of chance, or off."""
         for part in self.named(Dropout).values():
-            part.draw = draw
+            part.generator = generator
 
 
-class Dropout(Part):
+class Dropout(Module):
     def __init__(self, rate: float):
         self.rate = rate
-        self.draw: np.random.Generator | None = None  # None: switched off
+        self.generator: np.random.Generator | None = None  # None: switched off
 
-    def __call__(self, x: Array) -> Called:
-        return dropout(x, self.rate, self.draw) if self.draw and self.rate else (x, unchanged)
+    def __call__(self, x: Array) -> ForwardResult:
+        return dropout(x, self.rate, self.generator) if self.generator and self.rate else (x, identity)
 
 
-class Probe(Part):
+class Probe(Module):
     """The identity, with eyes: what passes is shown to the recording, on the way forward and on the way back."""
 
     def __init__(self) -> None:
         self.note: Callable[[str, Array], None] | None = None  # None: nobody looks
 
-    def __call__(self, x: Array) -> Called:
+    def __call__(self, x: Array) -> ForwardResult:
         if self.note is None:
-            return x, unchanged
+            return x, identity
         note = self.note
         note("value", x)
 
@@ -134,7 +134,7 @@ class Recording:
 
 
 @contextmanager
-def recording(model: Part) -> Iterator[Recording]:
+def record_activations(model: Module) -> Iterator[Recording]:
     """Record every probe of a model, forward and backward, while the block runs."""
     seen = Recording()
     probes = model.named(Probe)
@@ -154,9 +154,9 @@ def recording(model: Part) -> Iterator[Recording]:
             probe.note = None
 
 
-def xavier(model: Part, draw: np.random.Generator) -> None:
+def xavier(model: Module, generator: np.random.Generator) -> None:
     """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010); biases and norms stay 0 and 1."""
     for parameter in model.parameters().values():
         if parameter.value.ndim == 2:
             limit = math.sqrt(6 / sum(parameter.value.shape))
-            parameter.value = draw.uniform(-limit, limit, parameter.value.shape).astype(parameter.value.dtype)
+            parameter.value = generator.uniform(-limit, limit, parameter.value.shape).astype(parameter.value.dtype)

@@ -1,4 +1,4 @@
-"""A text in, labels out: one for all of it, or one for each word."""
+"""Pipelines that label: a text or image (Classifier), or each word (Tagger)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutaway.data.filtering import cut_ids, word_parts
 from cutaway.data.image_input import pixels_of, split_images
 from cutaway.data.tasks import encode_words, words_of
 from cutaway.errors import CutawayWarning
-from cutaway.inference.pipelines.base import Pipeline, by_length, refuse_long, refuse_text
+from cutaway.inference.pipelines.base import Pipeline, batch_by_length, raise_too_long, require_list
 
 
 class Prediction(NamedTuple):
@@ -20,23 +20,23 @@ class Prediction(NamedTuple):
 
 
 class Classifier(Pipeline):
-    """A trained encoder that gives a text, or an image, one of its labels."""
+    """A trained encoder that assigns a label to a text or an image."""
 
     tasks = ("classification", "image_classification")
 
     def classify(self, examples: Any, batch_size: int = 64) -> list[Prediction]:
-        """The likeliest label of each text, or of each image, and how likely it is.
+        """The most probable label of each text or image, and its probability.
 
         Images are an array [N,H,W] or [N,C,H,W] of bytes or of fractions from 0 to 1; or a list of arrays, Pillow
-        images and paths (data/image_input.py). A single one will do, too.
+        images and paths (data/image_input.py). A single image is accepted too.
 
-        Of a text that is too long the beginning is read, and a warning says so; or the text is refused (data.too_long).
+        Of a text that is too long, only the beginning is read, with a warning; or it raises (data.too_long).
         """
         inputs, is_cut = self.read(examples)
         if any(is_cut):
             warnings.warn(
                 f"{sum(is_cut):,} of {len(is_cut):,} texts are longer than the {self.config.longest_text:,} tokens "
-                "that this model reads: only their beginnings were classified. read() tells which.",
+                "that this model reads, so only their beginnings were classified. read() returns which.",
                 CutawayWarning,
                 stacklevel=2,
             )
@@ -44,25 +44,25 @@ class Classifier(Pipeline):
         return [Prediction(label, probability) for probability, label in best]
 
     def probabilities(self, examples: Any, batch_size: int = 64) -> list[list[float]]:
-        """For each text or image the probability of every label, in the order of `labels`."""
+        """The probability of every label for each text or image, in the order of `labels`."""
         return self.score(self.read(examples)[0], batch_size)
 
     def read(self, examples: Any) -> tuple[Sequence[Any], list[bool]]:
-        """The ids of each text, as many as the model reads, and whether there are more. Images as they are."""
+        """The ids of each text, cut to the model's context, and whether it was cut. Images are returned unchanged."""
         if self.config.model.family == "vision":
             images = split_images(examples, self.config.model)
             return images, [False] * len(images)
-        refuse_text(examples)
-        tokenizer, room = self.tokenizer, self.config.longest_text
+        require_list(examples)
+        tokenizer, max_tokens = self.tokenizer, self.config.longest_text
         rows = [[tokenizer.bos, *ids, tokenizer.eos] for ids in tokenizer.encode_batch(examples)]
-        is_long = [len(row) > room for row in rows]
+        is_long = [len(row) > max_tokens for row in rows]
         if self.config.long_texts != "cut" and any(is_long):
             number = is_long.index(True)
-            refuse_long(examples[number], len(rows[number]), room)
-        return [cut_ids(row, room) for row in rows], is_long
+            raise_too_long(examples[number], len(rows[number]), max_tokens)
+        return [cut_ids(row, max_tokens) for row in rows], is_long
 
     def score(self, inputs: Sequence[Any], batch_size: int = 64) -> list[list[float]]:
-        """The probability of every label, of ids or images that were read."""
+        """The probability of every label, for the output of `read`."""
         if self.config.model.family == "vision":
             batches = (inputs[start : start + batch_size] for start in range(0, len(inputs), batch_size))
             model = self.config.model
@@ -70,49 +70,49 @@ class Classifier(Pipeline):
                 p for batch in batches for p in self.engine.image_probabilities([pixels_of(i, model) for i in batch])
             ]
         results: list[list[float]] = [[] for _ in inputs]
-        for indices in by_length(inputs, batch_size):
+        for indices in batch_by_length(inputs, batch_size):
             for index, p in zip(indices, self.engine.probabilities([inputs[i] for i in indices]), strict=True):
                 results[index] = p
         return results
 
 
 class SentencePart(NamedTuple):
-    """What the model reads at once, and the words that get their tags from it."""
+    """A part of a sentence that the model reads at once, and the words whose tags it gives."""
 
     sentence: int
     words: range
     ids: list[int]
-    first: list[int]  # where in `ids` each of the words begins
+    first: list[int]  # index in `ids` of the first token of each word
 
 
 class Tagger(Pipeline):
-    """A trained encoder that gives every word of a text a tag."""
+    """A trained encoder that assigns a tag to every word."""
 
     tasks = ("tagging",)
 
     def words(self, text: str) -> list[str]:
-        """A text cut into words in the way of the data that the tagger was trained on."""
+        """Split a text into words, as in the training data."""
         return words_of(self.config.data)(text)
 
     def tag(self, sentences: Sequence[Sequence[str]], batch_size: int = 64) -> list[list[str]]:
-        """For each sentence, cut into words, a tag for each word.
+        """Tag each word of each sentence, a list of words.
 
-        A sentence that is too long is read in parts that overlap, or refused (data.too_long).
+        A sentence that is too long is read in overlapping parts, or raises (data.too_long).
         """
         for sentence in (sentences, *sentences):
-            refuse_text(sentence, "a list of sentences, each a list of words,")
+            require_list(sentence, "a list of sentences, each a list of words")
         return self.label(self.parts(sentences), len(sentences), batch_size)
 
     def parts(self, sentences: Sequence[Sequence[str]]) -> list[SentencePart]:
-        """One for each sentence that has words, and more if it is too long. A word gets its tag from the part in which
-        it is farther from an edge, for what is beyond the edge cannot be seen."""
-        room, found = self.config.longest_text, list[SentencePart]()
+        """Cut sentences that are too long into overlapping parts. A word gets its tag from the part in which it is
+        farther from the edge, because there the model sees more context."""
+        max_tokens, found = self.config.longest_text, list[SentencePart]()
         for number, row in enumerate(encode_words(self.tokenizer, sentences)):
             if not row.first:
                 continue
-            if len(row.ids) > room and self.config.long_texts != "cut":
-                refuse_long(" ".join(sentences[number]), len(row.ids), room)
-            parts = word_parts(row.first, len(row.ids) - 1, room, overlap=room // 4)
+            if len(row.ids) > max_tokens and self.config.long_texts != "cut":
+                raise_too_long(" ".join(sentences[number]), len(row.ids), max_tokens)
+            parts = word_parts(row.first, len(row.ids) - 1, max_tokens, overlap=max_tokens // 4)
             middles = [(before.words.stop + after.words.start) // 2 for before, after in pairwise(parts)]
             for part, words in zip(parts, pairwise([0, *middles, len(row.first)]), strict=True):
                 ids = [row.ids[0], *row.ids[part.start : part.stop], row.ids[-1]]
@@ -121,18 +121,18 @@ class Tagger(Pipeline):
         return found
 
     def label(self, parts: Sequence[SentencePart], sentences: int, batch_size: int = 64) -> list[list[str]]:
-        """The tags of so many sentences, of the parts that they were read in."""
-        of_part: list[list[str]] = [[] for _ in parts]
-        for indices in by_length([part.ids for part in parts], batch_size):
+        """Tag the parts, and join the tags of each sentence."""
+        part_tags: list[list[str]] = [[] for _ in parts]
+        for indices in batch_by_length([part.ids for part in parts], batch_size):
             for index, tags in zip(indices, self.engine.tags([parts[i].ids for i in indices]), strict=True):
-                of_part[index] = [self.labels[tags[place]] for place in parts[index].first]
+                part_tags[index] = [self.labels[tags[place]] for place in parts[index].first]
         results: list[list[str]] = [[] for _ in range(sentences)]
-        for part, tags in zip(parts, of_part, strict=True):
+        for part, tags in zip(parts, part_tags, strict=True):
             results[part.sentence] += tags
         return results
 
 
 class MaskedModel(Pipeline):
-    """A trained masked language model: it can be measured, and looked into."""
+    """A trained masked language model. It can be evaluated and inspected."""
 
     tasks = ("masked_language_model",)

@@ -10,19 +10,19 @@ from torch import Tensor
 FEW = 16  # up to so many are found one after the other
 
 
-def likeliest(x_NV: Tensor) -> Tensor:
+def argmax(x_NV: Tensor) -> Tensor:
     """Where the greatest number of each row is. [N, V] -> [N]; the first, if there are several"""
-    if not is_ready_for_numpy(x_NV):
+    if not can_use_numpy(x_NV):
         return x_NV.argmax(dim=-1)
     return torch.from_numpy(x_NV.numpy().argmax(axis=1))
 
 
-def top(x_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def topk(x_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k greatest numbers of each row, greatest first, and where they are. [N, V] -> [N, k], [N, k]
 
     Where a row has fewer that are not -inf, the rest are -inf, and it does not matter where.
     """
-    if k > FEW or not is_ready_for_numpy(x_NV):
+    if k > FEW or not can_use_numpy(x_NV):
         values, places = x_NV.topk(k)
         return values, places
     x, rows = x_NV.numpy(), np.arange(len(x_NV))
@@ -36,5 +36,5 @@ def top(x_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(found_Nk), torch.from_numpy(places_Nk)
 
 
-def is_ready_for_numpy(x: Tensor) -> bool:
+def can_use_numpy(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not x.requires_grad

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.data.examples import Picture
+from cutaway.data.examples import LabelledImage
 from cutaway.data.lazy import LazyExamples, Lengths
 from cutaway.errors import DataError
 
 HOW = 'Write it with np.savez("train.npz", images=images, labels=labels)'
 
 
-class Pictures(LazyExamples[Picture]):
+class ImageExamples(LazyExamples[LabelledImage]):
     """The arrays of a file as examples. They stay as small as they were until one is asked for."""
 
     def __init__(self, images_NCHW: NDArray[Any], labels: NDArray[Any]):
@@ -29,8 +29,8 @@ class Pictures(LazyExamples[Picture]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def example(self, number: int) -> Picture:
-        return Picture(unit_pixels(self.images_NCHW[number]), str(self.labels[number]))
+    def example(self, number: int) -> LabelledImage:
+        return LabelledImage(unit_pixels(self.images_NCHW[number]), str(self.labels[number]))
 
     def all_lengths(self) -> Lengths:
         return np.ones((len(self), 1), np.int64)
@@ -56,7 +56,7 @@ def check_pixels(images: NDArray[Any], found: str) -> None:
         )
 
 
-def read_pictures(path: str | Path) -> Pictures:
+def read_images(path: str | Path) -> ImageExamples:
     path = Path(path)
     images, labels = read_array(path, "images"), read_array(path, "labels")
     _check_images(images, path)
@@ -67,7 +67,7 @@ def read_pictures(path: str | Path) -> Pictures:
         )
     if not len(images):
         raise DataError(f"{path} is empty. A corpus needs at least one image.")
-    return Pictures(images[:, None] if images.ndim == 3 else images, labels)
+    return ImageExamples(images[:, None] if images.ndim == 3 else images, labels)
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:

@@ -1,11 +1,11 @@
-"""Every step of a forward pass in reading order: its name, its equation, and what came out.
+"""Every step of a forward pass, in order: its name, its equation, and a summary of its output.
 
-    with walking(model) as steps:
+    with record_steps(model) as steps:
         model(source, target_in)
     for step in steps:
         print(step.name, step.equation, step.summary.shape, step.summary.mean)
 
-The steps are the probes of the model and its norms. Of these a reader can work out all that lies between.
+The steps are the model's probes and norms.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.explore.equations import kind_of, told_of
+from cutaway.explore.equations import formula_of, kind_of
 from cutaway.explore.values import Summary, summarize_value
 from cutaway.finetune.text_probe import TextProbe
 from cutaway.nn.probe import Probe
-from cutaway.nn.recording import probes, watching
+from cutaway.nn.recording import probes, watch_probes
 
 NORMS = ("LayerNorm", "RMSNorm")
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRecord:
+    """One step: module name, equation, statistics of the output."""
+
     name: str
     equation: str
     summary: Summary
@@ -38,8 +40,8 @@ class Step:
         return {"name": self.name, "equation": self.equation, **self.summary.as_json()}
 
 
-class Walk(list[Step]):
-    """Steps in the order in which the model took them."""
+class StepTable(list[StepRecord]):
+    """The steps in execution order; a notebook shows a table."""
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -52,28 +54,28 @@ class Walk(list[Step]):
         return f"<table><tr>{head}</tr>{rows}</table>"
 
 
-def unchanged(value: Tensor) -> None:
-    """A watcher that keeps nothing: that it is there makes the model show itself."""
+def ignore_value(value: Tensor) -> None:
+    """A hook that stores nothing. Its presence makes the model compute the probed values."""
 
 
 @contextmanager
-def walking(model: nn.Module) -> Iterator[Walk]:
-    """Note every step that the model takes while the block runs. Attention is spelled out meanwhile."""
-    steps = Walk()
+def record_steps(model: nn.Module) -> Iterator[StepTable]:
+    """Record every step of the forward passes inside the `with` statement. Attention runs the exact kernel."""
+    steps = StepTable()
 
-    def note(name: str) -> Any:
-        told = told_of(model, name)
+    def hook_for(name: str) -> Any:
+        formula = formula_of(model, name)
 
         def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
             is_softmax = name.endswith("_attention.weights")
             output = module.text(output) if isinstance(module, TextProbe) else output
-            steps.append(Step(name, told.equation, summarize_value(output, told.axes, is_softmax)))
+            steps.append(StepRecord(name, formula.equation, summarize_value(output, formula.axes, is_softmax)))
 
         return hook
 
-    watched = {name: (probe, unchanged) for name, probe in probes(model).items()}
-    with ExitStack() as hooks, watching(watched), torch.no_grad():
+    watched = {name: (probe, ignore_value) for name, probe in probes(model).items()}
+    with ExitStack() as hooks, watch_probes(watched), torch.no_grad():
         for name, module in model.named_modules():
             if isinstance(module, Probe) or kind_of(module) in NORMS:
-                hooks.callback(module.register_forward_hook(note(name)).remove)
+                hooks.callback(module.register_forward_hook(hook_for(name)).remove)
         yield steps
