@@ -1,14 +1,14 @@
-"""How the memory and the time of attention grow with the length of the text, forward and backward.
+"""Measure memory and time of attention as the text grows, forward and backward.
 
     python benchmarks/attention_memory.py
 
-Written out, attention is a matrix of n×n weights: twice the text, four times the memory. That is the row "one n×n
-matrix", the contrast. Every other row keeps to memory that doubles with the text (the column "×" says by how much it
-grew), since a mask is kept as rules and computed in chunks of queries. Time is another matter: full and causal
-attention still compare every token with every other, only a window and the sparse pattern look at fewer.
+The plain equation needs a matrix of n×n weights, so twice the text needs four times the memory. This is the row "one
+n×n matrix". In all other rows memory grows linearly (the column "×" is the growth), because a mask is stored as rules
+and computed in chunks of queries. Time is different: full and causal attention still compare every token with every
+other; only the window and the sparse pattern compare fewer.
 
-Each cell is a process of its own: peak memory is the most that a process ever had, and it never goes down again.
-What is counted is the growth beyond a short text, so that the libraries are not.
+Each cell runs in a new process, because peak memory never decreases. The values are the growth compared with a short
+text, so they do not include the libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-# torch is imported only where it is needed: a new process inherits the peak of the one that starts it
+# torch is imported late: a new process inherits the peak memory of the one that starts it
 
 LENGTHS = (2048, 4096, 8192, 16384)
 LONGEST_MATRIX = 4096
@@ -28,7 +28,7 @@ D_MODEL, HEADS, WINDOW = 64, 2, 128
 
 
 def main() -> None:
-    print(f"{D_MODEL} wide, {HEADS} heads, a window of {WINDOW}; megabytes beyond a short text, seconds, growth\n")
+    print(f"d_model {D_MODEL}, {HEADS} heads, window {WINDOW}; megabytes more than for a short text, seconds, growth\n")
     print(" " * 17 + "".join(f"{n:>12,} tokens    ×" for n in LENGTHS))
     for kind in KINDS:
         print(f"{kind:17}", end="", flush=True)
@@ -36,14 +36,14 @@ def main() -> None:
         for n in LENGTHS:
             if kind == KINDS[-1] and n > LONGEST_MATRIX:
                 break
-            megabytes, seconds = in_a_new_process(kind, n)
+            megabytes, seconds = measure_in_new_process(kind, n)
             growth = "" if before is None else f"{megabytes / before:.1f}"
             print(f" {megabytes:7.0f} MB {seconds:5.1f} s {growth:>4}", end="", flush=True)
             before = max(megabytes, 1e-9)
         print()
 
 
-def in_a_new_process(kind: str, n: int) -> tuple[float, float]:
+def measure_in_new_process(kind: str, n: int) -> tuple[float, float]:
     out = subprocess.run([sys.executable, __file__, kind, str(n)], check=True, capture_output=True, text=True).stdout
     megabytes, seconds = json.loads(out)
     return megabytes, seconds
@@ -52,9 +52,7 @@ def in_a_new_process(kind: str, n: int) -> tuple[float, float]:
 def measure(kind: str, n: int) -> tuple[float, float]:
     from cutaway.nn import kernels
 
-    kernels.MAX_DENSE_ENTRIES = (
-        0  # the short text, too, goes by chunks, so that everything is loaded when counting begins
-    )
+    kernels.MAX_DENSE_ENTRIES = 0  # use chunks for the short text too, so that all code is loaded before measuring
     forward_and_backward(kind, 2 * WINDOW)
     before, start = peak_megabytes(), time.perf_counter()
     forward_and_backward(kind, n)
@@ -84,7 +82,7 @@ def forward_and_backward(kind: str, n: int) -> None:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has had so far; Linux counts in kilobytes, macOS in bytes."""
+    """Return the peak memory of this process. Linux counts in kilobytes, macOS in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 

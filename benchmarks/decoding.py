@@ -1,24 +1,23 @@
-"""How fast text comes out: Cutaway's engines beside Hugging Face's generate and CTranslate2, in one run, taking turns.
+"""Compare the decoding speed of Cutaway's engines, Hugging Face's generate and CTranslate2, measured in turns.
 
     python benchmarks/decoding.py --data multi30k --json decoding.json
 
-The model is the one of training_throughput.py (256 wide, 3 + 3 layers, a vocabulary of 8,000), with random weights, the
-same for all: a run folder, exported for Hugging Face and for CTranslate2. Every answer has 30 tokens: </s> is forbidden
-until then. Two tables:
+The model is that of training_throughput.py (d_model 256, 3 + 3 layers, a vocabulary of 8,000) with random weights. The
+script writes a run folder and exports it for Hugging Face and for CTranslate2. Every output has 30 tokens, because
+</s> is suppressed. There are two tables:
 
-- one thread: tokens a second for one sentence, and for 64 at once, greedy and with a beam of 5. Everybody gets the same
-  rows of ids and gives rows of ids.
-- both cores: a file translated, from lines of text to lines of text. `cutaway translate --file` starts processes of one
-  thread each; CTranslate2 by hand is one process with as many workers of one thread (its best setting). Reported is
-  what another line costs: the difference between a long file and a short one, so that starting does not count.
+- one thread: tokens per second for one sentence and for a batch of 64, with greedy search and a beam of 5. Input and
+  output are token ids.
+- all cores: tokens per second for a text file. `cutaway translate --file` starts processes of one thread each;
+  CTranslate2, called directly, is one process with as many workers of one thread (its best setting). The time is the
+  difference between a long and a short file, so it does not include the start.
 
-`--small` takes the size of recipes/demo.toml. `--before ../old/src` adds torch int8 of another version of Cutaway, and
-shows what a change costs:
+`--small` uses the size of recipes/demo.toml. `--before ../old/src` adds torch int8 of another version of Cutaway:
 
     python benchmarks/decoding.py --before ../old/src --only "Cutaway torch int8 before" "Cutaway torch int8"
 
-Each contestant lives in a process of its own and sleeps while others have their turn. Rates are medians over the
-rounds; ratios are taken within a round, so that a machine that is slower for a minute is slower for everybody.
+Each implementation runs in a separate process and sleeps while others are measured. Rates are medians over the rounds.
+Ratios are computed within a round, so that other load on the machine affects all.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-TOKENS, BEAM = 30, 5  # of an answer; of the beam
+TOKENS, BEAM = 30, 5  # tokens of an output; beam size
 CASES = {
     "1 greedy": (1, 1),
     f"1 beam {BEAM}": (1, BEAM),
     "64 greedy": (64, 1),
     f"64 beam {BEAM}": (64, BEAM),
 }
-REST = 0.2  # seconds until the threads of the one that just worked have fallen asleep
+REST = 0.2  # seconds until idle threads sleep
 PEER, BEFORE = "Hugging Face", "Cutaway torch int8 before"
-# name -> what makes it, and of what
+# name -> (class, engine and dtype)
 ALONE = {
     PEER: ("HuggingFace", "float32"),
     "Cutaway torch": ("Cutaway", "torch float32"),
@@ -57,20 +56,20 @@ ALONE = {
     "CTranslate2 int8": ("CTranslate2", "int8"),
 }
 BULK = {
-    "CTranslate2 by hand": ("by_hand", "float32"),
-    "cutaway translate, ct2": ("by_command", "ct2 float32"),
-    "CTranslate2 by hand, int8": ("by_hand", "int8"),
-    "cutaway translate, ct2 int8": ("by_command", "ct2 int8"),
-    "cutaway translate, torch": ("by_command", "torch float32"),
-    "cutaway translate, torch int8": ("by_command", "torch int8"),
+    "CTranslate2 directly": ("direct", "float32"),
+    "cutaway translate, ct2": ("command", "ct2 float32"),
+    "CTranslate2 directly, int8": ("direct", "int8"),
+    "cutaway translate, ct2 int8": ("command", "ct2 int8"),
+    "cutaway translate, torch": ("command", "torch float32"),
+    "cutaway translate, torch int8": ("command", "torch int8"),
 }
-AGAINST = {  # in the second table, whom a contestant is compared with
-    "cutaway translate, ct2": "CTranslate2 by hand",
-    "cutaway translate, ct2 int8": "CTranslate2 by hand, int8",
-    "cutaway translate, torch": "CTranslate2 by hand",
-    "cutaway translate, torch int8": "CTranslate2 by hand, int8",
+COMPARED_WITH = {  # in the second table
+    "cutaway translate, ct2": "CTranslate2 directly",
+    "cutaway translate, ct2 int8": "CTranslate2 directly, int8",
+    "cutaway translate, torch": "CTranslate2 directly",
+    "cutaway translate, torch int8": "CTranslate2 directly, int8",
 }
-HERE: dict[str, Any] = {}  # what a process keeps between its turns
+STATE: dict[str, Any] = {}  # of a worker process, between its turns
 
 
 def main() -> None:
@@ -87,7 +86,7 @@ def main() -> None:
         if "alone" in options.tables:
             figures["alone"] = one_thread(place, options)
         if "bulk" in options.tables:
-            figures["bulk"] = both_cores(place, options)
+            figures["bulk"] = all_cores(place, options)
     if options.json:
         from cutaway.runs.files import write_json
 
@@ -96,36 +95,36 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="How fast text comes out of Cutaway, Hugging Face and CTranslate2, in one run, taking turns.",
+        description="Compare the decoding speed of Cutaway, Hugging Face and CTranslate2, measured in turns.",
         epilog="example: python benchmarks/decoding.py --data multi30k --rounds 9 --json decoding.json",
     )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with train.de, train.en; else: built-in tinyworld")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with train.de and train.en; default: tinyworld")
     parser.add_argument(
-        "--rounds", type=int, default=7, help="of the first table (default: %(default)s); one more first"
+        "--rounds", type=int, default=7, help="of the first table (default: %(default)s), after one to warm up"
     )
     parser.add_argument("--bulk-rounds", type=int, default=3, help="of the second table (default: %(default)s)")
-    parser.add_argument("--lines", type=int, nargs=2, default=[1_000, 4_000], help="of the short file, and of the long")
+    parser.add_argument("--lines", type=int, nargs=2, default=[1_000, 4_000], help="of the short and the long file")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join([*ALONE, BEFORE, *BULK])}")
-    parser.add_argument("--small", action="store_true", help="128 wide, 2 + 2 layers, a vocabulary of 4,000")
-    parser.add_argument("--before", type=Path, metavar="SRC", help="sources of another version, to compare int8 with")
+    parser.add_argument("--small", action="store_true", help="d_model 128, 2 + 2 layers, a vocabulary of 4,000")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="sources of another version, to compare int8")
     parser.add_argument("--tables", nargs="+", choices=["alone", "bulk"], default=["alone", "bulk"])
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write everything that was measured")
-    parser.add_argument("--quick", action="store_true", help="few rounds and lines: does it work?")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all measurements")
+    parser.add_argument("--quick", action="store_true", help="few rounds and lines, to check that it works")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--hand", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--ctranslate2", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         make_models(options.make, options.data, options.small)
         sys.exit()
-    if options.hand:
-        translate_by_hand(*options.hand)
+    if options.ctranslate2:
+        translate_with_ctranslate2(*options.ctranslate2)
         sys.exit()
     if options.quick:
         options.rounds, options.bulk_rounds, options.lines = 1, 1, [64, 256]
     return options
 
 
-def chosen(table: dict[str, Any], options: argparse.Namespace) -> list[str]:
+def chosen_names(table: dict[str, Any], options: argparse.Namespace) -> list[str]:
     return sorted((name for name in table if not options.only or name in options.only), key=BEFORE.__ne__)
 
 
@@ -133,7 +132,7 @@ def chosen(table: dict[str, Any], options: argparse.Namespace) -> list[str]:
 
 
 def make_models(place: Path, data: Path | None, small: bool) -> None:
-    """A run folder with random weights, the same for Hugging Face and CTranslate2, and sentences to translate."""
+    """Write a run folder with random weights, its exports, and sentences to translate."""
     import torch
     from throughput.pairs import read_pairs, tokenizer_of
     from throughput.shape import Shape
@@ -145,7 +144,7 @@ def make_models(place: Path, data: Path | None, small: bool) -> None:
     from cutaway.models.weights import weights_to_bytes
     from cutaway.runs import RunFolder
     from cutaway.runs.files import write_bytes, write_json, write_text
-    from cutaway.runs.weights import sealed
+    from cutaway.runs.weights import seal_weights
 
     shape = Shape(d_model=128, d_ff=512, layers=2, vocab_size=4_000) if small else Shape()
     prepared = read_pairs(data, "de-en", shape, 10_000)
@@ -166,7 +165,7 @@ def make_models(place: Path, data: Path | None, small: bool) -> None:
     write_text(run.tokenizer, tokenizer.to_json())
     write_json(run.tokenizer_roles, tokenizer.settings())
     torch.manual_seed(0)
-    write_bytes(run.model, sealed(weights_to_bytes(build_model(model))))
+    write_bytes(run.model, seal_weights(weights_to_bytes(build_model(model))))
     export_folder(run.path, place / "hf")
     for dtype in ("float32", "int8"):
         export_ct2(run.path, place / f"ct2-{dtype}", dtype, check=False)
@@ -206,7 +205,7 @@ class HuggingFace:
 
 
 class Cutaway:
-    """The engine of that name: what `cutaway translate` and a Translator use."""
+    """An engine, as `cutaway translate` uses it."""
 
     def __init__(self, place: Path, what: str):
         from cutaway import Translator
@@ -227,7 +226,7 @@ class Cutaway:
 
 
 class CTranslate2:
-    """Called directly, with one thread."""
+    """CTranslate2, called directly with one thread."""
 
     def __init__(self, place: Path, what: str):
         import ctranslate2
@@ -254,8 +253,8 @@ def vocabulary_of(place: Path) -> list[str]:
 
 
 def prepare(place: Path, kind: str, what: str) -> None:
-    """In a process of its own, once."""
-    sys.path[:0] = what.split()[2:]  # the sources of another version
+    """Load an implementation, once in each process."""
+    sys.path[:0] = what.split()[2:]  # sources of another version
     if "numpy" not in what and kind != "CTranslate2":
         import torch
 
@@ -264,22 +263,22 @@ def prepare(place: Path, kind: str, what: str) -> None:
 
     tokenizer = Tokenizer.open(place / "run" / "tokenizer.json")
     lines = (place / "lines.txt").read_text().splitlines()[:64]
-    HERE["rows"] = [[*ids, tokenizer.eos] for ids in tokenizer.encode_batch(lines)]
-    HERE["contestant"] = globals()[kind](place, what)
+    STATE["rows"] = [[*ids, tokenizer.eos] for ids in tokenizer.encode_batch(lines)]
+    STATE["implementation"] = globals()[kind](place, what)
 
 
 def turn(case: str, number: int) -> tuple[float, list[list[int]]]:
-    """Tokens a second, and what was written."""
+    """Return tokens per second and the output."""
     batch, beam = CASES[case]
-    rows, times = HERE["rows"], 8 if batch == 1 else 1
+    rows, times = STATE["rows"], 8 if batch == 1 else 1
     pieces = [[rows[(8 * number + i) % len(rows)]] for i in range(times)] if batch == 1 else [rows]
     before = time.perf_counter()
-    found = [text for piece in pieces for text in HERE["contestant"].translate(piece, beam)]
+    found = [text for piece in pieces for text in STATE["implementation"].translate(piece, beam)]
     return len(found) * TOKENS / (time.perf_counter() - before), found
 
 
 def one_thread(place: Path, options: argparse.Namespace) -> dict[str, Any]:
-    names, spawn = chosen(ALONE, options), get_context("spawn")
+    names, spawn = chosen_names(ALONE, options), get_context("spawn")
     pools: dict[str, Pool] = {name: spawn.Pool(1, prepare, (place, *ALONE[name])) for name in names}
     rates: dict[str, dict[str, list[float]]] = {case: {name: [] for name in names} for case in CASES}
     agree: dict[str, dict[str, float]] = {case: {} for case in CASES}
@@ -298,9 +297,9 @@ def one_thread(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     finally:
         for pool in pools.values():
             pool.terminate()
-    print(f"\nOne thread: tokens a second (and how many times {names[0]}'s)\n")
-    show(list(CASES), names, rates, lambda name: names[0])
-    print(f"\nShare of texts that are those of {names[0]}, token for token\n")
+    print(f"\nOne thread: tokens per second (divided by those of {names[0]})\n")
+    print_table(list(CASES), names, rates, lambda name: names[0])
+    print(f"\nFraction of outputs equal to those of {names[0]}\n")
     for name in names:
         print(f"{name:32}" + "".join(f"{agree[case][name]:>20.0%}" for case in CASES))
     return {"rates": rates, "agreement": agree}
@@ -311,14 +310,18 @@ def share(items: Any) -> float:
     return sum(found) / len(found)
 
 
-def show(
-    columns: Sequence[str], names: Sequence[str], rates: Any, against: Callable[[str], str | None], width: int = 20
+def print_table(
+    columns: Sequence[str],
+    names: Sequence[str],
+    rates: Any,
+    compared_with: Callable[[str], str | None],
+    width: int = 20,
 ) -> None:
     print(f"{'':32}" + "".join(f"{column:>{width}}" for column in columns))
     for name in names:
         cells = []
         for column in columns:
-            mine, other = rates[column][name], against(name)
+            mine, other = rates[column][name], compared_with(name)
             ratio = ""
             if other in names:
                 ratio = f" ({statistics.median(a / b for a, b in zip(mine, rates[column][other], strict=True)):.2f})"
@@ -326,11 +329,11 @@ def show(
         print(f"{name:32}" + "".join(f"{cell:>{width}}" for cell in cells))
 
 
-# ---- both cores --------------------------------------------------------------------------------------------------
+# ---- all cores --------------------------------------------------------------------------------------------------
 
 
-def both_cores(place: Path, options: argparse.Namespace) -> dict[str, Any]:
-    names, (short, long) = chosen(BULK, options), options.lines
+def all_cores(place: Path, options: argparse.Namespace) -> dict[str, Any]:
+    names, (short, long) = chosen_names(BULK, options), options.lines
     lines = (place / "lines.txt").read_text().splitlines()
     for n in (short, long):
         (place / f"{n}.txt").write_text("\n".join((lines * (n // len(lines) + 1))[:n]) + "\n")
@@ -338,14 +341,14 @@ def both_cores(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     starts: dict[str, list[float]] = {name: [] for name in names}
     for number in range(options.bulk_rounds):
         for name in names[:: 1 if number % 2 else -1]:
-            seconds = {n: translated(place, n, *BULK[name]) for n in (short, long)}
+            seconds = {n: translate_file(place, n, *BULK[name]) for n in (short, long)}
             a_line = (seconds[long] - seconds[short]) / (long - short)
             rates[name].append(TOKENS / a_line)
             starts[name].append(seconds[short] - short * a_line)
         print(f"round {number + 1} of {options.bulk_rounds}", file=sys.stderr)
-    print(f"\n{os.cpu_count()} cores, a file: tokens a second (times CTranslate2's by hand), seconds to start\n")
+    print(f"\n{os.cpu_count()} cores, a file: tokens per second (divided by CTranslate2), seconds to start\n")
     for name in names:
-        other = AGAINST.get(name)
+        other = COMPARED_WITH.get(name)
         ratio = ""
         if other in names:
             ratio = f" ({statistics.median(a / b for a, b in zip(rates[name], rates[other], strict=True)):.2f})"
@@ -353,11 +356,11 @@ def both_cores(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     return {"rates": rates, "starts": starts}
 
 
-def translated(place: Path, lines: int, kind: str, what: str) -> float:
+def translate_file(place: Path, lines: int, kind: str, what: str) -> float:
     source, out = place / f"{lines}.txt", place / "out.txt"
     before = time.perf_counter()
-    if kind == "by_hand":
-        subprocess.run([sys.executable, __file__, "--hand", str(place), str(source), str(out), what], check=True)
+    if kind == "direct":
+        subprocess.run([sys.executable, __file__, "--ctranslate2", str(place), str(source), str(out), what], check=True)
     else:
         engine, dtype = what.split()
         command = [sys.executable, "-m", "cutaway", "translate", place / "run", "--file", source, "--out", out]
@@ -369,8 +372,8 @@ def translated(place: Path, lines: int, kind: str, what: str) -> float:
     return seconds
 
 
-def translate_by_hand(place: str, source: str, out: str, dtype: str) -> None:
-    """What one writes with CTranslate2: tokens in, one call for all, tokens out."""
+def translate_with_ctranslate2(place: str, source: str, out: str, dtype: str) -> None:
+    """Translate a file with one call of CTranslate2."""
     import ctranslate2
 
     from cutaway.data.tokenizer import Tokenizer

@@ -1,16 +1,16 @@
-"""The NumPy engine beside eager PyTorch, in one run, taking turns: what is said about its speed, to be measured again.
+"""Compare the speed of the NumPy engine and eager PyTorch, measured in turns.
 
-    python benchmarks/numpy_engine.py [RUN]          (default: runs/demo, which `make demo` leaves behind)
+    python benchmarks/numpy_engine.py [RUN]          (default: runs/demo, created by `make demo`)
 
-- from the start of the process to the first translation, and the most memory that it took;
-- one sentence at a time, as when somebody is waiting for an answer: milliseconds a sentence, greedy and beam search;
-- many at once, in batches of 64: sentences a second;
-- a model of the paper's size with random weights, made to write 20 tokens: what changes when models grow;
-- one step of training on the batches of the demo.
+- time from the start of a process to the first translation, and its peak memory;
+- single sentences: milliseconds per sentence, with greedy and beam search;
+- many sentences, in batches of 64: milliseconds per sentence;
+- 20 tokens with a model of the paper's size and random weights;
+- one training step on batches of the demo.
 
-Each engine lives in a process of its own, and they take turns of a second or less, so that whatever else the machine
-does meets both, while the idle threads of one do not disturb the other. Reported are medians, and their ratio: above 1,
-NumPy is faster. PyTorch is measured with its own choice of threads, and with one, which suits small models better.
+Each engine runs in a separate process. They take turns of a second or less, so that other load on the machine affects
+both. The results are medians and their ratio; above 1, NumPy is faster. PyTorch is measured with its default number of
+threads, and with one thread, which is faster for small models.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from pathlib import Path
 from typing import Any
 
 ROUNDS, SENTENCES, BATCHED, STARTS, STEPS = 12, 16, 512, 9, 8
-REST = 0.3  # seconds until the threads of the one that just worked have fallen asleep
-RIVALS = ("torch", "torch, 1 thread", "numpy")
-HERE: dict[str, Any] = {}  # what a worker keeps between its turns
+REST = 0.3  # seconds until idle threads sleep
+ENGINES = ("torch", "torch, 1 thread", "numpy")
+STATE: dict[str, Any] = {}  # of a worker process, between its turns
 
 
 def main(run: Path) -> None:
     print(f"{os.cpu_count()} cores; medians; in brackets torch / numpy: above 1, NumPy is faster\n")
-    starts(run)
-    with Rivals(run) as rivals:
+    compare_starts(run)
+    with Workers(run) as workers:
         for strategy in ("greedy", "beam"):
-            rivals.compare(f"one sentence, {strategy}", "ms", partial(one_at_a_time, strategy), ROUNDS, 1e3)
+            workers.compare(f"one sentence, {strategy}", "ms", partial(one_at_a_time, strategy), ROUNDS, 1e3)
         for strategy in ("greedy", "beam"):
-            rivals.compare(f"of {BATCHED} sentences, {strategy}", "ms each", partial(many_at_once, strategy), 5, 1e3)
+            workers.compare(f"of {BATCHED} sentences, {strategy}", "ms each", partial(many_at_once, strategy), 5, 1e3)
         with tempfile.TemporaryDirectory() as folder:
-            rivals.compare("one step of training, the demo", "ms", partial(train_some, Path(folder)), ROUNDS, 1e3)
+            workers.compare("one step of training, the demo", "ms", partial(train_some, Path(folder)), ROUNDS, 1e3)
     with tempfile.TemporaryDirectory() as folder:
         make_paper_base(Path(folder))
-        with Rivals(Path(folder)) as rivals:
+        with Workers(Path(folder)) as workers:
             for strategy in ("greedy", "beam"):
                 name = f"paper-base, 20 tokens, {strategy}"
-                rivals.compare(name, "ms", partial(some_tokens, strategy), ROUNDS, 1e3)
+                workers.compare(name, "ms", partial(some_tokens, strategy), ROUNDS, 1e3)
 
 
-class Rivals:
+class Workers:
     """A worker process for each engine."""
 
     def __init__(self, run: Path):
         spawn = get_context("spawn")
-        self.workers: dict[str, Pool] = {name: spawn.Pool(1, prepare, (name, run)) for name in RIVALS}
+        self.workers: dict[str, Pool] = {name: spawn.Pool(1, prepare, (name, run)) for name in ENGINES}
 
-    def __enter__(self) -> Rivals:
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -67,25 +67,25 @@ class Rivals:
             worker.terminate()
 
     def compare(self, what: str, unit: str, work: Callable[[int], list[float]], rounds: int, factor: float) -> None:
-        seconds: dict[str, list[float]] = {name: [] for name in RIVALS}
+        seconds: dict[str, list[float]] = {name: [] for name in ENGINES}
         for turn in range(rounds + 1):
-            for name in RIVALS[:: 1 if turn % 2 else -1]:
+            for name in ENGINES[:: 1 if turn % 2 else -1]:
                 measured = self.workers[name].apply(work, (turn,))
                 time.sleep(REST)
-                seconds[name] += measured if turn else []  # the first round is for warming up
+                seconds[name] += measured if turn else []  # the first round warms up
         report(what, unit, {name: statistics.median(values) * factor for name, values in seconds.items()})
 
 
 def report(what: str, unit: str, medians: dict[str, float]) -> None:
     numpy = medians["numpy"]
-    rivals = "   ".join(
+    others = "   ".join(
         f"{name} {value:.2f} ({value / numpy:.2f})" for name, value in medians.items() if value != numpy
     )
-    print(f"{what:36} numpy {numpy:.2f} {unit};   {rivals}", flush=True)
+    print(f"{what:36} numpy {numpy:.2f} {unit};   {others}", flush=True)
 
 
-def starts(run: Path) -> None:
-    """Whole processes, begun by this one while it has imported next to nothing: a child inherits its parent's peak."""
+def compare_starts(run: Path) -> None:
+    """Measure whole processes. This runs first: a child inherits the peak memory of its parent."""
     code = "from cutaway.cli import main; main()"
     seconds: dict[str, list[float]] = {"torch": [], "numpy": []}
     peaks: dict[str, float] = {}
@@ -99,11 +99,11 @@ def starts(run: Path) -> None:
             seconds[engine] += [time.perf_counter() - before] if turn else []
             peaks[engine] = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     report("process start to first translation", "s", {name: statistics.median(s) for name, s in seconds.items()})
-    report("the most memory of that process", "MB", peaks)
+    report("peak memory of that process", "MB", peaks)
 
 
 def prepare(name: str, run: Path) -> None:
-    """In a worker, once."""
+    """Load the engine, once in each worker."""
     from cutaway import Translator
 
     engine, _, threads = name.partition(", ")
@@ -111,35 +111,35 @@ def prepare(name: str, run: Path) -> None:
         import torch
 
         torch.set_num_threads(1)
-    HERE.update(engine=engine, run=run, translator=Translator.load(run, engine=engine))
+    STATE.update(engine=engine, run=run, translator=Translator.load(run, engine=engine))
 
 
-def timed(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     before = time.perf_counter()
     work()
     return time.perf_counter() - before
 
 
 def sentences(n: int) -> list[str]:
-    if "sentences" not in HERE:
+    if "sentences" not in STATE:
         from cutaway import load_builtin
 
-        HERE["sentences"] = [pair.source for pair in load_builtin("tinyworld:en-fr", "test", BATCHED)]
-    return HERE["sentences"][:n]
+        STATE["sentences"] = [pair.source for pair in load_builtin("tinyworld:en-fr", "test", BATCHED)]
+    return STATE["sentences"][:n]
 
 
 def one_at_a_time(strategy: str, turn: int) -> list[float]:
     from cutaway import DecodeConfig
 
     decode, texts = DecodeConfig(strategy=strategy), sentences(BATCHED)[turn * SENTENCES : (turn + 1) * SENTENCES]
-    return [timed(partial(HERE["translator"].translate, [text], decode)) for text in texts]
+    return [seconds_of(partial(STATE["translator"].translate, [text], decode)) for text in texts]
 
 
 def many_at_once(strategy: str, turn: int) -> list[float]:
     from cutaway import DecodeConfig
 
     texts = sentences(BATCHED)
-    return [timed(partial(HERE["translator"].translate, texts, DecodeConfig(strategy=strategy))) / len(texts)]
+    return [seconds_of(partial(STATE["translator"].translate, texts, DecodeConfig(strategy=strategy))) / len(texts)]
 
 
 def some_tokens(strategy: str, turn: int) -> list[float]:
@@ -147,15 +147,15 @@ def some_tokens(strategy: str, turn: int) -> list[float]:
 
     decode = DecodeConfig(strategy=strategy, max_length=20)
     return [
-        timed(partial(HERE["translator"].translate, [text], decode))
+        seconds_of(partial(STATE["translator"].translate, [text], decode))
         for text in sentences(BATCHED)[turn :: BATCHED // 2]
     ]
 
 
 def train_some(folder: Path, turn: int) -> list[float]:
-    if "trainer" not in HERE:
-        HERE["trainer"] = new_trainer(folder / str(os.getpid()))
-    return [timed(HERE["trainer"].next_step) for _ in range(STEPS)]
+    if "trainer" not in STATE:
+        STATE["trainer"] = new_trainer(folder / str(os.getpid()))
+    return [seconds_of(STATE["trainer"].next_step) for _ in range(STEPS)]
 
 
 def new_trainer(folder: Path) -> Any:
@@ -165,7 +165,7 @@ def new_trainer(folder: Path) -> Any:
 
     config = read_recipe(find_recipe("demo"), ["data.size=4000"])
     prepared, run = prepare_data(config.data, "translation"), RunFolder(folder)
-    if HERE["engine"] == "numpy":
+    if STATE["engine"] == "numpy":
         from cutaway.inference.training import numpy_trainer
 
         return numpy_trainer.start_training(config, run, (), prepared).trainer
@@ -175,14 +175,14 @@ def new_trainer(folder: Path) -> Any:
 
 
 def make_paper_base(folder: Path) -> None:
-    """A run folder with random weights: what it writes is nonsense, and takes as long as sense."""
+    """Write a run folder with random weights."""
     import numpy as np
 
     from cutaway import Config, RunFolder, Tokenizer, preset
     from cutaway.config import with_given
     from cutaway.inference.engines.numpy_engine import weights_to_bytes
     from cutaway.runs.files import write_bytes, write_text
-    from cutaway.runs.weights import sealed
+    from cutaway.runs.weights import seal_weights
     from cutaway.twin.build import build_model
     from cutaway.twin.modules import xavier
 
@@ -192,7 +192,7 @@ def make_paper_base(folder: Path) -> None:
     xavier(model, np.random.default_rng(0))
     write_text(run.config, Config(model=config).to_json())
     write_text(run.tokenizer, tokenizer.to_json())
-    write_bytes(run.weights, sealed(weights_to_bytes(model)))
+    write_bytes(run.weights, seal_weights(weights_to_bytes(model)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How soon a small language model knows Shakespeare: nanoGPT's setting for CPUs against a newer one of the same size.
+"""Compare the training time of nanoGPT's CPU settings with newer settings for a model of the same size.
 
-    python benchmarks/shakespeare_race.py --data FOLDER            FOLDER holds input.txt (tiny Shakespeare, 1.1 MB)
+    python benchmarks/shakespeare_race.py --data FOLDER            FOLDER contains input.txt (tiny Shakespeare, 1.1 MB)
 
-Both have 4 layers, 128 numbers wide, a context of 64 characters and batches of 12 x 64; both train on the first 90 % of
-the text and are measured on *all* of the last 10 %, every 25 steps, with the clock stopped. nanoGPT's setting (AdamW,
-learned positions, GELU, no dropout, 2,000 steps) is run to its end with our own code, and so sets the mark; then it is
-counted when the other one gets there. Seed after seed, one after the other on the same machine.
+Both models have 4 layers, d_model 128, a context of 64 characters and batches of 12 x 64. Both train on the first 90 %
+of the text. Every 25 steps they are measured on *all* of the last 10 %, with the clock stopped. nanoGPT's settings
+(AdamW, learned positions, GELU, no dropout, 2,000 steps) run to the end with our code; their final loss is the target.
+The script reports when the other settings reach it. All trainings run one after the other on the same machine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-MARK = 1.898  # where nanoGPT's own CPU setting ends, measured on the whole validation part
-SAME = {
+TARGET = 1.898  # final loss of nanoGPT's CPU settings on the whole validation part
+COMMON = {
     "model": {
         "family": "decoder", "d_model": 128, "d_ff": 512, "n_heads": 4, "decoder_layers": 4, "dropout": 0.0,
         "bias": False, "norm_placement": "pre", "max_length": 64, "embedding_scale": "one",
@@ -28,11 +28,11 @@ SAME = {
     "data": {"train": ["input.txt"], "valid_share": 0.1, "tokenizer": "char", "max_tokens": 64, "batch_tokens": 768},
     "train": {
         "label_smoothing": 0.0, "clip_norm": 1.0, "warmup": 100, "log_every": 1, "valid_every": 25,
-        "save_every": 100_000, "keep": 1, "samples": 0,
+        "save_every": 100_000, "keep_checkpoints": 1, "samples": 0,
     },
 }  # fmt: skip
-CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "nanoGPT's setting": {
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "nanoGPT's settings": {
         "model": {"position": "learned", "feed_forward": "gelu", "init": "gpt2"},
         "train": {
             "steps": 2_000, "optimizer": "adamw", "weight_decay": 0.1, "beta2": 0.99, "epsilon": 1e-8,
@@ -51,56 +51,56 @@ CONTESTANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="the folder that holds input.txt")
+    parser.add_argument("--data", required=True, help="the folder with input.txt")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=0, help="for both; 0: one a core")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    given = parser.parse_args()
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
-    for seed in range(1, given.seeds + 1):
-        for name in CONTESTANTS:
-            result = race(name, seed, given.data, given.processes)
+    parser.add_argument("--processes", type=int, default=0, help="for both; 0: one per core")
+    parser.add_argument("--json", type=Path, help="write all measurements to this file")
+    options = parser.parse_args()
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in SETTINGS}
+    for seed in range(1, options.seeds + 1):
+        for name in SETTINGS:
+            result = run_training(name, seed, options.data, options.processes)
             results[name].append(result)
-            print(f"seed {seed}  {name:28} {told(result)}", flush=True)
-    print(f"\n| setting | final loss | seconds to {MARK} | steps |\n|---|---|---|---|")
+            print(f"seed {seed}  {name:28} {describe(result)}", flush=True)
+    print(f"\n| settings | final loss | seconds to {TARGET} | steps |\n|---|---|---|---|")
     for name, rows in results.items():
         print(f"| {name} | {mean_of(rows, 'loss')} | {mean_of(rows, 'seconds')} | {mean_of(rows, 'steps')} |")
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2))
 
 
-def told(result: dict[str, float]) -> str:
+def describe(result: dict[str, float]) -> str:
     if "seconds" not in result:
-        return f"ends at {result['loss']:.4f} after {result['total']:.1f} s, never at {MARK}"
-    return f"{result['seconds']:.1f} s to {MARK} (step {result['steps']:.0f}); ends at {result['loss']:.4f}"
+        return f"final loss {result['loss']:.4f} after {result['total']:.1f} s; does not reach {TARGET}"
+    return f"{result['seconds']:.1f} s to {TARGET} (step {result['steps']:.0f}); final loss {result['loss']:.4f}"
 
 
 def mean_of(rows: list[dict[str, float]], key: str) -> str:
     values = [row[key] for row in rows if key in row]
     if len(values) < len(rows):
-        return f"{len(values)} of {len(rows)} seeds get there"
+        return f"reached with {len(values)} of {len(rows)} seeds"
     return f"{statistics.mean(values):.4g} ({min(values):.4g} to {max(values):.4g})"
 
 
-def race(name: str, seed: int, data: str, processes: int) -> dict[str, float]:
-    tables = {table: {**SAME[table], **CONTESTANTS[name].get(table, {})} for table in SAME}
+def run_training(name: str, seed: int, data: str, processes: int) -> dict[str, float]:
+    tables = {table: {**COMMON[table], **SETTINGS[name].get(table, {})} for table in COMMON}
     tables["data"]["root"] = str(Path(data).resolve())
     tables["train"] |= {"seed": seed, "processes": processes}
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "recipe.toml"
-        recipe.write_text("\n".join(f"[{table}]\n" + lines(values) for table, values in tables.items()))
+        recipe.write_text("\n".join(f"[{table}]\n" + to_toml(values) for table, values in tables.items()))
         command = [sys.executable, "-m", "cutaway", "train", str(recipe), "--run", f"{folder}/run"]
         subprocess.run(command, check=True, capture_output=True)
         rows = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
-    return judged(rows)
+    return evaluate(rows)
 
 
-def lines(values: dict[str, Any]) -> str:
+def to_toml(values: dict[str, Any]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def judged(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The time of training alone: a step that comes after a validation is counted as long as the others."""
+def evaluate(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return final loss and training time. A step after a validation counts as the median step."""
     clock, previous, after_validation, losses = 0.0, 0.0, False, []
     durations = []
     for row in rows:
@@ -116,7 +116,7 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, float]:
         clock, previous, after_validation = clock + took, row["seconds"], False
     result = {"loss": losses[-1][2], "total": clock}
     for step, seconds, loss in losses:
-        if loss <= MARK:
+        if loss <= TARGET:
             return {**result, "seconds": seconds, "steps": step}
     return result
 

@@ -1,12 +1,11 @@
-"""Training throughput of Cutaway and of other Transformers in Python, in one run, taking turns.
+"""Compare the training throughput of Cutaway and other Transformer libraries, measured in turns.
 
     python benchmarks/training_throughput.py --data multi30k --json throughput.json
 
-All have the architecture of throughput/shape.py (256 wide, 3 + 3 layers, 4 heads, a vocabulary of 8,000 in one matrix)
-and train on the same batches of 2,048 target tokens. Each is measured as one process with two threads and as two
-processes with one thread each (DistributedDataParallel). In every round all take a turn of some steps, on the batches
-that the others have in that round; the machine's peak is measured in the same rounds. Reported are medians over the
-rounds. README.md in this folder says what is the same for all, and what is not.
+All have the architecture of throughput/shape.py (d_model 256, 3 + 3 layers, 4 heads, a shared vocabulary of 8,000) and
+train on the same batches of 2,048 target tokens. Each is measured as one process with two threads, and as two processes
+with one thread each (DistributedDataParallel). In every round, each takes some steps on the same batches, and the peak
+of the machine is measured. The results are medians over the rounds. README.md lists what is equal and what is not.
 """
 
 from __future__ import annotations
@@ -20,7 +19,16 @@ from pathlib import Path
 from throughput import report
 from throughput.pairs import SEED, read_pairs
 from throughput.shape import Shape
-from throughput.turns import CONTESTANTS, PEAK, REFERENCE, Answer, Entry, Player, Skipped, set_waiting
+from throughput.turns import (
+    IMPLEMENTATIONS,
+    PEAK,
+    REFERENCE,
+    Entry,
+    Result,
+    Skipped,
+    Workers,
+    set_openmp_waiting,
+)
 
 from cutaway.data.prepare import PreparedData
 from cutaway.errors import ConfigError, CutawayError, did_you_mean
@@ -29,7 +37,7 @@ from cutaway.runs.files import write_json
 
 def main() -> None:
     options = read_arguments()
-    set_waiting(os.environ)
+    set_openmp_waiting(os.environ)
     try:
         check(options)
         shape = Shape(batch_tokens=256) if options.quick else Shape()
@@ -44,21 +52,25 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Training throughput of Cutaway and its peers, in one run, taking turns.",
+        description="Compare the training throughput of Cutaway and other libraries, measured in turns.",
         epilog="example: python benchmarks/training_throughput.py --data multi30k --rounds 9 --json throughput.json",
     )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with train.de, train.en; else: built-in tinyworld")
-    parser.add_argument("--languages", default="de-en", help="which files of the folder (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=7, help="that count (default: %(default)s); one more to warm up")
-    parser.add_argument("--steps", type=int, default=4, help="of training a turn (default: %(default)s)")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with train.de and train.en; default: tinyworld")
+    parser.add_argument("--languages", default="de-en", help="extensions of the files (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s, after one to warm up")
+    parser.add_argument("--steps", type=int, default=4, help="training steps per turn (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="threads, and processes (default: %(default)s)")
     parser.add_argument(
-        "--attention-dropout", type=float, nargs="+", default=[0.0, 0.1], help="a table each (default: 0 0.1)"
+        "--attention-dropout",
+        type=float,
+        nargs="+",
+        default=[0.0, 0.1],
+        help="one table each (default: 0 0.1)",
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join(CONTESTANTS)}")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write everything that was measured")
-    parser.add_argument("--quick", action="store_true", help="two rounds of one step on small batches: does it work?")
-    parser.add_argument("--profile", action="store_true", help="instead: where the time of Cutaway's step goes")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join(IMPLEMENTATIONS)}")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all measurements")
+    parser.add_argument("--quick", action="store_true", help="two rounds of one step, to check that it works")
+    parser.add_argument("--profile", action="store_true", help="profile Cutaway's training step instead")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.steps = 2, 1
@@ -68,12 +80,12 @@ def read_arguments() -> argparse.Namespace:
 def check(options: argparse.Namespace) -> None:
     for name in ("rounds", "steps", "cores"):
         if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} = {getattr(options, name)} must be at least 1.")
+            raise ConfigError(f"--{name} {getattr(options, name)} is too small. Use at least 1.")
     for name in options.only or ():
-        if name not in CONTESTANTS:
-            raise ConfigError(f"--only names {name!r}, which does not take part. {did_you_mean(name, CONTESTANTS)}")
+        if name not in IMPLEMENTATIONS:
+            raise ConfigError(f"--only {name!r} is unknown. {did_you_mean(name, IMPLEMENTATIONS)}")
     if options.json and not options.json.parent.is_dir():
-        raise ConfigError(f"--json {options.json}: there is no such folder. Make it, or write elsewhere.")
+        raise ConfigError(f"the folder of --json {options.json} does not exist. Create it, or choose another.")
 
 
 def compare(options: argparse.Namespace, shape: Shape, prepared: PreparedData) -> None:
@@ -96,70 +108,72 @@ def compare(options: argparse.Namespace, shape: Shape, prepared: PreparedData) -
     if options.json:
         about = {"steps": options.steps, "seed": SEED, "corpus": str(corpus)}
         write_json(options.json, {"machine": machine, **about, "tables": tables})
-        say(f"everything that was measured is in {options.json}")
+        say(f"all measurements are in {options.json}")
 
 
 def warn_if_busy() -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores / 2:
         say(
-            f"the machine is busy: a load of {load:.1f} on {cores} cores. The figures will be wrong, most of all where "
-            "threads wait for each other. Run it again when the machine has nothing else to do."
+            f"the machine is busy: load {load:.1f} on {cores} cores. The results will be wrong, above all with several "
+            "threads. Run it again on an idle machine."
         )
 
 
 def measure(
     options: argparse.Namespace, shape: Shape, prepared: PreparedData
 ) -> tuple[report.Rounds, dict[Entry, int]]:
-    """Round after round, everybody's turn. In every other round they go in the opposite order."""
-    players, parameters = gather(options, shape, prepared)
-    rounds: dict[Entry, list[Answer]] = {player.entry: [] for player in players}
+    """Measure all entries in each round, in alternating order."""
+    workers, parameters = start_workers(options, shape, prepared)
+    rounds: dict[Entry, list[Result]] = {worker.entry: [] for worker in workers}
     try:
         for number in range(options.rounds + 1):
-            for player in list(players)[:: -1 if number % 2 else 1]:
+            for worker in list(workers)[:: -1 if number % 2 else 1]:
                 try:
-                    answer = player.turn(options.steps)
+                    result = worker.turn(options.steps)
                 except Skipped as why:
-                    say(f"  {player.entry.label} drops out: {why}")
-                    players.remove(player)
-                    rounds.pop(player.entry)
+                    say(f"  {worker.entry.label} failed: {why}")
+                    workers.remove(worker)
+                    rounds.pop(worker.entry)
                     continue
-                if number:  # the first round is for warming up
-                    rounds[player.entry].append(answer)
-                    say(f"  round {number} of {options.rounds}: {player.entry.label}: {told(answer)}")
+                if number:  # the first round warms up
+                    rounds[worker.entry].append(result)
+                    say(f"  round {number} of {options.rounds}: {worker.entry.label}: {describe(result)}")
     finally:
-        for player in players:
-            player.leave()
+        for worker in workers:
+            worker.stop()
     return rounds, parameters
 
 
-def gather(options: argparse.Namespace, shape: Shape, prepared: PreparedData) -> tuple[list[Player], dict[Entry, int]]:
-    """All who take part, built and ready, and how many parameters each has."""
-    players, parameters = [], {}
+def start_workers(
+    options: argparse.Namespace, shape: Shape, prepared: PreparedData
+) -> tuple[list[Workers], dict[Entry, int]]:
+    """Start the workers of all entries and return them with their numbers of parameters."""
+    workers, parameters = [], {}
     for entry in entries(options):
-        player = Player(entry, shape, prepared)
+        worker = Workers(entry, shape, prepared)
         try:
-            parameters[entry] = player.ready()["parameters"]
-            players.append(player)
+            parameters[entry] = worker.wait_until_built()["parameters"]
+            workers.append(worker)
             say(f"  {entry.label}: ready" + (f", {parameters[entry]:,} parameters" if parameters[entry] else ""))
         except Skipped as why:
-            say(f"  {entry.label} is left out: {why}")
-            player.leave()
-    return players, parameters
+            say(f"  {entry.label} is skipped: {why}")
+            worker.stop()
+    return workers, parameters
 
 
 def entries(options: argparse.Namespace) -> list[Entry]:
     cores = options.cores
     layouts = [(1, cores), (cores, 1)] if cores > 1 else [(1, 1)]
-    names = [name for name in CONTESTANTS if not options.only or name in {*options.only, REFERENCE}]
+    names = [name for name in IMPLEMENTATIONS if not options.only or name in {*options.only, REFERENCE}]
     peaks = [Entry(PEAK, 1, threads) for threads in dict.fromkeys((1, cores))]
     return peaks + [Entry(name, *layout) for name in names for layout in layouts]
 
 
-def told(answer: Answer) -> str:
-    if answer["tokens"]:
-        return f"{report.tokens_per_second(answer):,.0f} tokens/s, loss {answer['loss']:.2f}"
-    return f"{report.operations_per_second(answer) / 1e9:.0f} GFLOP/s"
+def describe(result: Result) -> str:
+    if result["tokens"]:
+        return f"{report.tokens_per_second(result):,.0f} tokens/s, loss {result['loss']:.2f}"
+    return f"{report.operations_per_second(result) / 1e9:.0f} GFLOP/s"
 
 
 def show_profile(options: argparse.Namespace, shape: Shape, prepared: PreparedData) -> None:

@@ -1,12 +1,14 @@
-"""Two versions of Cutaway against each other, in one run, taking turns: what a change costs or gains.
+"""Compare the speed of two versions of Cutaway, measured in turns.
 
     git worktree add ../old HEAD~1
     python benchmarks/two_versions.py ../old/src src --rounds 9
 
-Each version lives in a process of its own. In every round both do the same work: one text and 64 texts, greedily and
-with a beam of 5 (30 tokens each; one thread), for a translator and a language model of 256 wide, 3 layers; and training
-steps of the translator (two threads). Reported is the median over the rounds of old time / new time: above 1, the new
-one is faster. The weights are random, written by the old version and read by both.
+Each version runs in a separate process. In every round both do the same work:
+- decode one text and 64 texts, greedily and with a beam of 5 (30 tokens each; one thread), with a translator and a
+  language model with d_model 256 and 3 layers;
+- train the translator for some steps (two threads).
+The result is the median over the rounds of old time / new time; above 1, the new version is faster. The weights are
+random, written by the old version and read by both.
 """
 
 from __future__ import annotations
@@ -26,32 +28,33 @@ TOKENS = 30
 CASES = {"1 greedy": (1, 1), "1 beam 5": (1, 5), "64 greedy": (64, 1), "64 beam 5": (64, 5)}
 TASKS = {"translator": "encoder_decoder", "language model": "decoder"}
 TRAINING = {"training": 0.0, "training, attention dropout": 0.1}
-SECONDS = 0.6  # a turn takes about so long
+SECONDS = 0.6  # approximate duration of a turn
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Two versions of Cutaway, taking turns.",
+        description="Compare the speed of two versions of Cutaway.",
         epilog="example: python benchmarks/two_versions.py ../old/src src --rounds 9",
     )
-    parser.add_argument("old", type=Path, help="the folder that holds the old version's package")
-    parser.add_argument("new", type=Path, help="the same of the new version")
+    parser.add_argument("old", type=Path, help="the folder with the package of the old version")
+    parser.add_argument("new", type=Path, help="the folder with the package of the new version")
     parser.add_argument("--rounds", type=int, default=9, help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="rows that contain one of these words")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write everything that was measured")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all measurements")
     options = parser.parse_args()
     rows = [f"{task}, {case}" for task in TASKS for case in CASES] + list(TRAINING)
     rows = [row for row in rows if not options.only or any(word in row for word in options.only)]
     measured: dict[str, list[tuple[float, float]]] = {row: [] for row in rows}
     with tempfile.TemporaryDirectory() as place:
-        Version(options.old, Path(place), threads=2).ask("make")  # training changes how a process allocates
+        # in another process, because training changes how memory is allocated
+        Version(options.old, Path(place), threads=2).ask("make")
         old, new = (Version(source, Path(place), threads=1) for source in (options.old, options.new))
         trainers = [Version(source, Path(place), threads=2) for source in (options.old, options.new)]
         repeats: dict[str, int] = {}
         for turn in range(-1, options.rounds):
             for row in rows:
                 pair = trainers if row in TRAINING else [old, new]
-                if turn < 0:  # the first round warms up, and finds out how much work fills a turn
+                if turn < 0:  # the first round warms up and finds the number of repetitions
                     both = max(version.ask(row, 3) for version in pair) / 3
                     repeats[row] = max(1, round(SECONDS / both))
                     continue
@@ -68,12 +71,12 @@ def main() -> None:
 
 
 class Version:
-    """A process that works with the package in `source`."""
+    """A process that uses the package in `source`."""
 
     def __init__(self, source: Path, place: Path, threads: int):
         environment = {**os.environ, "PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": str(threads)}
-        environment["GOMP_SPINCOUNT"] = "3000"  # what the commands set, so that waiting threads fall asleep
-        # memory that was used before is used again: else it is chance whose large buffers are fresh pages
+        environment["GOMP_SPINCOUNT"] = "3000"  # as the commands set it: waiting threads go to sleep
+        # reuse freed memory: otherwise it is random which version gets new pages for large buffers
         environment |= dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**32))
         code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import two_versions as t; t.work()"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -84,12 +87,12 @@ class Version:
         assert self.process.stdout is not None
         answer = self.process.stdout.readline()
         if not answer:
-            raise SystemExit(f"the process for {what!r} has ended. Its error is above.")
+            raise SystemExit(f"the process for {what!r} failed. Its error is above.")
         return float(answer)
 
 
 def work() -> None:
-    """In a process of its own: read a line with what to do and how often, answer with the seconds that it took."""
+    """In the child process: read a job and its repetitions from each line, and print the seconds it took."""
     place, ready = Path(sys.argv[1]), {}
     while line := sys.stdin.readline():
         what, times = line.rstrip("\n").split("\t")
@@ -119,7 +122,7 @@ def settings(family: str, attention_dropout: float = 0.0) -> Any:
 
 
 def start_training(config: Any, folder: Path) -> Any:
-    """Under whichever name a version has it."""
+    """Call the function under its new or its former name."""
     import cutaway
 
     start = getattr(cutaway, "start_training", None) or cutaway.begin

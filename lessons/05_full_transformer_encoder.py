@@ -226,7 +226,7 @@ for pooling in pools:
 # for.
 
 # %%
-from cutaway.data.tasks import words_of
+from cutaway.data.tasks import word_splitter
 from cutaway.metrics.baselines import bag_of_words
 
 majority = Counter(example.label for example in train_expressions).most_common(1)[0][0]
@@ -235,7 +235,7 @@ given = bag_of_words(
     [example.text for example in train_expressions],
     [example.label for example in train_expressions],
     [example.text for example in test_expressions],
-    words_of(recipe("mean").data),  # Python's own words
+    word_splitter(recipe("mean").data),  # Python's own words
 )
 bag_accuracy = sum(g == e.label for g, e in zip(given, test_expressions, strict=True)) / len(test_expressions)
 print(f"always {majority!r}: {majority_accuracy:.1%}     bag of words: {bag_accuracy:.1%}")

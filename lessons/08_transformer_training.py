@@ -217,7 +217,7 @@ save(figure, "08_padding")
 
 # %%
 from cutaway import build_model
-from cutaway.train.objectives import OBJECTIVES, loss_of
+from cutaway.train.objectives import OBJECTIVES, compute_loss
 
 torch.manual_seed(0)
 config = dataclasses.replace(recipe().model, vocab_size=tokenizer.vocab_size)
@@ -231,7 +231,7 @@ def gradient(*weighted):
     """The gradient of the sum of (batch, weight of its loss sum), as one long vector."""
     model.zero_grad()
     for batch, weight in weighted:
-        (loss_of(model, OBJECTIVES["translation"], batch, 0.0).loss * weight).backward()
+        (compute_loss(model, OBJECTIVES["translation"], batch, 0.0).loss * weight).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
@@ -676,7 +676,7 @@ for smoothing in (0.0, 0.1):
 def confidence_and_accuracy(trainer):
     found = [translation(trainer.model.eval(), batch) for batch in trainer.valid_batches]
     p_NV = torch.cat([answers.logits.softmax(dim=-1) for answers in found])
-    right_N = torch.cat([answers.right for answers in found])
+    right_N = torch.cat([answers.targets for answers in found])
     return p_NV.amax(dim=-1).mean().item(), (p_NV.argmax(dim=-1) == right_N).float().mean().item()
 
 

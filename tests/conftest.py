@@ -1,4 +1,4 @@
-"""Shared set-up: quiet threads, and no test that is skipped in silence."""
+"""Shared set-up: one thread per process, signals, and the rule that a skipped test fails the run."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-# What a shell starts in the background ignores Ctrl-C, nohup ignores SIGHUP, and both are handed on; some tests send
-# them to their processes.
+# A shell's background job ignores Ctrl-C, nohup ignores SIGHUP, and child processes inherit this. Some tests send these
+# signals to their processes, so restore the defaults.
 if threading.current_thread() is threading.main_thread():
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
@@ -36,8 +36,8 @@ def pytest_report_header(config):
     return None if HAS_GPU else "no GPU here: tests marked `gpu` are deselected"
 
 
-# These only compute. Of what is slow, they use both cores in `make test-slow`; the others have the machine to themselves.
-SHARING = (
+# These tests only compute, so `make test-slow` runs them in parallel on both cores. All other slow tests run alone.
+PARALLEL = (
     "interop",
     "finetune",
     "decode",
@@ -48,25 +48,25 @@ SHARING = (
     "inference/fast",
     "test_batches",
 )
-ALONE = ("finetune/test_team.py",)  # two processes as it is
+ALONE = ("finetune/test_distributed.py",)  # starts two processes itself
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
-    """A GPU cannot be installed by a script, so its tests are deselected, not skipped."""
+    """Mark parallel tests. Deselect GPU tests on a machine without one (a skipped test would fail the run)."""
     for item in items:
-        inside = item.path.relative_to(Path(__file__).parent).as_posix()
-        if inside.startswith(SHARING) and inside not in ALONE:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        if path.startswith(PARALLEL) and path not in ALONE:
             item.add_marker("shares")
     if HAS_GPU:
         return
-    wanted = [item for item in items if "gpu" not in item.keywords]
+    selected = [item for item in items if "gpu" not in item.keywords]
     config.hook.pytest_deselected(items=[item for item in items if "gpu" in item.keywords])
-    items[:] = wanted
+    items[:] = selected
 
 
 def pytest_sessionfinish(session):
-    """Whatever a test lacks, a script can install: a run with a skipped test, or a skipped file, has failed."""
+    """A run with a skipped test or file fails, because every missing dependency can be installed."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and reporter.stats.get("skipped") and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -80,7 +80,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def double():
-    """Double precision for the whole test."""
+    """Use double precision during the test."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -89,7 +89,7 @@ def double():
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """A folder in which `cutaway demo` was run, with both cores to itself."""
+    """A folder with the result of `cutaway demo`, run on both cores."""
     folder = tmp_path_factory.mktemp("demo")
     (folder / "runs/demo").mkdir(parents=True)
     (folder / "runs/demo/notes.txt").write_text("mine")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import tokenizers
-from helpers import perturbed
+from helpers import perturbed_model
 from tokenizers import models, pre_tokenizers
 
 from cutaway.config import ModelConfig
@@ -40,7 +40,7 @@ def write_theirs(folder: Path, config: ModelConfig, **settings: object) -> dict:
     """Our configuration as a folder of theirs, with random weights; `settings` go into its config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     architecture = choose_architecture(config)
-    ours = {name: p.detach().numpy() for name, p in perturbed(config).named_parameters()}
+    ours = {name: p.detach().numpy() for name, p in perturbed_model(config).named_parameters()}
     theirs = names.write(architecture.table(config), ours, "a run")
     write_folder(folder, theirs)
     ids = {} if config.family == "vision" else dict(IDS)

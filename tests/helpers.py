@@ -1,4 +1,4 @@
-"""Small things that many tests need: tiny models, random ids, a run that takes a second to train."""
+"""Helpers for many tests: tiny models, random ids, a recipe that trains in a second, a fake model for searches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cutaway.cli import main
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.config.presets import preset
 from cutaway.data.batching import ImageBatch, LabelBatch, PairBatch, TextBatch
@@ -24,9 +23,9 @@ from cutaway.models.build import build_model
 from cutaway.twin import build as twin
 
 V = 11  # the vocabulary of the tiny presets
-C = 3  # and their classes
+C = 3  # the number of classes of the tiny presets
 
-# The axes of choice: every row of every table of build.py, so that a new row is tested the moment it stands there.
+# Every row of every table of build.py, so that the tests pick up a new row.
 TABLES = {
     "family": build.FAMILIES,
     "position": build.POSITIONS,
@@ -37,7 +36,7 @@ TABLES = {
     "block": build.BLOCKS,
     "feed_forward": build.FEED_FORWARDS,
 }
-# And what is switched on or off, or has no table.
+# Settings without a table.
 SWITCHES = {
     "head": build.HEADS,
     "pooling": build.POOLINGS,
@@ -57,20 +56,20 @@ AXES = {name: list(values) for name, values in {**TABLES, **SWITCHES}.items()}
 
 
 def name_of(choice: dict) -> str:
-    """What is not a default, for the name of a test."""
+    """The settings that are not defaults, for the name of a test."""
     defaults = ModelConfig()
     changed = {k: v for k, v in choice.items() if v != getattr(defaults, k)}
     return "-".join(f"{v}" if isinstance(v, str) else f"{k}={v}" for k, v in changed.items()) or "paper"
 
 
 def twin_choices() -> list[dict]:
-    """Few choices in which any two settings meet that the twin knows."""
+    """A few choices that together contain every pair of settings that the twin supports."""
     known = {**twin.KNOWN, "experts": (0,), "head": ("language",), "pooling": ("cls",)}
     return all_pairs({name: [v for v in values if v in known.get(name, values)] for name, values in AXES.items()})[0]
 
 
 def tiny_of(family: str = "encoder_decoder", **changes) -> ModelConfig:
-    """A tiny model of any family, with what its other choices make necessary."""
+    """A tiny model of any family, with the settings that its other choices require."""
     sizes = {"d_model": 8, "d_ff": 16, "n_heads": 2, "dropout": 0.0}
     if family in ("encoder_decoder", "encoder", "vision"):
         sizes["encoder_layers"] = 2
@@ -96,31 +95,31 @@ def is_possible(choice: dict) -> bool:
 
 
 def pairs_of(choice: dict) -> set:
-    """Every two settings that a choice tries together."""
+    """All pairs of settings in a choice."""
     return set(itertools.combinations(sorted((name, value) for name, value in choice.items()), 2))
 
 
-def all_pairs(axes: dict, wanted: int = 12, tries: int = 150) -> tuple[list[dict], set]:
-    """Few choices in which any two settings meet that can; and the pairs that cannot, in any company."""
+def all_pairs(axes: dict, candidates_per_pair: int = 12, tries: int = 150) -> tuple[list[dict], set]:
+    """A few choices that together contain every possible pair of settings; and the pairs that are impossible."""
     draw = random.Random(0)
     ordered = [(name, value) for name in sorted(axes) for value in axes[name]]
-    open_pairs = {(a, b): None for a, b in itertools.combinations(ordered, 2) if a[0] != b[0]}  # a set with an order
+    open_pairs = {(a, b): None for a, b in itertools.combinations(ordered, 2) if a[0] != b[0]}  # an ordered set
     rows, impossible = [], set()
     while open_pairs:
         pair = next(iter(open_pairs))
-        candidates = (with_pair(pair, axes, draw) for _ in range(tries))
-        possible = list(itertools.islice((c for c in candidates if is_possible(c)), wanted))
+        random_choices = (with_pair(pair, axes, draw) for _ in range(tries))
+        possible = list(itertools.islice((c for c in random_choices if is_possible(c)), candidates_per_pair))
         if not possible:
             impossible.add(pair)
             del open_pairs[pair]
             continue
         rows.append(max(possible, key=lambda c: sum(p in open_pairs for p in pairs_of(c))))
-        for met in pairs_of(rows[-1]):
-            open_pairs.pop(met, None)
+        for covered in pairs_of(rows[-1]):
+            open_pairs.pop(covered, None)
     return rows, impossible
 
 
-# What a setting needs before it can be tried at all.
+# Other settings that a setting requires.
 NEEDS = {
     "pooling": lambda value: {} if value == "cls" else {"head": "classes", "family": "encoder"},
     "head": lambda value: {} if value == "language" else {"family": "encoder"},
@@ -133,7 +132,7 @@ NEEDS = {
 
 
 def with_pair(pair, axes: dict, draw: random.Random) -> dict:
-    """A random choice that holds the pair, what it needs, and for the rest often defaults, or few would be possible."""
+    """A random choice with the pair and what it requires. Half of the rest are defaults, or few would be possible."""
     defaults = {f.name: f.default for f in dataclasses.fields(ModelConfig)}
     chosen = {name: draw.choice(values) if draw.random() < 0.5 else defaults[name] for name, values in axes.items()}
     needed = {k: v for setting in pair for k, v in NEEDS.get(setting[0], lambda value: {})(setting[1]).items()}
@@ -141,13 +140,13 @@ def with_pair(pair, axes: dict, draw: random.Random) -> dict:
 
 
 def batch_for(config: ModelConfig, seed: int = 0):
-    """A batch with padding that a model of this configuration can be trained on."""
+    """A training batch with padding for a model of this configuration."""
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([6, 4, 5])
     mask = torch.arange(6)[None] < lengths[:, None]
     classes = torch.randint(0, C, (3,), generator=draw)
     if config.family == "vision":
-        return ImageBatch(tokens=3, images=torch.rand(3, 1, 4, 4, generator=draw), answers=classes)
+        return ImageBatch(tokens=3, images=torch.rand(3, 1, 4, 4, generator=draw), targets=classes)
     ids = random_ids(3, 6, seed=seed)
     if config.family == "encoder_decoder":
         other = random_ids(3, 6, seed=seed + 1)
@@ -155,9 +154,9 @@ def batch_for(config: ModelConfig, seed: int = 0):
             tokens=15, source=other, target_in=ids, target_out=ids.roll(-1, 1), source_mask=mask, target_mask=mask
         )
     if config.head == "classes":
-        return LabelBatch(tokens=3, ids=ids, mask=mask, answers=classes)
-    answers = ids.roll(-1, 1) if config.head == "language" else ids % C
-    return TextBatch(tokens=15, ids=ids, mask=mask, answers=answers, asked=mask)
+        return LabelBatch(tokens=3, ids=ids, mask=mask, targets=classes)
+    targets = ids.roll(-1, 1) if config.head == "language" else ids % C
+    return TextBatch(tokens=15, ids=ids, mask=mask, targets=targets, target_mask=mask)
 
 
 def tiny_config(**changes) -> ModelConfig:
@@ -165,13 +164,13 @@ def tiny_config(**changes) -> ModelConfig:
 
 
 def tiny_model(seed: int = 0, **changes):
-    return perturbed(tiny_of(**changes), seed)
+    return perturbed_model(tiny_of(**changes), seed)
 
 
-def perturbed(config: ModelConfig, seed: int = 0):
+def perturbed_model(config: ModelConfig, seed: int = 0):
     torch.manual_seed(seed)
     model = build_model(config).eval()
-    with torch.no_grad():  # biases and norms that are not 0 and 1, so that a forgotten one is noticed
+    with torch.no_grad():  # biases other than 0 and norm weights other than 1, so that a forgotten one is noticed
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -183,7 +182,7 @@ def random_ids(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def small_recipe(**train) -> Config:
-    """Learns something about `reverse` in a second or two."""
+    """A recipe that learns something about `reverse` in a second or two."""
     settings = {
         "steps": 12,
         "warmup": 10,
@@ -201,8 +200,10 @@ def small_recipe(**train) -> Config:
     )  # fmt: skip
 
 
-def cutaway_here(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
-    """The command line in this process, which has torch loaded already: a twentieth of the time."""
+def run_cutaway(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
+    """Run a command in this process. torch is already loaded, so it takes a twentieth of the time of a new process."""
+    from cutaway.cli import main
+
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     before = signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patched:
@@ -213,8 +214,8 @@ def cutaway_here(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
         patched.setattr(sys, "stderr", err)
         try:
             main()
-        except SystemExit as ended:
-            code = ended.code or 0
+        except SystemExit as error:
+            code = error.code or 0
         finally:
             signal.signal(signal.SIGINT, before)
     texts = []
@@ -225,7 +226,7 @@ def cutaway_here(*arguments, cwd, stdin: str = "") -> SimpleNamespace:
 
 
 class TableModel:
-    """A model of 20 lines: the next token's logits depend on the prefix through a table of random numbers."""
+    """A fake model: the logits of the next token are random numbers, seeded by the prefix."""
 
     def __init__(self, vocab: int, seed: int, rows: int = 1, sharpness: float = 2.0):
         self.vocab, self.seed, self.sharpness = vocab, seed, sharpness
@@ -248,7 +249,7 @@ class TableModel:
 
 
 def exhaustive_search(model: TableModel, sentence: int, bos: int, eos: int, max_length: int, alpha: float):
-    """Every text there is, with its score: (score, tokens, log p), best first."""
+    """All possible texts as (score, tokens, log p), best first."""
     found = []
 
     def extend(tokens: tuple[int, ...], log_p: float) -> None:
@@ -276,11 +277,11 @@ def is_close(a: float, b: float, tolerance: float = 1e-9) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def gap_where_they_part(judge, source: str, one: list[int], other: list[int]) -> float:
-    """How far the two tokens at which the texts part are from each other in double precision."""
-    tokenizer = judge.tokenizer
+def logit_gap_at_first_difference(pipeline, source: str, one: list[int], other: list[int]) -> float:
+    """The difference of the logits of the first two tokens that differ, in the precision of `pipeline`."""
+    tokenizer = pipeline.tokenizer
     one, other = [*one, tokenizer.eos], [*other, tokenizer.eos]
     place = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     ids = torch.tensor([[*tokenizer.encode(source), tokenizer.eos]])
-    logits = judge.model(ids, torch.tensor([[tokenizer.bos, *one[:place]]]))[0, -1]
+    logits = pipeline.model(ids, torch.tensor([[tokenizer.bos, *one[:place]]]))[0, -1]
     return (logits[one[place]] - logits[other[place]]).abs().item()

@@ -24,7 +24,7 @@ CLASSES = ModelConfig(family="encoder", head="classes", vocab_size=1000, n_class
 LANGUAGE = ModelConfig(family="decoder", vocab_size=1000)
 
 
-def seen(
+def make_observations(
     nll=FALLING, valid=VALID, data=FACTS, model=None, train=None, scores=None, rows=None, samples=None, kept="", **more
 ) -> Observations:
     """A run of 1,000 steps in which nothing is wrong, but for what is given."""

@@ -1,4 +1,4 @@
-"""For tests of searches: a fake model that both engines can drive, and every text there is, with its score."""
+"""Helpers for tests of searches: a fake model for both engines, and an exhaustive search."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from helpers import TableModel
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.alignment import Coverage
-from cutaway.inference.engines.numpy_engine import written
-from cutaway.inference.engines.torch_engine import found
+from cutaway.inference.engines.numpy_engine import run_search as numpy_search
+from cutaway.inference.engines.torch_engine import run_search as torch_search
 from cutaway.search.request import Search, Start
 
 BOS, EOS = 0, 1
@@ -19,7 +19,7 @@ SOURCE = 4  # tokens of the longest source
 
 
 class Fake(TableModel):
-    """The table of 20 lines, which looks at a source, too: at random, but always in the same way."""
+    """A TableModel with random but reproducible attention weights over a source."""
 
     def __init__(self, vocab, seed, sentences=(0,), lengths=(), as_arrays=False):
         super().__init__(vocab, seed, len(sentences))
@@ -31,8 +31,8 @@ class Fake(TableModel):
             self.known[sentence, prefix] = super().logits(sentence, prefix)
         return self.known[sentence, prefix]
 
-    def look(self, sentence, prefix):
-        """[S]: how much of its attention each token of the source gets; padding gets none."""
+    def attend(self, sentence, prefix):
+        """[S]: the attention weight of each source token; 0 for padding."""
         length = self.lengths[sentence]
         x = np.random.default_rng([self.seed, sentence, *prefix]).normal(0, 3, length)
         return np.pad(np.exp(x) / np.exp(x).sum(), (0, SOURCE - length))
@@ -41,7 +41,7 @@ class Fake(TableModel):
         logits = super().step(torch.as_tensor(tokens))
         if self.lengths:
             rows = zip(self.sentence, self.prefixes, strict=True)
-            self.source_weights = np.stack([self.look(sentence, prefix) for sentence, prefix in rows])
+            self.source_weights = np.stack([self.attend(sentence, prefix) for sentence, prefix in rows])
             self.source_weights = self.source_weights if self.as_arrays else torch.from_numpy(self.source_weights)
         return logits.numpy() if self.as_arrays else logits
 
@@ -49,33 +49,35 @@ class Fake(TableModel):
         super().keep(torch.as_tensor(rows))
 
 
-def search_for(limits, n_best=1, prefixes=(), allowed=None, heard=None, aligned=False, numbers=None, **settings):
+def search_for(
+    limits, n_best=1, prefixes=(), allowed=None, on_token=None, with_alignment=False, numbers=None, **settings
+):
     numbers = range(len(limits)) if numbers is None else numbers
     decode = DecodeConfig(**{"strategy": "beam", "temperature": 1.0, "top_p": 1.0, **settings})
-    return Search(decode, limits, numbers, BOS, EOS, n_best, prefixes, (), allowed, heard, aligned)
+    return Search(decode, limits, numbers, BOS, EOS, n_best, prefixes, (), allowed, on_token, with_alignment)
 
 
 def start_of(search, prompts=None):
-    """A translation begins with <s>; a text with its prompt, which is history."""
+    """A translation starts with <s>. A text generator starts with its prompt, which is part of the history."""
     return Start.of(prompts or [[BOS]] * len(search.limits), search.prefixes, is_history=prompts is not None)
 
 
 def by_torch(search, vocab, seed, prompts=None, sentences=None, lengths=()):
     start = start_of(search, prompts)
-    model = read(Fake(vocab, seed, sentences or range(len(search.limits)), lengths), start)
+    model = read_prompts(Fake(vocab, seed, sentences or range(len(search.limits)), lengths), start)
     coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
     own = [lengths[s] for s in model.sentence] if lengths else []
-    return found(model, start, search, coverage=Coverage(own, search.aligned, coverage) if lengths else None)
+    return torch_search(model, start, search, coverage=Coverage(own, search.with_alignment, coverage) if lengths else None)
 
 
 def by_numpy(search, vocab, seed, prompts=None, sentences=None, lengths=()):
     start = start_of(search, prompts)
-    model = read(Fake(vocab, seed, sentences or range(len(search.limits)), lengths, as_arrays=True), start)
-    return written(model, start, search, [lengths[s] for s in model.sentence] if lengths else ())
+    model = read_prompts(Fake(vocab, seed, sentences or range(len(search.limits)), lengths, as_arrays=True), start)
+    return numpy_search(model, start, search, [lengths[s] for s in model.sentence] if lengths else ())
 
 
-def read(model, start):
-    """What all rows read at once."""
+def read_prompts(model, start):
+    """Let the model read the prompts without their last token."""
     model.prefixes = [tuple(prompt[:-1]) for prompt in start.prompts]
     return model
 
@@ -84,7 +86,7 @@ BOTH = {"torch": by_torch, "numpy": by_numpy}
 
 
 def with_rules(logits, history, written, decode, allowed=None):
-    """Probabilities as the rules have them, one token at a time, as one would with pencil and paper."""
+    """The probabilities after the rules, computed one token at a time."""
     scores = []
     for token, x in enumerate(logits):
         if token in history:
@@ -100,17 +102,17 @@ def with_rules(logits, history, written, decode, allowed=None):
 
 
 def every_text(search, vocab, seed, row=0, prompts=None, lengths=()):
-    """All texts that a model can write, best first: (score, tokens, log p)."""
+    """All texts that a model can generate, best first: (score, tokens, log p)."""
     decode, model, limit = search.decode, Fake(vocab, seed, (row,), lengths), search.limits[row]
     prefix, prompt = list(search.prefixes[row]) if search.prefixes else [], prompts[row] if prompts else [BOS]
     texts = []
 
-    def note(tokens, log_p, length):
+    def add_text(tokens, log_p, length):
         score = log_p / ((5 + length) / 6) ** decode.length_penalty
         if decode.coverage_penalty:
             reads = [*prompt, *prefix, *tokens]
-            looks = [model.look(row, tuple(reads[: n + 1])) for n in range(len(prompt) - 1, len(prefix) + length)]
-            sums = [min(sum(look[i] for look in looks), 1) for i in range(lengths[row])]
+            weights = [model.attend(row, tuple(reads[: n + 1])) for n in range(len(prompt) - 1, len(prefix) + length)]
+            sums = [min(sum(w[i] for w in weights), 1) for i in range(lengths[row])]
             score += decode.coverage_penalty * sum(math.log(s) for s in sums)
         texts.append((score, tokens, log_p))
 
@@ -123,9 +125,9 @@ def every_text(search, vocab, seed, row=0, prompts=None, lengths=()):
                 continue
             total, length = log_p + math.log(p), len(tokens) + 1
             if token == EOS:
-                note(tokens, total, length)
+                add_text(tokens, total, length)
             elif length == limit:
-                note([*tokens, token], total, length)
+                add_text([*tokens, token], total, length)
             else:
                 extend([*tokens, token], total)
 

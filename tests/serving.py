@@ -14,11 +14,11 @@ import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 from cutaway.serve.api_app import api_app
 from cutaway.serve.limits import Limits
 from cutaway.serve.loaded_model import read_runs
@@ -36,7 +36,7 @@ def write_run(folder, pipeline):
     run = RunFolder(folder)
     if pipeline.config.model.family != "vision":
         run.tokenizer.write_text(pipeline.tokenizer.to_json(), encoding="utf-8")
-    run.model.write_bytes(sealed(weights_to_bytes(pipeline.model)))
+    run.model.write_bytes(seal_weights(weights_to_bytes(pipeline.model)))
     if pipeline.labels:
         run.labels.write_text(json.dumps(pipeline.labels), encoding="utf-8")
     run.write_config(pipeline.config)
@@ -46,10 +46,10 @@ def write_run(folder, pipeline):
 def tiny_runs(folder):
     """Write one run for each task."""
     kinds = {
-        "translator": untrained("encoder_decoder"),
-        "writer": untrained("decoder"),
-        "classifier": untrained("encoder", head="classes"),
-        "tagger": untrained("encoder", head="tags"),
+        "translator": untrained_pipeline("encoder_decoder"),
+        "writer": untrained_pipeline("decoder"),
+        "classifier": untrained_pipeline("encoder", head="classes"),
+        "tagger": untrained_pipeline("encoder", head="tags"),
     }
     return [write_run(folder / name, pipeline) for name, pipeline in kinds.items()]
 

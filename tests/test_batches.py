@@ -2,9 +2,9 @@
 
 import random
 
-import looking
 import pytest
 import torch
+import untrained
 from ties import TIE, smallest_gap
 
 from cutaway.config import DecodeConfig
@@ -28,7 +28,7 @@ every_family = pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
 
 def ready(*arguments, **changes):
     """As a run is loaded."""
-    writer = looking.untrained(*arguments, **changes)
+    writer = untrained.untrained_pipeline(*arguments, **changes)
     prepare_model(writer.model)
     return writer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import open_browser
-from helpers import gap_where_they_part
+from helpers import logit_gap_at_first_difference
 
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parent / "output"
@@ -102,6 +102,6 @@ def test_the_numpy_engine_translates_as_pytorch_does(home):
         single = {name: translator.hypotheses(texts, decode) for name, translator in quick.items()}
         for text, [one], [other] in zip(texts, single["numpy"], single["torch"], strict=True):
             if one.tokens != other.tokens and decode.strategy == "greedy":
-                assert gap_where_they_part(exact["torch"], text, one.tokens, other.tokens) < 1e-4
+                assert logit_gap_at_first_difference(exact["torch"], text, one.tokens, other.tokens) < 1e-4
             elif one.tokens != other.tokens:
                 assert abs(one.score - other.score) < 1e-4

@@ -1,4 +1,4 @@
-"""The sentence pairs that all contestants read, in the batches that Cutaway makes of them."""
+"""The sentence pairs for all implementations, in Cutaway's batches."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from cutaway.data.tokenizer import Tokenizer
 
 from .shape import Shape
 
-if TYPE_CHECKING:  # torch must not be loaded before a process has set its threads
+if TYPE_CHECKING:  # torch must be imported after the number of threads is set
     from cutaway.data.batching import BatchStream
 
 SEED = 1
 
 
 def read_pairs(folder: Path | None, languages: str, shape: Shape, size: int) -> PreparedData:
-    """Multi30k's files, or others that are named like them; without a folder, the built-in tinyworld."""
+    """Read files named as in Multi30k; without a folder, the built-in tinyworld."""
     if folder is None:
         small = prepare(DataConfig(corpus="tinyworld:en-fr", size=size, heldout_size=1), "translation")
-        return replace(small, tokenizer=filled_up(small.tokenizer, shape.vocab_size))
+        return replace(small, tokenizer=pad_vocabulary(small.tokenizer, shape.vocab_size))
     source, _, target = languages.partition("-")
     files = (f"train.{source}", f"train.{target}")
-    longest = shape.max_length - 1  # </s> takes a place, too
+    longest = shape.max_length - 1  # one position is for </s>
     config = DataConfig(root=str(folder), train=files, vocab_size=shape.vocab_size, max_tokens=longest)
     return prepare(config, "translation")
 
 
-def filled_up(tokenizer: str, vocab_size: int) -> str:
-    """A tokenizer.json with tokens that no text has: a small world has fewer words than the architecture asks for."""
+def pad_vocabulary(tokenizer: str, vocab_size: int) -> str:
+    """Add unused tokens to a tokenizer.json up to the vocabulary size of the architecture."""
     parts = json.loads(tokenizer)
     vocabulary = parts["model"]["vocab"]
     vocabulary |= {f"<unused {i}>": i for i in range(len(vocabulary), vocab_size)}

@@ -1,9 +1,8 @@
-"""Where the time of Cutaway's training step goes: operator by operator, and part by part of the model.
+"""Profile Cutaway's training step: time for each operator, and for each part of the model.
 
-An operator's time is its own, without that of the operators it calls. To what part of the model it belongs says the
-innermost module around it; a backward operator belongs where the forward one does that it undoes (torch gives both
-the same sequence number). What no operator accounts for is Python, and the profiler itself: compare with the time of
-a step that nobody watched.
+The time of an operator does not include the operators it calls. An operator belongs to the innermost module around it;
+a backward operator belongs to the part of its forward operator (torch gives both the same sequence number). The
+remaining time is Python and the profiler; compare with a step without the profiler.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from cutaway.data.prepare import PreparedData
 
-from .contestants import Cutaway
+from .implementations import Cutaway
 from .pairs import SEED, batches_of
 from .shape import Shape
 
-# by the name of its class, or of one that it comes from
+# class or base class of a module -> part
 PARTS = {
     "Linear": "linear maps (attention's and feed-forward's)",
     "MultiHeadAttention": "attention itself, with masks, splitting and merging heads",
@@ -35,14 +34,14 @@ PARTS = {
     "InputEmbedding": "embeddings",
     "LanguageHead": "logits",
 }
-LOSS = "loss, and choosing the places that count"
-# operators outside of all modules -> what they are for; the rest outside is the loss
+LOSS = "loss, and selecting target tokens"
+# operators outside of all modules -> part; all others outside are the loss
 OUTSIDE = {
     "_fused_adam": "optimizer",
     "_foreach": "norm of the gradient, and clipping",
     "linalg_vector_norm": "norm of the gradient, and clipping",
     "stack": "norm of the gradient, and clipping",
-    "AccumulateGrad": "adding up gradients",
+    "AccumulateGrad": "accumulating gradients",
     "arange": "batches",
     "to": "batches",
     "copy_": "batches",
@@ -56,28 +55,31 @@ def profile_cutaway(shape: Shape, prepared: PreparedData, threads: int) -> str:
     torch.manual_seed(SEED)
     cutaway, batches = Cutaway(shape, prepared), batches_of(prepared, shape)
     train(cutaway, batches, WARM_UP)
-    unwatched, tokens = train(cutaway, batches, TIMED)
-    with marked(cutaway.trainer.model), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        watched, _ = train(cutaway, batches, PROFILED)
+    unprofiled, tokens = train(cutaway, batches, TIMED)
+    with (
+        mark_modules(cutaway.trainer.model),
+        profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler,
+    ):
+        profiled, _ = train(cutaway, batches, PROFILED)
     operators = profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=60)
     times = by_part(profiler.events())
-    times["Python, and the profiler"] = watched - sum(times.values())
+    times["Python, and the profiler"] = profiled - sum(times.values())
     lines = [
         f"attention dropout {shape.attention_dropout}, {threads} thread{'s' if threads > 1 else ''}: "
-        f"{1e3 * unwatched / TIMED:.0f} ms a step unwatched ({tokens / unwatched:,.0f} target tokens/s), "
-        f"{1e3 * watched / PROFILED:.0f} ms under the profiler",
+        f"{1e3 * unprofiled / TIMED:.0f} ms per step ({tokens / unprofiled:,.0f} target tokens/s), "
+        f"{1e3 * profiled / PROFILED:.0f} ms with the profiler",
         "",
         operators,
-        "| part of the model, forward and backward | ms a step | share |",
+        "| part of the model, forward and backward | ms per step | fraction |",
         "|---|---:|---:|",
     ]
     for part, seconds in sorted(times.items(), key=lambda item: -item[1]):
-        lines.append(f"| {part} | {1e3 * seconds / PROFILED:.1f} | {seconds / watched:.1%} |")
+        lines.append(f"| {part} | {1e3 * seconds / PROFILED:.1f} | {seconds / profiled:.1%} |")
     return "\n".join(lines)
 
 
 def train(cutaway: Cutaway, batches: Any, steps: int) -> tuple[float, int]:
-    """Seconds and target tokens."""
+    """Return seconds and target tokens."""
     before, tokens = time.perf_counter(), 0
     for _ in range(steps):
         batch = next(batches)
@@ -87,8 +89,8 @@ def train(cutaway: Cutaway, batches: Any, steps: int) -> tuple[float, int]:
 
 
 @contextmanager
-def marked(model: nn.Module) -> Iterator[None]:
-    """Write into the profile where each module begins and ends."""
+def mark_modules(model: nn.Module) -> Iterator[None]:
+    """Mark the start and end of each module in the profile."""
     handles, open_marks = [], []
 
     def begin(part: str) -> None:
@@ -110,8 +112,8 @@ def marked(model: nn.Module) -> Iterator[None]:
 
 
 def by_part(events: Any) -> dict[str, float]:
-    """Seconds that operators took for each part of the model."""
-    forward: dict[int, str] = {}  # sequence number -> part; the last operator with a number is the one that it is for
+    """Return the seconds of the operators of each part."""
+    forward: dict[int, str] = {}  # sequence number -> part of the last operator with it
     backward = []
     times: dict[str, float] = defaultdict(float)
     for event in events:
@@ -127,26 +129,26 @@ def by_part(events: Any) -> dict[str, float]:
     return times
 
 
-def family(event: Any) -> Iterator[Any]:
-    """An event, what called it, what called that, ..."""
+def with_callers(event: Any) -> Iterator[Any]:
+    """An event, then its caller, and so on."""
     while event is not None:
         yield event
         event = event.cpu_parent
 
 
 def is_backward(event: Any) -> bool:
-    return any(one.name.startswith("autograd::engine") for one in family(event))
+    return any(one.name.startswith("autograd::engine") for one in with_callers(event))
 
 
 def part_of(event: Any) -> str:
-    for one in family(event):
+    for one in with_callers(event):
         if one.name.startswith(MARK):
             return str(one.name.removeprefix(MARK))
     return outside(event)
 
 
 def outside(event: Any) -> str:
-    for one in family(event):
+    for one in with_callers(event):
         for name, what in OUTSIDE.items():
             if one.name.removeprefix("aten::").startswith(name):
                 return what
@@ -154,7 +156,7 @@ def outside(event: Any) -> str:
 
 
 def backward_part(event: Any, forward: Mapping[int, str]) -> str:
-    for one in family(event):
+    for one in with_callers(event):
         if "AccumulateGrad" in one.name:
             return OUTSIDE["AccumulateGrad"]
         if one.sequence_nr in forward:

@@ -1,4 +1,4 @@
-"""From what was measured to tables."""
+"""Tables of the measurements."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .turns import PACKAGES, PEAK, REFERENCE, Answer, Entry
+from .turns import PACKAGES, PEAK, REFERENCE, Entry, Result
 
-Rounds = dict[Entry, list[Answer]]  # of each entry, its turn in every round
+Rounds = dict[Entry, list[Result]]  # entry -> its result in every round
 
 
-def tokens_per_second(turn: Answer) -> float:
+def tokens_per_second(turn: Result) -> float:
     return float(turn["tokens"] / turn["seconds"])
 
 
-def operations_per_second(turn: Answer) -> float:
+def operations_per_second(turn: Result) -> float:
     return float(turn["operations"] / turn["seconds"])
 
 
 def table(rounds: Rounds, parameters: dict[Entry, int], cores: int) -> str:
-    """A row an entry. Ratios and shares are taken within a round, against what was measured in the same minute."""
+    """Return a table with a row for each entry. Ratios are computed within a round."""
     reference, peak = rounds.get(Entry(REFERENCE, 1, cores)), rounds[Entry(PEAK, 1, cores)]
     compared = f"× {REFERENCE}, {Entry(REFERENCE, 1, cores).layout} (spread)"
     lines = [
-        f"| | | parameters | target tokens/s | a CPU second | share of peak | {compared} |",
+        f"| | | parameters | target tokens/s | per CPU second | fraction of peak | {compared} |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for entry, turns in rounds.items():
         if entry.name == PEAK:
             continue
         speed = statistics.median(map(tokens_per_second, turns))
-        work = statistics.median(turn["tokens"] / turn["cpu_seconds"] for turn in turns)
+        per_cpu_second = statistics.median(turn["tokens"] / turn["cpu_seconds"] for turn in turns)
         share = statistics.median(
             operations_per_second(turn) / operations_per_second(best) for turn, best in zip(turns, peak, strict=True)
         )
         ratio = spread(ratios(turns, reference)) if reference else "–"
-        figures = f"{parameters[entry]:,} | {speed:,.0f} | {work:,.0f} | {share:.0%} | {ratio}"
+        figures = f"{parameters[entry]:,} | {speed:,.0f} | {per_cpu_second:,.0f} | {share:.0%} | {ratio}"
         lines.append(f"| {entry.name} | {entry.layout} | {figures} |")
     return "\n".join(lines)
 
 
-def ratios(turns: Sequence[Answer], reference: Sequence[Answer]) -> list[float]:
+def ratios(turns: Sequence[Result], reference: Sequence[Result]) -> list[float]:
     return [tokens_per_second(a) / tokens_per_second(b) for a, b in zip(turns, reference, strict=True)]
 
 
@@ -59,11 +59,11 @@ def peaks(rounds: Rounds) -> str:
         for entry, turns in rounds.items()
         if entry.name == PEAK
     }
-    return "peak of a float32 matrix product: " + ", ".join(f"{v:.0f} GFLOP/s with {k}" for k, v in found.items())
+    return "peak of float32 matrix products: " + ", ".join(f"{v:.0f} GFLOP/s with {k}" for k, v in found.items())
 
 
 def as_data(rounds: Rounds, parameters: dict[Entry, int]) -> list[dict[str, Any]]:
-    """For --json: everything, turn by turn."""
+    """Return all results for --json."""
     return [
         {
             "name": entry.name,
@@ -77,7 +77,7 @@ def as_data(rounds: Rounds, parameters: dict[Entry, int]) -> list[dict[str, Any]
 
 
 def machine() -> dict[str, Any]:
-    """What the figures belong to."""
+    """Describe the machine and the package versions."""
     packages = ["cutaway", "torch", *PACKAGES.values()]
     return {
         "processor": processor(),
@@ -95,7 +95,7 @@ def installed_version(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Linux tells the model in a file of its own."""
+    """Return the name of the processor; Linux has it in /proc/cpuinfo."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text(encoding="utf-8").splitlines():

@@ -1,12 +1,12 @@
-"""Each contestant in processes of its own, which work when it is their turn and sleep on a pipe when it is not.
+"""Worker processes for each implementation. They work in turns and sleep on a pipe between them.
 
-So no contestant's threads, memory or garbage collector disturbs another's turn. What all processes inherit:
+So the threads, memory and garbage collector of one implementation do not disturb another. All processes inherit:
 
-    GOMP_SPINCOUNT, KMP_BLOCKTIME   OpenMP threads wait for the next loop awake for a millisecond or so, then sleep.
-                                    Forever awake (OMP_WAIT_POLICY=active) they would steal the turns of the others;
-                                    asleep at once (passive), they would be slow to wake hundreds of times a step.
+    GOMP_SPINCOUNT, KMP_BLOCKTIME   OpenMP threads spin for about a millisecond, then sleep. With OMP_WAIT_POLICY=active
+                                    they would spin forever and slow down the others. With passive they would sleep at
+                                    once, and wake up slowly hundreds of times per step.
 
-No torch here: a process says how many threads it has before it loads it.
+No torch here: a process sets its number of threads before it imports torch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .pairs import SEED, batches_of
 from .shape import Shape, useful_operations
 
 REFERENCE = "nn.Transformer"
-# name -> what makes it, in contestants.py
-CONTESTANTS = {
+# name -> class or function in implementations.py
+IMPLEMENTATIONS = {
     REFERENCE: "torch_transformer",
     "Marian": "marian",
     "x-transformers": "x_transformers",
@@ -38,22 +38,22 @@ CONTESTANTS = {
 PACKAGES = {"Marian": "transformers", "x-transformers": "x-transformers", "JoeyNMT": "joeynmt"}
 PEAK = "matrix product"
 
-REST = 0.3  # seconds after a turn, until its threads have fallen asleep
-PATIENCE = 600.0  # seconds until a process that says nothing is given up
-MATRIX, PRODUCTS = 2_048, 12  # the peak: the best of so many products of square matrices
+REST = 0.3  # seconds after a turn until idle threads sleep
+TIMEOUT = 600.0  # seconds
+MATRIX, PRODUCTS = 2_048, 12  # the peak is the fastest of 12 products of 2,048 × 2,048 matrices
 
-Answer = dict[str, Any]
+Result = dict[str, Any]
 
 
-def set_waiting(environment: Any) -> None:
-    """To be called before any process is started."""
+def set_openmp_waiting(environment: Any) -> None:
+    """Set how OpenMP threads wait. Call this before any process is started."""
     environment.pop("OMP_WAIT_POLICY", None)
     environment.update(GOMP_SPINCOUNT="300000", KMP_BLOCKTIME="1", TOKENIZERS_PARALLELISM="false")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant, and how many processes of how many threads it has."""
+    """An implementation with its number of processes and threads."""
 
     name: str
     processes: int
@@ -71,16 +71,16 @@ class Entry:
 
 
 class Skipped(Exception):
-    """Why a contestant does not take part."""
+    """An implementation cannot be measured; the message says why."""
 
 
-class Player:
-    """The processes of one entry, as this process sees them."""
+class Workers:
+    """The worker processes of one entry."""
 
     def __init__(self, entry: Entry, shape: Shape, prepared: PreparedData):
         self.entry = entry
         spawn, port = get_context("spawn"), free_port()
-        self.lines: list[Connection] = []
+        self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(entry.processes):
             here, there = spawn.Pipe()
@@ -88,37 +88,37 @@ class Player:
             process = spawn.Process(target=work, args=(there, entry, shape, prepared, rank, port), daemon=True)
             process.start()
             there.close()
-            self.lines.append(here)
+            self.pipes.append(here)
             self.processes.append(process)
 
-    def ready(self) -> Answer:
-        """Wait until it is built: its number of parameters. `Skipped` if it cannot be."""
-        return self.answers()[0]
+    def wait_until_built(self) -> Result:
+        """Return its number of parameters; raise `Skipped` if it cannot be built."""
+        return self.receive()[0]
 
-    def turn(self, steps: int) -> Answer:
-        """Let it work, and wait. What several processes do together is over when the last of them is done."""
-        for line in self.lines:
-            line.send(steps)
-        answers = self.answers()
+    def turn(self, steps: int) -> Result:
+        """Run some steps. With several processes, the time is that of the slowest."""
+        for pipe in self.pipes:
+            pipe.send(steps)
+        results = self.receive()
         time.sleep(REST)
-        seconds, work = max(answer["seconds"] for answer in answers), sum(answer["cpu_seconds"] for answer in answers)
-        return answers[0] | {"seconds": seconds, "cpu_seconds": work}
+        seconds, work = max(result["seconds"] for result in results), sum(result["cpu_seconds"] for result in results)
+        return results[0] | {"seconds": seconds, "cpu_seconds": work}
 
-    def answers(self) -> list[Answer]:
-        answers = []
-        for line in self.lines:
+    def receive(self) -> list[Result]:
+        results = []
+        for pipe in self.pipes:
             try:
-                answer = line.recv() if line.poll(PATIENCE) else {"skipped": f"said nothing for {PATIENCE:.0f} seconds"}
+                result = pipe.recv() if pipe.poll(TIMEOUT) else {"skipped": f"no result after {TIMEOUT:.0f} seconds"}
             except EOFError:
-                answer = {"skipped": "its process ended without a word; was there enough memory?"}
-            if "skipped" in answer:
-                raise Skipped(answer["skipped"])
-            answers.append(answer)
-        return answers
+                result = {"skipped": "its process ended without an error message. Is there enough memory?"}
+            if "skipped" in result:
+                raise Skipped(result["skipped"])
+            results.append(result)
+        return results
 
-    def leave(self) -> None:
-        for line in self.lines:
-            line.close()  # the end of the line is the end of the work
+    def stop(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()  # the process ends when its pipe is closed
         for process in self.processes:
             process.join(5)
             if process.is_alive():
@@ -131,11 +131,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def join_in(entry: Entry, rank: int, port: int) -> None:
-    """In a new process, before torch: as many threads as the entry says, and what torchrun would set."""
+def configure_process(entry: Entry, rank: int, port: int) -> None:
+    """Set the number of threads and the variables of torchrun, before torch is imported."""
     os.environ.update(OMP_NUM_THREADS=str(entry.threads), MKL_NUM_THREADS=str(entry.threads))
     if entry.processes > 1:
-        team: Mapping[str, object] = {
+        variables: Mapping[str, object] = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
             "WORLD_SIZE": entry.processes,
@@ -143,39 +143,39 @@ def join_in(entry: Entry, rank: int, port: int) -> None:
             "LOCAL_RANK": rank,
             "LOCAL_WORLD_SIZE": entry.processes,
         }
-        os.environ.update({name: str(value) for name, value in team.items()})
+        os.environ.update({name: str(value) for name, value in variables.items()})
     import torch
 
     torch.set_num_threads(entry.threads)
     torch.manual_seed(SEED)
 
 
-def train_in_turns(line: Connection, entry: Entry, shape: Shape, prepared: PreparedData, rank: int, port: int) -> None:
-    """The life of a contestant's process: build, then train whenever asked."""
+def train_in_turns(pipe: Connection, entry: Entry, shape: Shape, prepared: PreparedData, rank: int, port: int) -> None:
+    """Build an implementation, then train it for as many steps as the pipe requests."""
     try:
-        join_in(entry, rank, port)
-        from . import contestants
+        configure_process(entry, rank, port)
+        from . import implementations
 
-        contestant = getattr(contestants, CONTESTANTS[entry.name])(shape, prepared)
+        implementation = getattr(implementations, IMPLEMENTATIONS[entry.name])(shape, prepared)
         batches = batches_of(prepared, shape)
-        line.send({"parameters": contestant.parameters})
+        pipe.send({"parameters": implementation.parameters})
         while True:
-            line.send(train_some(contestant, batches, line.recv(), shape))
+            pipe.send(train_some(implementation, batches, pipe.recv(), shape))
     except EOFError:
         return
     except ImportError as error:
-        line.send({"skipped": f"{error}. Install {PACKAGES.get(entry.name, 'it')} as benchmarks/requirements.txt says"})
+        pipe.send({"skipped": f"{error}. Install it: pip install --no-deps -r benchmarks/requirements.txt"})
     except Exception as error:
-        line.send({"skipped": f"{type(error).__name__}: {error}\n{traceback.format_exc()}"})
+        pipe.send({"skipped": f"{type(error).__name__}: {error}\n{traceback.format_exc()}"})
 
 
-def train_some(contestant: Any, batches: Any, steps: int, shape: Shape) -> Answer:
-    """The time includes what makes a batch of encoded pairs; to count operations is no part of it."""
+def train_some(implementation: Any, batches: Any, steps: int, shape: Shape) -> Result:
+    """Train and measure. The time includes making batches of encoded pairs, but not counting operations."""
     done, loss = [], 0.0
     before, worked_before = time.perf_counter(), time.process_time()
     for _ in range(steps):
         batch = next(batches)
-        loss += contestant.step(batch) / steps
+        loss += implementation.step(batch) / steps
         done.append(batch)
     seconds, worked = time.perf_counter() - before, time.process_time() - worked_before
     operations = sum(
@@ -187,23 +187,23 @@ def train_some(contestant: Any, batches: Any, steps: int, shape: Shape) -> Answe
 
 
 def multiply_in_turns(
-    line: Connection, entry: Entry, shape: Shape, prepared: PreparedData, rank: int, port: int
+    pipe: Connection, entry: Entry, shape: Shape, prepared: PreparedData, rank: int, port: int
 ) -> None:
-    """What the machine can do at best: large products of float32 matrices, and nothing else."""
-    join_in(entry, rank, port)
+    """Measure the peak of the machine: products of large float32 matrices."""
+    configure_process(entry, rank, port)
     import torch
 
     a, b = torch.randn(MATRIX, MATRIX), torch.randn(MATRIX, MATRIX)
     out = torch.empty(MATRIX, MATRIX)
-    line.send({"parameters": 0})
+    pipe.send({"parameters": 0})
     try:
-        while line.recv():
+        while pipe.recv():
             best, worked_before = float("inf"), time.process_time()
             for _ in range(PRODUCTS):
                 before = time.perf_counter()
                 torch.mm(a, b, out=out)
                 best = min(best, time.perf_counter() - before)
             worked = (time.process_time() - worked_before) / PRODUCTS
-            line.send({"seconds": best, "cpu_seconds": worked, "tokens": 0, "operations": 2 * MATRIX**3, "loss": 0.0})
+            pipe.send({"seconds": best, "cpu_seconds": worked, "tokens": 0, "operations": 2 * MATRIX**3, "loss": 0.0})
     except EOFError:
         return

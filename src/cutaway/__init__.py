@@ -7,9 +7,15 @@ error that names the extra to install.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 __version__ = "0.2.0"
+
+# On Apple's MPS, run missing operations on the CPU. PyTorch reads this when it is imported (models/device.py).
+if sys.platform == "darwin" and "torch" not in sys.modules:
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 # name -> the module that defines it. docs/api.md describes each one; a test compares the two lists.
 _MODULES = {

@@ -1,4 +1,4 @@
-"""python -m cutaway"""
+"""Run the command line: python -m cutaway"""
 
 from cutaway.cli import main
 

@@ -1,14 +1,14 @@
-"""Everything that can go wrong because of what a user gave us.
+"""The errors that a user can cause or fix.
 
-    CutawayError                 caught once, by the command line, and printed without a traceback
-    ├── ConfigError              a setting that is unknown, impossible, or at odds with another
-    ├── DataError                a file or a text that cannot be used
+    CutawayError                 the command line prints it without a traceback
+    ├── ConfigError              a setting that is unknown, impossible, or conflicts with another
+    ├── DataError                a file or text that cannot be used
     ├── RunError                 a run folder that is missing, incomplete or damaged
     ├── MissingExtra             an optional dependency that is not installed
-    ├── Diverged                 a training whose loss is no longer a number
-    ├── TrainingFailed           a training that the machine could not go on with: no memory, no disk
-    ├── WorkFailed               work on a file that the machine could not go on with; what is done is kept
-    └── Interrupted              what the user stopped; everything is saved
+    ├── Diverged                 the loss of a training is no longer finite
+    ├── TrainingFailed           a training failed for lack of memory or disk space, or because a process died
+    ├── BulkFailed               processing of a file failed; finished lines are kept
+    └── Interrupted              the user stopped the command; everything is saved
 
 A message says what was given, what was expected, and what to do.
 """
@@ -20,17 +20,17 @@ from collections.abc import Iterable
 
 
 class CutawayError(Exception):
-    """The root: something a user can mend."""
+    """The base class of all errors that a user can fix."""
 
     exit_code = 1  # of the command line
 
 
 class ConfigError(CutawayError, ValueError):
-    """A setting that is unknown, impossible, or at odds with another."""
+    """A setting that is unknown, impossible, or conflicts with another."""
 
 
 class DataError(CutawayError, ValueError):
-    """A file or a text that cannot be used."""
+    """A file or text that cannot be used."""
 
 
 class RunError(CutawayError, OSError):
@@ -47,39 +47,39 @@ class MissingExtra(CutawayError, ImportError):
         self.given = package, extra, what, instead
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, ...]]:
-        """How it travels between processes: an exception is otherwise made again of its message alone."""
+        """Pickle the arguments. By default, an exception is rebuilt from its message, which is not an argument here."""
         return type(self), self.given
 
 
 class Diverged(CutawayError):
-    """A training whose loss is no longer a number."""
+    """The loss of a training is no longer finite."""
 
 
 class TrainingFailed(CutawayError):
-    """A training that the machine could not go on with: no memory, no disk, another process gone."""
+    """A training failed for lack of memory or disk space, or because another process died."""
 
 
-class WorkFailed(CutawayError):
-    """Work on a file that the machine could not go on with: a process of it is gone. What is done is kept."""
+class BulkFailed(CutawayError):
+    """Processing of a file failed, for example because a worker died. Finished lines are kept."""
 
 
 class Interrupted(CutawayError):
-    """A training, or work on a file, that the user stopped; everything is saved."""
+    """The user stopped a training or the processing of a file. Everything is saved."""
 
     exit_code = 130  # what shells report for Ctrl-C
 
 
 class CutawayWarning(UserWarning):
-    """What a user should know though the work goes on; the command line prints it as a note."""
+    """A notice for the user while the work continues. The command line prints it as a note."""
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """The tail of a message about a misspelt name: the nearest allowed one, then all of them."""
+    """The end of a message about an unknown name: the nearest allowed name, then all of them."""
     allowed = list(allowed)
     return f"{nearest(given, allowed)}Allowed: {', '.join(map(str, allowed))}."
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
-    """The same where there are too many to list: the nearest one, if any is near, and a space behind it."""
+    """The same without the list, if it would be too long: "Did you mean 'x'? ", or "" if no name is near."""
     near = difflib.get_close_matches(given, list(allowed), n=1)
     return f"Did you mean {near[0]!r}? " if near else ""

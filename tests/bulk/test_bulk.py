@@ -29,7 +29,7 @@ from cutaway.bulk.windows import (
     window_size,
 )
 from cutaway.bulk.workers import FailedLine, ProcessPool, defer_interrupts, process_batch
-from cutaway.errors import ConfigError, DataError, RunError, WorkFailed
+from cutaway.errors import BulkFailed, ConfigError, DataError, RunError
 
 LINES = [f"{'x' * random.Random(i).randint(0, 30)}{i}" for i in range(1_500)]
 
@@ -272,7 +272,7 @@ def test_nothing_is_left_if_nothing_was_done(tmp_path):
 @pytest.mark.slow
 def test_a_worker_that_dies_is_noticed_and_the_rest_is_kept(source, tmp_path):
     source.write_text("\n".join([*LINES, "kill"]) + "\n")
-    with pytest.raises(WorkFailed, match=r"with code -9.*memory ran out.*Finished work is saved"):
+    with pytest.raises(BulkFailed, match=r"with code -9.*memory ran out.*Finished work is saved"):
         run_job(Backwards(), source, tmp_path / "out", 2, 700)
     source.write_text("\n".join(LINES) + "\n")
     assert run_job(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
@@ -349,7 +349,7 @@ def test_a_full_disk_is_reported_and_the_job_continues_later(source, tmp_path, m
 
     with monkeypatch.context() as patched:
         patched.setattr("cutaway.bulk.journal.os.fsync", full)
-        with pytest.raises(WorkFailed, match=r"out.part cannot be written: No space left.*work is saved"):
+        with pytest.raises(BulkFailed, match=r"out.part cannot be written: No space left.*work is saved"):
             run_job(Backwards(), source, tmp_path / "out", 0, 700)
     assert run_job(Backwards(), source, tmp_path / "out", 0, 700).resumed_at > 0
     assert (tmp_path / "out").read_text() == backwards(LINES)
@@ -368,7 +368,7 @@ def test_only_errors_of_the_file_are_reported_as_such(source, tmp_path, monkeypa
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(ProcessPool, "start_worker", start_worker)
-    with pytest.raises(WorkFailed, match="worker process 1 of 2 cannot start: Resource.*fewer workers"):
+    with pytest.raises(BulkFailed, match="worker process 1 of 2 cannot start: Resource.*fewer workers"):
         run_job(Backwards(), source, tmp_path / "out", 2)
     assert left_behind(tmp_path) == ["in.txt"]
 

@@ -126,12 +126,12 @@ FULL = """
 import resource, sys
 from bulk_jobs import Backwards, Lengths
 from cutaway.bulk.runner import carry_out
-from cutaway.errors import WorkFailed
+from cutaway.errors import BulkFailed
 source, out, limit, job = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), -1))
 try:
     carry_out(globals()[job](), source, out, 0, 700)
-except WorkFailed as error:
+except BulkFailed as error:
     print(error)
 """
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway import process_file
 from cutaway.bulk.jobs import ClassificationJob, EmbeddingJob, TranslationJob, make_job
@@ -15,7 +15,7 @@ from cutaway.inference.pipelines import Embedder
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_json, write_text
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 
 DRAW = random.Random(3)
 LINES = [" ".join(DRAW.choices("abcdefgh", k=DRAW.randint(1, 12))) for _ in range(60)]
@@ -37,13 +37,13 @@ def home(tmp_path_factory):
 
 def saved(task, home):
     """An untrained run on the disk, and its pipeline."""
-    made, run = untrained(**MODELS[task]), RunFolder(home / task)
+    made, run = untrained_pipeline(**MODELS[task]), RunFolder(home / task)
     sampling = dataclasses.replace(made.config.decode, strategy="sample", seed=4, max_length=9)
     made.config = dataclasses.replace(made.config, decode=sampling)
     write_text(run.tokenizer, made.tokenizer.to_json())
     if made.labels:
         write_json(run.labels, list(made.labels))
-    write_bytes(run.model, sealed(weights_to_bytes(made.model)))
+    write_bytes(run.model, seal_weights(weights_to_bytes(made.model)))
     run.write_config(made.config)
     return run.path, made
 
@@ -101,8 +101,8 @@ def test_the_description_holds_what_the_results_depend_on(home):
         *(make_job(run, **{"engine": "torch", **other}).description() for other in others),
     ]
     assert all(one != other for i, one in enumerate(descriptions) for other in descriptions[:i])
-    other = untrained(seed=1)
-    write_bytes(RunFolder(run).model, sealed(weights_to_bytes(other.model)))
+    other = untrained_pipeline(seed=1)
+    write_bytes(RunFolder(run).model, seal_weights(weights_to_bytes(other.model)))
     assert job.description() != descriptions[0]
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from helpers import cutaway_here
+from helpers import run_cutaway
 
 from cutaway.bulk.formats import on_one_line
 from cutaway.cli.console import clock, command
@@ -29,7 +29,7 @@ def cutaway(*arguments, cwd, stdin="", **kwargs):
 
 def translate(*arguments, cwd, **kwargs):
     """Without a process and without torch, for what depends on neither."""
-    return cutaway_here("translate", *arguments, *NUMPY, cwd=cwd, **kwargs)
+    return run_cutaway("translate", *arguments, *NUMPY, cwd=cwd, **kwargs)
 
 
 def fails(result, *parts, code=1):
@@ -89,19 +89,19 @@ def test_equal_lines_are_drawn_for_anew_wherever_they_come_from(home):
 
 
 def test_evaluate(home):
-    result = cutaway_here("evaluate", "runs/reverse", cwd=home)
+    result = run_cutaway("evaluate", "runs/reverse", cwd=home)
     assert result.returncode == 0, result.stderr
     assert "BLEU" in result.stdout
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in result.stdout
-    numbers = json.loads(cutaway_here("evaluate", "runs/reverse", "--json", "--limit", "10", cwd=home).stdout)
+    numbers = json.loads(run_cutaway("evaluate", "runs/reverse", "--json", "--limit", "10", cwd=home).stdout)
     assert numbers["examples"] == 10
     assert {"bleu", "chrf", "exact_match", "perplexity", "bleu_signature"} <= numbers.keys()
     (home / "s").write_text("a b c\n")
     (home / "r").write_text("c b a\n")
-    files = cutaway_here("evaluate", "runs/reverse", "--data", "s", "--data", "r", "--json", cwd=home)
+    files = run_cutaway("evaluate", "runs/reverse", "--data", "s", "--data", "r", "--json", cwd=home)
     assert json.loads(files.stdout)["examples"] == 1
     assert fails(
-        cutaway_here("evaluate", "runs/reverse", "--data", "s", cwd=home), "must name two files whose lines correspond"
+        run_cutaway("evaluate", "runs/reverse", "--data", "s", cwd=home), "must name two files whose lines correspond"
     )
 
 
@@ -113,7 +113,7 @@ def test_a_run_is_not_overwritten_by_accident(home):
     "command", ["", "demo", "train", "translate", "generate", "classify", "tag", "evaluate", "lesson", "check", "lab"]
 )
 def test_help_has_an_example(command, tmp_path):
-    result = cutaway_here(*command.split(), "--help", cwd=tmp_path)
+    result = run_cutaway(*command.split(), "--help", cwd=tmp_path)
     assert result.returncode == 0
     assert "Usage" in result.stdout
     if command:
@@ -149,7 +149,7 @@ def test_a_users_mistake_is_told_in_a_sentence_and_leaves_nothing_behind(argumen
     (tmp_path / "latin1").write_bytes(b"caf\xe9\nb\n")
     (tmp_path / "files.toml").write_text('[data]\ntrain = ["three", "two"]\n')
     before = sorted(tmp_path.iterdir())
-    assert fails(cutaway_here(*arguments, cwd=tmp_path), *parts)
+    assert fails(run_cutaway(*arguments, cwd=tmp_path), *parts)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -171,7 +171,7 @@ def test_mistakes_with_a_run(home, tmp_path):
     assert fails(translate(home / "runs" / "reverse", "--file", "wide", cwd=tmp_path), "iconv -f utf-16 -t utf-8 wide")
     result = translate(home / "runs" / "reverse", "a", "--out", "folder", cwd=tmp_path)
     assert fails(result, "folder is a folder. Give the name of a file.")
-    assert "greater than or equal to 1" in cutaway_here("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
+    assert "greater than or equal to 1" in run_cutaway("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
     assert fails(
         translate(home / "runs" / "reverse", " ".join("a" * 100), cwd=tmp_path),
         "101 tokens",
@@ -182,17 +182,17 @@ def test_mistakes_with_a_run(home, tmp_path):
         "Did you mean 'greedy'",
     )
     assert fails(
-        cutaway_here("evaluate", home / "runs" / "reverse", "--split", "unseen", cwd=tmp_path), "no split 'unseen'"
+        run_cutaway("evaluate", home / "runs" / "reverse", "--split", "unseen", cwd=tmp_path), "no split 'unseen'"
     )
 
 
 def test_more_mistakes_with_a_run(home):
     run = home / "runs" / "reverse"
     assert fails(
-        cutaway_here("translate", run, "a", "--device", "nonsense", cwd=home), "the device 'nonsense' cannot be used"
+        run_cutaway("translate", run, "a", "--device", "nonsense", cwd=home), "the device 'nonsense' cannot be used"
     )
     assert fails(translate(run, "a", "--top-k", "3", cwd=home), "--top-k has no effect on strategy 'greedy'")
-    assert fails(cutaway_here("evaluate", run, "--limit", "0", cwd=home), "--limit 0 leaves nothing to score")
+    assert fails(run_cutaway("evaluate", run, "--limit", "0", cwd=home), "--limit 0 leaves nothing to score")
 
 
 def test_words_that_the_model_does_not_know_are_named(home):

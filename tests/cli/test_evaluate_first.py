@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import cutaway_here
+from helpers import run_cutaway
 
 from cutaway.cli.evaluate import check_evaluation
 from cutaway.data.prepare import prepare
@@ -24,11 +24,11 @@ IMAGES = (
 )
 # what is wrong with the test data -> recipe, what is said of it
 REFUSED = {
-    "none": (PAIRS.format(""), "the recipe names no test data"),
+    "none": (PAIRS.format(""), "the recipe has no test data"),
     "gone": (PAIRS.format('test = ["x.en", "x.de"]'), "there is no file 'x.en'"),
     "too long": (
         PAIRS.format('too_long = "refuse"\ntest = ["long.en", "a.de"]'),
-        "1 of 40 examples are longer than the 16 tokens that this model reads; the longest has 18. Shorten them, or train "
+        "1 of 40 examples are longer than the 16 tokens that this model reads. The longest has 18. Shorten them, or train "
         "with a larger model.max_length, or with data.too_long = 'skip'. Or leave --evaluate out.",
     ),
     "all too long": (PAIRS.format('test = ["longer.en", "a.de"]'), "40 of 40 examples are longer than the 16 tokens"),
@@ -37,7 +37,7 @@ REFUSED = {
         "1 of 2 examples are longer than the 16 tokens",
     ),
     "empty": (PAIRS.format('test = ["empty.en", "a.de"]'), "no example is left"),
-    "size": (IMAGES.format('test = ["large.npz"]'), "the test images are [1, 8, 8]; this model reads [1, 4, 4]"),
+    "size": (IMAGES.format('test = ["large.npz"]'), "the test images are [1, 8, 8], but this model reads [1, 4, 4]"),
 }
 
 
@@ -58,7 +58,7 @@ def folder(tmp_path):
 
 def trained(folder, recipe, *more):
     (folder / "r.toml").write_text(recipe, encoding="utf-8")
-    return cutaway_here("train", "r.toml", "--evaluate", *more, cwd=folder)
+    return run_cutaway("train", "r.toml", "--evaluate", *more, cwd=folder)
 
 
 def refused(told, why):
@@ -92,7 +92,7 @@ def test_a_missing_library_is_known_before_the_first_step(folder, recipe, monkey
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     (folder / "r.toml").write_text(recipe, encoding="utf-8")
     evaluate = () if "bleu" in recipe else ("--evaluate",)
-    assert refused(cutaway_here("train", "r.toml", *evaluate, cwd=folder), "needs sacrebleu, which is not installed")
+    assert refused(run_cutaway("train", "r.toml", *evaluate, cwd=folder), "needs sacrebleu, which is not installed")
 
 
 NOTED = [
@@ -102,7 +102,7 @@ NOTED = [
     ),
     (
         LABELS.format('test = ["long.tsv"]'),
-        "Note: 1 of 2 test examples are longer than the 16 tokens that this model reads. They will not be read whole.\n",
+        "Note: 1 of 2 test examples are longer than the 16 tokens that this model reads. They will be truncated or split.\n",
     ),
     (
         PAIRS.format('test = ["long.en", "a.de"]'),
@@ -155,7 +155,7 @@ DEMO = ("train.steps=2", "data.size=100", "data.heldout_size=5", "model.d_model=
     ],
 )
 def test_a_demo_that_could_not_be_scored_is_refused(tmp_path, settings, why):
-    told = cutaway_here("demo", *(word for setting in (*DEMO, *settings) for word in ("--set", setting)), cwd=tmp_path)
+    told = run_cutaway("demo", *(word for setting in (*DEMO, *settings) for word in ("--set", setting)), cwd=tmp_path)
     assert told.returncode == 1
     assert why in told.stderr
     assert not (tmp_path / "runs/demo").exists()
@@ -166,7 +166,7 @@ def test_a_demo_that_could_not_be_scored_is_refused(tmp_path, settings, why):
 def test_a_demo_that_fails_leaves_a_report(tmp_path, monkeypatch, position):
     settings = (*DEMO, f"model.position={position}")
     given = [word for setting in settings for word in ("--set", setting)]
-    fine = cutaway_here("demo", *given, cwd=tmp_path)
+    fine = run_cutaway("demo", *given, cwd=tmp_path)
     assert fine.returncode == 0, fine.stderr
 
     def fails(translator):
@@ -174,7 +174,7 @@ def test_a_demo_that_fails_leaves_a_report(tmp_path, monkeypatch, position):
 
     monkeypatch.setattr(sys.modules["cutaway.cli.demo"], "measure", fails)
     (tmp_path / "runs/demo/report.html").unlink()
-    told = cutaway_here("demo", *given, cwd=tmp_path)
+    told = run_cutaway("demo", *given, cwd=tmp_path)
     assert told.returncode == 1
     assert told.stderr.strip().splitlines()[-1] == "error: no pencil"
     assert "The report: runs/demo/report.html" in told.stderr

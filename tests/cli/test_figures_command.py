@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 from helpers import small_recipe
-from looking import untrained
 from typer.testing import CliRunner
+from untrained import untrained_pipeline
 
 from cutaway.cli import app
 from cutaway.errors import ConfigError, RunError
@@ -57,7 +57,7 @@ def test_files_are_written_and_listed(trained, tmp_path):
     ],
 )
 def test_which_figures_other_tasks_have(family, changes, missing, tmp_path):
-    pipeline = untrained(family, **changes)
+    pipeline = untrained_pipeline(family, **changes)
     subject = command.Subject(RunFolder(tmp_path), pipeline, None if family == "vision" else "a b c")
     pictures = np.random.default_rng(0).random((2, 1, 4, 4), dtype=np.float32)
     subject.examples = pictures if family == "vision" else ["a b c", "d e f g"]

@@ -2,7 +2,7 @@
 
 import pytest
 from foreign import write_theirs
-from helpers import cutaway_here, tiny_of
+from helpers import run_cutaway, tiny_of
 
 from cutaway.interop.huggingface import import_folder
 
@@ -17,19 +17,19 @@ def folder(tmp_path_factory):
 
 
 def test_a_mask_is_shown_of_a_plain_sentence(folder):
-    told = cutaway_here("mask", "runs/it", cwd=folder)
+    told = run_cutaway("mask", "runs/it", cwd=folder)
     assert (told.returncode, told.stderr) == (0, "")
     assert "Nothing leaks" in told.stdout
 
 
 def test_no_figure_of_a_training_that_never_was(folder):
-    told = cutaway_here("figures", "runs/it", "--only", "schedule", cwd=folder)
+    told = run_cutaway("figures", "runs/it", "--only", "schedule", cwd=folder)
     assert "It needs the metrics of its training, which imported weights do not have." in told.stderr
     assert not (folder / "runs/it/figures").exists()
 
 
 def test_the_doctor_says_what_it_is(folder):
-    told = cutaway_here("doctor", "runs/it", cwd=folder)
+    told = run_cutaway("doctor", "runs/it", cwd=folder)
     assert told.returncode == 1
     assert "was not trained here" in told.stderr
     assert "cutaway evaluate runs/it --data FILE" in told.stderr
@@ -37,7 +37,7 @@ def test_the_doctor_says_what_it_is(folder):
 
 def test_it_can_be_scored_on_files(folder):
     (folder / "a.txt").write_text("w5 w6 w7 w8 w9\n", encoding="utf-8")
-    told = cutaway_here("evaluate", "runs/it", "--data", "a.txt", cwd=folder)
+    told = run_cutaway("evaluate", "runs/it", "--data", "a.txt", cwd=folder)
     assert (told.returncode, told.stderr) == (0, "")
-    without = cutaway_here("evaluate", "runs/it", cwd=folder)
+    without = run_cutaway("evaluate", "runs/it", cwd=folder)
     assert "this run names no test data to be scored on. Give text files: --data FILE." in without.stderr

@@ -5,14 +5,14 @@ import json
 import pytest
 import safetensors.torch
 import torch
-from helpers import cutaway_here as cutaway
+from helpers import run_cutaway as cutaway
 from helpers import small_recipe
 
 from cutaway.inference.pipelines import Translator
 from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_trace_shows_where_a_diverged_model_breaks(home, tmp_path):
         (run.path / name).write_bytes((home / "runs/reverse" / name).read_bytes())
     weights = safetensors.torch.load((home / "runs/reverse/model.safetensors").read_bytes())
     weights["decoder.layers.0.feed_forward.expand.weight"] = torch.full((32, 16), torch.nan)
-    write_bytes(run.weights, sealed(safetensors.torch.save(weights)))
+    write_bytes(run.weights, seal_weights(safetensors.torch.save(weights)))
     result = cutaway("trace", run.path, "a b c", cwd=home)
     assert result.returncode == 1
     flagged = [line for line in result.stdout.splitlines() if "NaN in" in line]

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import cutaway_here as cutaway
+from helpers import run_cutaway as cutaway
 
 from cutaway.cli.recipes import find_recipe
 from cutaway.inference.training.setup import start_training
@@ -100,7 +100,8 @@ def test_classify_images(home):
     assert all(0 <= int(line.split("\t")[0]) <= 18 for line in result.stdout.splitlines())
     np.save(home / "flat.npy", np.zeros((3, 64)))
     assert fails(
-        cutaway("classify", "runs/digits-vit", "--file", "flat.npy", cwd=home), "[3, 64]; this model reads [1, 16, 16]"
+        cutaway("classify", "runs/digits-vit", "--file", "flat.npy", cwd=home),
+        "[3, 64], but this model reads [1, 16, 16]",
     )
     (home / "no.npy").write_text("hello")
     assert fails(cutaway("classify", "runs/digits-vit", "--file", "no.npy", cwd=home), "not an array that can be read")

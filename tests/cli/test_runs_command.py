@@ -23,15 +23,15 @@ from cutaway.cli.figures import FIGURES
 from cutaway.cli.runs import sparkline
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.errors import ConfigError, RunError
-from cutaway.explore.charts import Scale, line_chart, thinned
-from cutaway.explore.export import key
+from cutaway.explore.charts import Scale, downsample, line_chart
+from cutaway.explore.export import answer_key
 from cutaway.explore.run_report import write_run_report
 from cutaway.inference.evaluation import class_figures
 from cutaway.inference.pipelines import Translator
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_json, write_text
-from cutaway.runs.summary import parameters_of, read_scores, summarize
-from cutaway.runs.weights import sealed
+from cutaway.runs.summary import count_parameters, read_scores, summarize
+from cutaway.runs.weights import seal_weights
 
 
 def make_run(folder, losses=(3.0, 2.0, 1.5), steps=300, planned=300, weights=True, **settings):
@@ -54,7 +54,7 @@ def make_run(folder, losses=(3.0, 2.0, 1.5), steps=300, planned=300, weights=Tru
             {"step": step, "valid_loss": loss + 0.01, "valid_accuracy": 1 - loss / 10, "samples": [sample]}
         )
     if weights:
-        write_bytes(run.weights, sealed(safetensors.numpy.save({"a": np.ones((3, 4)), "b": np.ones(5)})))
+        write_bytes(run.weights, seal_weights(safetensors.numpy.save({"a": np.ones((3, 4)), "b": np.ones(5)})))
     return run
 
 
@@ -104,14 +104,14 @@ def test_all_runs_with_their_state(home):
 
 def test_a_run_that_is_being_trained_is_told_by_its_lock(home):
     run = RunFolder("runs/stopped")
-    with run.locked():
-        assert summarize(run).told_state == "going on, at 43%"
+    with run.lock():
+        assert summarize(run).state_text == "running, at 43%"
     assert summarize(run).state == "stopped"
 
 
 def test_a_twin_run_is_told_by_the_clock(home):
     run = make_run("runs/twin", planned=1000)
-    assert summarize(run).state == "going on"
+    assert summarize(run).state == "running"
     old = time.time() - 1000
     for file in (run.metrics, run.config):
         os.utime(file, (old, old))
@@ -220,10 +220,10 @@ def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
     [shown] = recorded["info"]["runs"]
     assert len(shown["examples"]) == 2
     for text in shown["examples"]:
-        told = recorded["answers"][key("trace", {"text": text})]
+        told = recorded["answers"][answer_key("trace", {"text": text})]
         assert told["output"] == Translator.load(run.path, "cpu").translate([text])[0]
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)  # nothing is loaded from anywhere
-    assert summarize(run).parameters == parameters_of(run) > 1000
+    assert summarize(run).parameters == count_parameters(run) > 1000
 
 
 def test_a_report_that_fails_does_not_harm_the_training(home, monkeypatch, capsys):
@@ -307,7 +307,7 @@ def test_what_is_taken_for_what_is_in_the_report_and_in_a_figure(home):
     keep_scores(run, "test", 3, found)
     page = write_run_report(run, []).read_text("utf-8")
     assert page.count("<svg") == 6
-    assert "What is taken for what" in page
+    assert "Confusion matrix" in page
     assert "66.7%" in page
     assert "<a>" not in page.replace("&lt;a&gt;", "")
     assert "counts" not in cutaway("runs", "runs/classes").stdout
@@ -332,5 +332,5 @@ def test_charts_hold_whatever_numbers_come():
     assert Scale([5], 0, 100)(5) == 50
     assert "NaN" not in line_chart([], "nothing")
     spike = [(i, 9.0 if i == 5000 else 1.0) for i in range(10_000)]
-    assert len(thinned(spike)) <= 400
-    assert (5000, 9.0) in thinned(spike)
+    assert len(downsample(spike)) <= 400
+    assert (5000, 9.0) in downsample(spike)

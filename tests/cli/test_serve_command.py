@@ -1,10 +1,10 @@
 """cutaway serve: what it says before anything is served. (That it serves is tested in tests/serve.)"""
 
-from helpers import cutaway_here
+from helpers import run_cutaway
 
 
 def test_help_has_examples_and_every_limit(tmp_path):
-    result = cutaway_here("serve", "--help", cwd=tmp_path)
+    result = run_cutaway("serve", "--help", cwd=tmp_path)
     assert result.returncode == 0
     assert "cutaway serve runs/demo" in result.stdout
     for option in ("--token", "--allow-origin", "--engine", "--dtype", "--no-batching", "--max-waiting", "--timeout"):
@@ -12,7 +12,7 @@ def test_help_has_examples_and_every_limit(tmp_path):
 
 
 def test_no_run_is_a_mistake(tmp_path):
-    assert cutaway_here("serve", cwd=tmp_path).returncode == 2
-    result = cutaway_here("serve", "runs/nothing", cwd=tmp_path)
+    assert run_cutaway("serve", cwd=tmp_path).returncode == 2
+    result = run_cutaway("serve", "runs/nothing", cwd=tmp_path)
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
     assert "runs/nothing" in result.stderr.replace("\n", "")

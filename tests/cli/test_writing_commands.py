@@ -9,15 +9,15 @@ import sys
 import time
 
 import pytest
-from helpers import cutaway_here
-from looking import untrained
+from helpers import run_cutaway
+from untrained import untrained_pipeline
 
 from cutaway.cli.bulk_progress import BulkProgress
 from cutaway.inference.pipelines import Translator
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_json, write_text
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 
 BEAM = ("--strategy", "beam", "--beam-size", 3)
 GREEDY = ("--strategy", "greedy")
@@ -27,27 +27,27 @@ SAMPLE = ("--strategy", "sample", "--seed", 5)
 def saved(made, path):
     folder = RunFolder(path)
     write_text(folder.tokenizer, made.tokenizer.to_json())
-    write_bytes(folder.path / "model.safetensors", sealed(weights_to_bytes(made.model)))
+    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(made.model)))
     folder.write_config(made.config)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
-    saved(untrained(), folder / "translator")
-    saved(untrained("decoder"), folder / "writer")
+    saved(untrained_pipeline(), folder / "translator")
+    saved(untrained_pipeline("decoder"), folder / "writer")
     (folder / "in.txt").write_text("a b c\n\nd e f g\nh a\n" * 3)
     return folder
 
 
 def told(home, *arguments, stdin=""):
-    result = cutaway_here(*arguments, cwd=home, stdin=stdin)
+    result = run_cutaway(*arguments, cwd=home, stdin=stdin)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def fails(home, *arguments, stdin=""):
-    result = cutaway_here(*arguments, cwd=home, stdin=stdin)
+    result = run_cutaway(*arguments, cwd=home, stdin=stdin)
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stderr
     return " ".join(result.stderr.split())
@@ -181,7 +181,7 @@ def test_no_command_takes_a_text_that_is_not_utf_8(home, arguments):
 
 
 def test_a_beam_that_cannot_be_streamed_prints_nothing(home):
-    result = cutaway_here("generate", "writer", "a b", "--stream", *BEAM, cwd=home)
+    result = run_cutaway("generate", "writer", "a b", "--stream", *BEAM, cwd=home)
     assert (result.returncode, result.stdout) == (1, "")
 
 
@@ -194,13 +194,13 @@ def test_words_that_nobody_knows_are_told(home):
     """They are translated all the same, as something else."""
     (home / "odd.txt").write_text("a b\na zebra\nthe zebra b\n")
     for arguments, stdin in ((("--file", "odd.txt"), ""), ((), (home / "odd.txt").read_text())):
-        result = cutaway_here("translate", "translator", *arguments, *GREEDY, cwd=home, stdin=stdin)
+        result = run_cutaway("translate", "translator", *arguments, *GREEDY, cwd=home, stdin=stdin)
         assert (
             "Note: 2 lines have something that is not in this model's vocabulary, such as zebra, the" in result.stderr
         )
     lines = told(home, "translate", "translator", "--file", "odd.txt", "--json", *GREEDY).splitlines()
     assert [json.loads(line).get("unknown") for line in lines] == [None, ["zebra"], ["the", "zebra"]]
-    assert "Note" not in cutaway_here("generate", "writer", "--file", "odd.txt", *GREEDY, cwd=home).stderr
+    assert "Note" not in run_cutaway("generate", "writer", "--file", "odd.txt", *GREEDY, cwd=home).stderr
 
 
 def test_pipes_have_a_name(home):
@@ -224,7 +224,7 @@ def test_a_full_disk_behind_standard_output_is_told(home, arguments):
 
 def test_choices_of_a_run_that_draws_are_not_drawn(home):
     """Unless that is asked for: then every seed has its own."""
-    made = untrained("decoder")
+    made = untrained_pipeline("decoder")
     made.config = dataclasses.replace(made.config, decode=dataclasses.replace(made.config.decode, strategy="sample"))
     saved(made, home / "drawing")
     choices = ("--choice", "a b", "--choice", "c", "--choice", "d e f")
@@ -240,7 +240,7 @@ def test_a_line_that_is_too_long_is_named_or_skipped(home):
     message = fails(home, "generate", "writer", "--file", "long.txt", "--out", "long.out")
     assert "long.txt, line 2: the prompt has 41 tokens" in message
     assert "--skip-errors" in message
-    result = cutaway_here("generate", "writer", "--file", "long.txt", "--out", "long.out", "--skip-errors", cwd=home)
+    result = run_cutaway("generate", "writer", "--file", "long.txt", "--out", "long.out", "--skip-errors", cwd=home)
     assert "1 line failed. The first, line 2:" in " ".join(result.stderr.split())
     lines = (home / "long.out").read_text().splitlines()
     assert [bool(line) for line in lines] == [True, False, True]
@@ -253,7 +253,7 @@ def test_a_line_of_standard_input_that_is_too_long_is_named_or_skipped(home):
     message = fails(home, "generate", "writer", stdin=LONG)
     assert "standard input, line 2: the prompt has 41 tokens" in message
     assert "--skip-errors" in message
-    result = cutaway_here("generate", "writer", "--skip-errors", cwd=home, stdin=LONG)
+    result = run_cutaway("generate", "writer", "--skip-errors", cwd=home, stdin=LONG)
     assert [bool(line) for line in result.stdout.splitlines()] == [True, False, True]
     assert "1 line failed. The first, line 2:" in " ".join(result.stderr.split())
 
@@ -272,7 +272,7 @@ def test_a_skipped_line_is_json_where_all_are(home, way):
 
 
 def test_a_file_of_code_is_tagged_as_a_whole(home):
-    made = untrained("encoder", head="tags")
+    made = untrained_pipeline("encoder", head="tags")
     made.config = dataclasses.replace(made.config, data=dataclasses.replace(made.config.data, corpus="python:tags"))
     saved(made, home / "tagger")
     write_json(RunFolder(home / "tagger").labels, list(made.labels))

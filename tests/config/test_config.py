@@ -7,7 +7,7 @@ from cutaway.cli.recipes import find_recipe
 from cutaway.config import Config, DataConfig, DecodeConfig, ModelConfig, TrainConfig, apply_overrides, read_tables
 from cutaway.config.checks import choices
 from cutaway.errors import ConfigError
-from cutaway.runs.recipe import base_of_tables, read_recipe
+from cutaway.runs.recipe import base_name, read_recipe
 from cutaway.system.resources import shipped_names
 
 
@@ -28,7 +28,7 @@ def test_toml_in_json_out(tmp_path):
     assert Config.from_json(config.to_json()) == config
 
 
-def test_language_models_draw_unless_told_otherwise(tmp_path):
+def test_language_models_sample_by_default(tmp_path):
     writer = recipe(tmp_path, '[model]\nfamily = "decoder"\n[decode]\nmax_length = 9\n')
     decode = read_recipe(writer).decode
     assert (decode.strategy, decode.temperature, decode.top_p) == ("sample", 0.8, 0.95)
@@ -61,7 +61,7 @@ def test_configuration_is_frozen():
         (ModelConfig, {"decoder_layers": 0}, "model.decoder_layers = 0 must be at least 1"),
         (ModelConfig, {"dropout": 1.0}, "model.dropout = 1.0 must be at least 0 and below 1"),
         (DataConfig, {"corpus": "reverse", "train": ("a", "b")}, "both given"),
-        (DataConfig, {"tokenizer_file": "x"}, "do not go together"),
+        (DataConfig, {"tokenizer_file": "x"}, "cannot be combined"),
         (DataConfig, {"train": ("a", "b"), "size": 5}, "data.size = 5 would have no effect, because no built-in"),
         (DataConfig, {"tokenizer": "byte", "vocab_size": 5}, "data.vocab_size = 5 would have no effect"),
         (
@@ -69,7 +69,7 @@ def test_configuration_is_frozen():
             {"n_heads": 8, "n_kv_heads": 3},
             r"n_heads = 8 is not divisible by model.n_kv_heads = 3.*\[1, 2, 4, 8\]",
         ),
-        (ModelConfig, {"position": "rope", "d_head": 3}, "'rope' turns pairs of numbers.*, 3, must be even"),
+        (ModelConfig, {"position": "rope", "d_head": 3}, "'rope' rotates pairs of numbers.*, 3, must be even"),
         (ModelConfig, {"family": "vision", "head": "classes"}, "image_size = 0 cannot be cut into patches"),
         (
             ModelConfig,
@@ -77,7 +77,7 @@ def test_configuration_is_frozen():
             "rope_base = 5.0 would have no effect, because model.position = 'sinusoidal'",
         ),
         (ModelConfig, {"attention_window": 5}, "attention_window = 5 would have no effect.*'full' has no window"),
-        (ModelConfig, {"experts": 1}, "experts = 1 is no mixture"),
+        (ModelConfig, {"experts": 1}, "experts = 1 is not a mixture"),
         (ModelConfig, {"experts": 4, "experts_per_token": 1}, "experts_per_token = 1 must be at least 2.*experts = 4"),
         (ModelConfig, {"experts_per_token": 3}, "experts_per_token = 3 would have no effect.*experts = 0"),
         (
@@ -95,7 +95,7 @@ def test_configuration_is_frozen():
         (DecodeConfig, {"top_p": 0.0}, "decode.top_p = 0.0 must be above 0"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(table, settings, message):
+def test_impossible_settings_raise_an_error_with_the_reason(table, settings, message):
     with pytest.raises(ConfigError, match=message):
         table(**settings)
 
@@ -105,8 +105,8 @@ def test_what_cannot_work_is_refused_with_the_reason(table, settings, message):
     [
         ("[model]\nd_modle = 3", [], "unknown setting model.d_modle. Did you mean 'd_model'"),
         ("[modle]\nx = 3", [], r"unknown table \[modle\]. Did you mean 'model'"),
-        ("steps = 3", [], "steps = 3 stands outside a table|unknown table"),
-        ("model = 3", [], "model = 3 stands outside a table"),
+        ("steps = 3", [], "steps = 3 is outside a table|unknown table"),
+        ("model = 3", [], "model = 3 is outside a table"),
         ("[model", [], "is not valid TOML"),
         ("", ["train.step=3"], "unknown setting train.step. Did you mean 'steps'"),
         ("", ["steps=3"], "not of the form table.field=value"),
@@ -114,7 +114,7 @@ def test_what_cannot_work_is_refused_with_the_reason(table, settings, message):
         ("", ["train.steps=many"], "train.steps = 'many' is of type str; expected int"),
     ],
 )
-def test_bad_recipes(tmp_path, text, overrides, message):
+def test_invalid_recipes(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError, match=message):
         read_recipe(recipe(tmp_path, text), overrides)
 
@@ -133,9 +133,9 @@ def test_missing_recipe():
 
 @pytest.mark.parametrize("name", shipped_names("recipes"))
 def test_built_in_recipes_are_valid(name, tmp_path, monkeypatch):
-    """One that begins with a run begins with that of a built-in recipe, which is trained first if it must be."""
+    """A fine-tuning recipe starts from the run of another built-in recipe."""
     monkeypatch.chdir(tmp_path)
-    base = base_of_tables(read_tables(find_recipe(name)))
+    base = base_name(read_tables(find_recipe(name)))
     if base:
         assert base in shipped_names("recipes")
         (tmp_path / "runs" / base).mkdir(parents=True)
@@ -145,13 +145,13 @@ def test_built_in_recipes_are_valid(name, tmp_path, monkeypatch):
     assert Config.from_json(config.to_json()) == config
 
 
-def test_overrides_do_not_touch_what_they_are_put_on():
+def test_overrides_do_not_change_the_given_tables():
     tables = {"train": {"steps": 1}}
     assert apply_overrides(tables, ["train.steps=2"])["train"]["steps"] == 2
     assert tables == {"train": {"steps": 1}}
 
 
-def test_a_budget_takes_the_place_of_the_recipe_s(tmp_path):
+def test_budget_on_the_command_line_replaces_the_recipes(tmp_path):
     path = recipe(tmp_path, "[train]\nsteps = 900\n")
     assert read_recipe(path, ["train.minutes=1"]).train.budget == "minutes"
     assert read_recipe(path, ["train.epochs=2"]).train.steps == TrainConfig().steps
@@ -182,7 +182,7 @@ ENCODER = ModelConfig(family="encoder", head="tags")
         ({"train": TrainConfig(balance_loss=0.5)}, "balance_loss = 0.5 would have no effect.*experts = 0"),
     ],
 )
-def test_what_two_tables_ask_of_each_other(tables, message):
+def test_conflicts_between_tables(tables, message):
     with pytest.raises(ConfigError, match=message):
         Config(**tables)
 

@@ -1,4 +1,4 @@
-"""Each surgery against an oracle that knows nothing of it; and what it leaves alone."""
+"""Each ablation against an independent computation, and what it must not change."""
 
 import math
 
@@ -19,9 +19,9 @@ SOURCE, TARGET = random_ids(2, 6, seed=1), random_ids(2, 5, seed=2)
 PLACEMENTS = ("post", "pre", "sandwich")
 
 
-def operated(*surgeries, **choices):
+def ablated_model(*ablations, **choices):
     model = tiny_model(**choices)
-    apply_ablations(model, surgeries)
+    apply_ablations(model, ablations)
     return model
 
 
@@ -31,19 +31,19 @@ def outputs(model, source=SOURCE, target=TARGET, **masks):
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_it_changes_the_model_at_hand_and_no_other(name):
+def test_an_ablation_changes_only_its_model(name):
     intact, other = tiny_model(), tiny_model()
     before = outputs(intact)
     apply_ablations(other, [name])
     assert torch.equal(outputs(intact), before)
     assert max_difference(outputs(other), before) > 1e-4
-    assert torch.equal(outputs(tiny_model()), before)  # and what is built afterwards is whole
+    assert torch.equal(outputs(tiny_model()), before)  # models built later are intact
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_what_stays_can_be_trained_and_keeps_its_name(name, placement):
-    intact, model = tiny_model(norm_placement=placement), operated(name, norm_placement=placement)
+def test_remaining_parameters_keep_their_names_and_get_gradients(name, placement):
+    intact, model = tiny_model(norm_placement=placement), ablated_model(name, norm_placement=placement)
     whole = dict(intact.named_parameters())
     model(SOURCE, TARGET).sum().backward()
     for parameter_name, parameter in model.named_parameters():
@@ -53,8 +53,8 @@ def test_what_stays_can_be_trained_and_keeps_its_name(name, placement):
         assert probes(model).keys() == probes(intact).keys()
 
 
-def by_hand(placement, residual, x, f):
-    """What is left of a residual connection without `x +`."""
+def without_residual(placement, residual, x, f):
+    """Compute a residual connection without `x +`."""
     if placement == "post":
         return residual.norm(f(x))
     inner = f(residual.norm(x))
@@ -62,22 +62,22 @@ def by_hand(placement, residual, x, f):
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_no_residual_is_the_sub_layer_alone(placement):
-    intact, model = tiny_model(norm_placement=placement), operated("no-residual", norm_placement=placement)
+def test_no_residual_leaves_only_the_sub_layer(placement):
+    intact, model = tiny_model(norm_placement=placement), ablated_model("no-residual", norm_placement=placement)
     x = torch.randn(2, 6, 8)
     for whole, changed in zip(intact.encoder.layers, model.encoder.layers, strict=True):
-        y = by_hand(placement, whole.self_attention_residual, x, whole.self_attention)
-        y = by_hand(placement, whole.feed_forward_residual, y, whole.feed_forward)
+        y = without_residual(placement, whole.self_attention_residual, x, whole.self_attention)
+        y = without_residual(placement, whole.feed_forward_residual, y, whole.feed_forward)
         assert max_difference(changed(x), y) < 1e-5
         assert max_difference(changed(x), whole(x)) > 1e-3
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_no_norm_is_sums_alone(placement, norm):
+def test_no_norm_leaves_only_the_sums(placement, norm):
     intact, model = (
         tiny_model(norm_placement=placement, norm=norm),
-        operated("no-norm", norm_placement=placement, norm=norm),
+        ablated_model("no-norm", norm_placement=placement, norm=norm),
     )
     x = torch.randn(2, 6, 8)
     y = x
@@ -90,9 +90,9 @@ def test_no_norm_is_sums_alone(placement, norm):
 
 @pytest.mark.parametrize("kernel", ["fused", "exact"])
 @pytest.mark.parametrize("choices", [{}, {"n_kv_heads": 1}, {"qk_norm": True}, {"position": "rope"}])
-def test_no_scaling_is_attention_with_scores_times_sqrt_e(kernel, choices):
+def test_no_scaling_multiplies_the_scores_by_sqrt_e(kernel, choices):
     intact, model = (
-        make(attention_kernel=kernel, **choices) for make in (tiny_model, lambda **c: operated("no-scaling", **c))
+        make(attention_kernel=kernel, **choices) for make in (tiny_model, lambda **c: ablated_model("no-scaling", **c))
     )
     whole, changed = intact.encoder.layers[0].self_attention, model.encoder.layers[0].self_attention
     x = torch.randn(2, 6, 8)
@@ -106,17 +106,17 @@ def test_no_scaling_is_attention_with_scores_times_sqrt_e(kernel, choices):
     assert max_difference(changed(x), whole(x)) > 1e-4
 
 
-def test_no_scaling_reaches_every_attention_and_is_what_one_sees():
-    model = operated("no-scaling")
+def test_no_scaling_changes_every_attention_and_its_recorded_weights():
+    model = ablated_model("no-scaling")
     assert all(
         isinstance(part.query_norm, torch.nn.Sequential)
         for part in model.modules()
         if isinstance(part, MultiHeadAttention)
     )
-    with record_activations(model, "encoder.layers.0.self_attention.weights") as seen:
+    with record_activations(model, "encoder.layers.0.self_attention.weights") as recorded_activations:
         recorded = outputs(model)
-    assert max_difference(recorded, outputs(model)) < 1e-5  # watched attention runs another kernel, to the same effect
-    assert seen["encoder.layers.0.self_attention.weights"].shape == (2, 2, 6, 6)
+    assert max_difference(recorded, outputs(model)) < 1e-5  # recording uses another kernel with the same result
+    assert recorded_activations["encoder.layers.0.self_attention.weights"].shape == (2, 2, 6, 6)
 
 
 @pytest.mark.parametrize("kernel", ["fused", "exact"])
@@ -130,7 +130,7 @@ def test_no_mask_lets_later_tokens_change_earlier_logits(kernel, family):
             return model(SOURCE, ids) if family == "encoder_decoder" else model(ids)
 
     intact, model = (
-        make(family=family, attention_kernel=kernel) for make in (tiny_model, lambda **c: operated("no-mask", **c))
+        make(family=family, attention_kernel=kernel) for make in (tiny_model, lambda **c: ablated_model("no-mask", **c))
     )
     assert max_difference(logits(intact, ids)[:, :-1], logits(intact, changed_ids)[:, :-1]) < 1e-6
     assert max_difference(logits(model, ids)[:, :-1], logits(model, changed_ids)[:, :-1]) > 1e-4
@@ -138,20 +138,19 @@ def test_no_mask_lets_later_tokens_change_earlier_logits(kernel, family):
 
 @pytest.mark.parametrize("kernel", ["fused", "exact"])
 def test_no_mask_keeps_padding_invisible(kernel):
-    model = operated("no-mask", attention_kernel=kernel)
+    model = ablated_model("no-mask", attention_kernel=kernel)
     is_token = torch.tensor([[True, True, True, False, False], [True] * 5])
     other = TARGET.clone()
     other[0, 3:] = (other[0, 3:] + 1) % V
     a, b = (outputs(model, target=target, target_mask=is_token) for target in (TARGET, other))
     assert max_difference(a[0, :3], b[0, :3]) < 1e-6
-    # and it is as if the padding were not there
-    remove_residual = outputs(model, SOURCE[:1], TARGET[:1, :3])
-    assert max_difference(a[:1, :3], remove_residual) < 1e-5
+    without_padding = outputs(model, SOURCE[:1], TARGET[:1, :3])
+    assert max_difference(a[:1, :3], without_padding) < 1e-5
 
 
 def test_no_mask_keeps_other_rules():
-    """A window of 2 stays a window of 2, now to both sides."""
-    model = operated("no-mask", family="decoder", attention="window", decoder_layers=1)
+    """A window of 2 stays a window of 2, now in both directions."""
+    model = ablated_model("no-mask", family="decoder", attention="window", decoder_layers=1)
     changed = TARGET.clone()
     changed[:, -1] = (changed[:, -1] + 1) % V
     with torch.no_grad():
@@ -159,9 +158,8 @@ def test_no_mask_keeps_other_rules():
     assert differs.tolist() == [False, False, False, True, True]
 
 
-def test_without_a_mask_one_still_writes_token_by_token():
-    """The cache counts the layers and grows as ever; nothing to the right exists yet."""
-    model = operated("no-mask")
+def test_without_a_mask_decoding_with_a_cache_works():
+    model = ablated_model("no-mask")
     assert isinstance(model.decoder, StackWithoutCausalMask)
     cache = model.new_cache()
     memory = model.encode(SOURCE)
@@ -172,8 +170,8 @@ def test_without_a_mask_one_still_writes_token_by_token():
     assert TorchEngine(model).device.type == "cpu"
 
 
-def test_shared_layers_are_the_first_again_and_again():
-    intact, model = tiny_model(), operated("share-layers")
+def test_shared_layers_apply_the_first_layer_repeatedly():
+    intact, model = tiny_model(), ablated_model("share-layers")
     x = torch.randn(2, 6, 8)
     first = intact.encoder.layers[0]
     assert max_difference(model.encoder(x), first(first(x))) < 1e-5
@@ -183,11 +181,11 @@ def test_shared_layers_are_the_first_again_and_again():
 
 
 def test_without_positions_a_shuffled_source_gives_the_same_output():
-    """What `lab no-positions` stands on: to the decoder, the source is a bag of letters."""
-    bag, row = tiny_model(position="none"), tiny_model()
+    """The theory of `lab no-positions`: the decoder cannot see the order of the source."""
+    without_positions, with_positions = tiny_model(position="none"), tiny_model()
     shuffled = SOURCE[:, torch.tensor([3, 0, 5, 1, 4, 2])]
-    assert max_difference(outputs(bag), outputs(bag, shuffled)) < 1e-5
-    assert max_difference(outputs(row), outputs(row, shuffled)) > 1e-3
+    assert max_difference(outputs(without_positions), outputs(without_positions, shuffled)) < 1e-5
+    assert max_difference(outputs(with_positions), outputs(with_positions, shuffled)) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -198,23 +196,23 @@ def test_without_positions_a_shuffled_source_gives_the_same_output():
         ("share-layers", {"encoder_layers": 1, "decoder_layers": 1}, "stack of several layers"),
     ],
 )
-def test_a_surgery_that_finds_nothing_to_change_is_an_error(name, choices, what):
+def test_an_ablation_with_nothing_to_change_is_an_error(name, choices, what):
     model = build_model(tiny_of(**choices))
-    with pytest.raises(ConfigError, match=f"the surgery '{name}' finds nothing to change: this model has no {what}"):
+    with pytest.raises(ConfigError, match=f"the ablation '{name}' has nothing to change: this model has no {what}"):
         apply_ablations(model, [name])
 
 
 @pytest.mark.parametrize("name", ["no-residual", "no-norm"])
-def test_the_same_surgery_twice_is_an_error(name):
-    with pytest.raises(ConfigError, match="finds nothing to change"):
-        operated(name, name)
+def test_the_same_ablation_twice_is_an_error(name):
+    with pytest.raises(ConfigError, match="has nothing to change"):
+        ablated_model(name, name)
 
 
-def test_no_mask_refuses_linear_attention():
-    with pytest.raises(ConfigError, match="cannot be done to linear attention"):
-        operated("no-mask", attention="linear", position="learned")
+def test_no_mask_rejects_linear_attention():
+    with pytest.raises(ConfigError, match="does not work with linear attention"):
+        ablated_model("no-mask", attention="linear", position="learned")
 
 
-def test_an_unknown_surgery_is_refused_with_a_suggestion():
-    with pytest.raises(ConfigError, match="there is no surgery 'no-resdual'. Did you mean 'no-residual'?"):
-        operated("no-resdual")
+def test_an_unknown_ablation_is_rejected_with_a_suggestion():
+    with pytest.raises(ConfigError, match="unknown ablation 'no-resdual'. Did you mean 'no-residual'?"):
+        ablated_model("no-resdual")

@@ -1,4 +1,4 @@
-"""Lessons as cells: read as jupytext reads them, shown in a terminal, written as notebooks, with progress kept."""
+"""Lessons as cells: parsing, display in a terminal, notebooks, and progress."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from rich.console import Console
 from cutaway.cli.lesson import find_lessons, show_cell, write_notebook
 from cutaway.course.cells import find_title, read_cells, to_notebook
 from cutaway.course.lesson import save, shapes
-from cutaway.course.progress import note_progress, progress_file, read_progress
+from cutaway.course.progress import progress_file, read_progress, save_progress
 from cutaway.errors import DataError
 
 LESSONS = find_lessons()
@@ -23,7 +23,7 @@ every_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.st
 
 
 @every_lesson
-def test_our_cells_are_those_of_jupytext(path):
+def test_cells_agree_with_jupytext(path):
     theirs = jupytext.read(path).cells
     assert [(cell.kind, cell.text) for cell in read_cells(path)] == [(c.cell_type, c.source) for c in theirs]
 
@@ -36,7 +36,7 @@ def test_the_notebook_is_valid(path):
 
 
 @every_lesson
-def test_a_lesson_has_the_form_that_readers_know(path):
+def test_a_lesson_has_the_usual_structure(path):
     cells = read_cells(path)
     assert cells[0].kind == "markdown"
     assert find_title(cells).startswith(f"{int(path.name[:2])}. ")
@@ -48,7 +48,7 @@ def test_a_lesson_has_the_form_that_readers_know(path):
     assert max(len(cell.text.splitlines()) for cell in cells if cell.kind == "code") <= 45
 
 
-def test_cells_know_their_lines(tmp_path):
+def test_cells_have_their_line_numbers(tmp_path):
     file = tmp_path / "lesson.py"
     file.write_text(
         "# %% [markdown]\n# # 1. A\n#\n# text\n\n# %%\n\nx = 1\n\n\ny = 2\n\n# %%\n# %%\nz = 3  # %% no mark\n"
@@ -59,11 +59,11 @@ def test_cells_know_their_lines(tmp_path):
     assert cells[1].text == "x = 1\n\n\ny = 2"
     assert find_title(cells) == "1. A"
     file.write_text("x = 1\n# %%\ny = 2\n")
-    with pytest.raises(DataError, match="there is text before the first cell"):
+    with pytest.raises(DataError, match="found text before the first cell"):
         read_cells(file)
 
 
-def test_shapes_are_printed_with_the_names_of_their_axes(capsys):
+def test_shapes_are_printed_with_axis_names(capsys):
     import numpy as np
 
     shapes(scores_BHQK=np.zeros((2, 8, 4, 5)), plain=np.zeros((3, 2)), wrong_BT=np.zeros(3))
@@ -71,7 +71,7 @@ def test_shapes_are_printed_with_the_names_of_their_axes(capsys):
     assert lines == [["scores_BHQK", "B=2", "H=8", "Q=4", "K=5"], ["plain", "3", "2"], ["wrong_BT", "3"]]
 
 
-def test_a_figure_is_saved_where_figures_go(tmp_path, monkeypatch, capsys):
+def test_figures_are_saved_in_the_figure_folder(tmp_path, monkeypatch, capsys):
     from cutaway.explore.figures import new_figure
 
     monkeypatch.setenv("CUTAWAY_FIGURES", str(tmp_path / "figures"))
@@ -81,16 +81,16 @@ def test_a_figure_is_saved_where_figures_go(tmp_path, monkeypatch, capsys):
     assert "one.png" in capsys.readouterr().out
 
 
-def test_progress_goes_forward_alone_and_survives_a_damaged_file(tmp_path, monkeypatch):
+def test_progress_only_increases_and_a_damaged_file_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
     assert read_progress() == {}
-    note_progress("01_a", 5)
-    note_progress("01_a", 3)
-    note_progress("02_b", 1)
+    save_progress("01_a", 5)
+    save_progress("01_a", 3)
+    save_progress("02_b", 1)
     assert read_progress() == {"01_a": 5, "02_b": 1}
     progress_file().write_text("{ damaged")
     assert read_progress() == {}
-    note_progress("01_a", 1)
+    save_progress("01_a", 1)
     assert read_progress() == {"01_a": 1}
 
 
@@ -111,9 +111,9 @@ raise ValueError("on line 13")
 
 
 def run(home, lessons, *arguments, stdin=""):
-    """The command, with other lessons than the real ones."""
+    """Run the command with other lessons."""
     code = "import sys, pathlib; from cutaway.cli import main\n"
-    code += f"sys.modules['cutaway.cli.lesson'].shipped = lambda name: pathlib.Path({str(lessons)!r})\nmain()"
+    code += f"sys.modules['cutaway.cli.lesson'].shipped_folder = lambda name: pathlib.Path({str(lessons)!r})\nmain()"
     return subprocess.run(
         [sys.executable, "-c", code, "lesson", *arguments], cwd=home, input=stdin, capture_output=True, text=True,
         timeout=60, encoding="utf-8", env={"CUTAWAY_HOME": str(home / "home"), "PATH": ""},
@@ -135,15 +135,15 @@ def test_the_command_lists_runs_and_writes_notebooks(tmp_path):
     assert "Stopped" in paused.stderr
     assert run(tmp_path, lessons, "7", "--notebook").returncode == 0
     assert len(json.loads((tmp_path / "07_trial.ipynb").read_text())["cells"]) == 4
-    for arguments, message in ((["9"], "there is no lesson 9. There are: 7."), (["--notebook"], "of which lesson?")):
+    for arguments, message in ((["9"], "there is no lesson 9. Choose one of: 7."), (["--notebook"], "--notebook needs a lesson")):
         refused = run(tmp_path, lessons, *arguments)
         assert refused.returncode == 1
         assert message in refused.stderr
 
 
 @every_lesson
-def test_nothing_is_cut_off_on_a_narrow_terminal(path, monkeypatch):
-    """Every word of the prose and of the code stands there, in 80 columns."""
+def test_a_narrow_terminal_shows_everything(path, monkeypatch):
+    """Every word of the prose and the code is in the output, in 80 columns."""
     page = io.StringIO()
     console = Console(file=page, force_terminal=True, color_system=None, width=80, soft_wrap=True, highlight=False)
     monkeypatch.setattr(sys.modules["cutaway.cli.lesson"], "out", console)
@@ -162,8 +162,8 @@ def test_nothing_is_cut_off_on_a_narrow_terminal(path, monkeypatch):
 def test_a_notebook_that_was_changed_is_not_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_notebook(LESSONS[0])
-    write_notebook(LESSONS[0])  # the same once more does no harm
+    write_notebook(LESSONS[0])  # writing the same again is allowed
     written = tmp_path / LESSONS[0].with_suffix(".ipynb").name
     written.write_text(written.read_text(encoding="utf-8") + " ", encoding="utf-8")
-    with pytest.raises(DataError, match="not as it was written"):
+    with pytest.raises(DataError, match="exists already and was changed"):
         write_notebook(LESSONS[0])

@@ -1,4 +1,4 @@
-"""`cutaway check`: a learner's code in its own process, and what the learner is told, whatever that code does."""
+"""`cutaway check`: running a learner's code in a sandbox, and the feedback for misbehaving code."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from cutaway.course.exercises import all_exercises, get_exercise
 from cutaway.course.feedback import feedback, file_failure_lines
 from cutaway.course.grader import grade_file
 from cutaway.course.sandbox import run_file
-from cutaway.system.resources import shipped
+from cutaway.system.resources import shipped_folder
 
-SOLUTIONS = shipped("exercises") / "solutions"
+SOLUTIONS = shipped_folder("exercises") / "solutions"
 SOLUTION = (SOLUTIONS / "exercise_01_scaled_dot_product.py").read_text(encoding="utf-8")
 NAME = "exercise_01_scaled_dot_product.py"
 
@@ -27,12 +27,12 @@ def check_text(text, tmp_path, number=1):
     return grade_file(get_exercise(number), path)
 
 
-def told(grade, part):
+def feedback_text(grade, part):
     return "\n".join(feedback(next(m for m in grade.marks if m.part.name == part)))
 
 
 def with_mask(body):
-    """The solution, with another causal_mask."""
+    """Return the solution with another body of causal_mask."""
     return SOLUTION.replace("    return np.tril(np.ones((n, n), dtype=bool))", body)
 
 
@@ -40,18 +40,18 @@ def states(grade):
     return [mark.state for mark in grade.marks]
 
 
-# --- code that does not behave -----------------------------------------------------------------------------------
+# --- misbehaving code -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("    while True:\n        n += 1", ["It does not come to an end.", "line 1"]),
+        ("    while True:\n        n += 1", ["It did not finish in time.", "line 1"]),
         ("    return 1 / (n - n)", ["It stops with ZeroDivisionError", "return 1 / (n - n)", "line 13"]),
         ("    np.ones((n, n + 1)) @ np.ones((n, n))", ["It stops with ValueError: matmul"]),
         ("    mask = np.ones((n, n))\n    other = mask[n]", ["IndexError", "there:  mask [3, 3]"]),
         ("    exit()", ["SystemExit", "does not end the program"]),
-        ("    import os; os._exit(0)", ["It ended Python itself"]),
+        ("    import os; os._exit(0)", ["It ended the Python process"]),
         ("    return input()", ["EOFError", "no keyboard"]),
         ("    return np.zeros(10**12)", ["MemoryError", "far too large"]),
         ("    return causal_mask(n)", ["RecursionError"]),
@@ -69,17 +69,17 @@ def states(grade):
         ("    return np.zeros((1000, 1000))", ["shape [1000, 1000]"]),
     ],
 )
-def test_what_is_told_about_code_that_misbehaves(body, expected, tmp_path):
+def test_feedback_for_misbehaving_code(body, expected, tmp_path):
     result = check_text(with_mask(body), tmp_path)
     assert result.marks[1].state == "wrong"
     assert result.marks[1].explanations == ()
     for text in expected:
-        assert text in told(result, "causal_mask"), told(result, "causal_mask")
+        assert text in feedback_text(result, "causal_mask"), feedback_text(result, "causal_mask")
     others = [result.marks[0].state, result.marks[2].state]
     assert others == (["right", "not tried"] if "os._exit" in body else ["right", "right"])
 
 
-def test_what_waits_without_computing_is_stopped_from_outside(tmp_path):
+def test_code_that_sleeps_is_stopped(tmp_path):
     path = tmp_path / NAME
     path.write_text(with_mask("    import time; time.sleep(1000)"))
     started = time.monotonic()
@@ -90,10 +90,10 @@ def test_what_waits_without_computing_is_stopped_from_outside(tmp_path):
     assert outcomes.parts["attention"][0].failure.kind == "skipped"
 
 
-def test_a_loop_at_the_top_of_the_file_and_a_sleep(tmp_path, monkeypatch):
-    monkeypatch.setattr("cutaway.course.sandbox.SECONDS_TO_IMPORT", 1.5)
+def test_an_import_that_does_not_end_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutaway.course.sandbox.IMPORT_SECONDS", 1.5)
     result = check_text("import time\ntime.sleep(1000)", tmp_path)
-    assert "does not come to an end" in "\n".join(file_failure_lines(result.failure))
+    assert "did not finish in time" in "\n".join(file_failure_lines(result.failure))
     assert not result.is_right
 
 
@@ -107,7 +107,7 @@ def test_a_loop_at_the_top_of_the_file_and_a_sleep(tmp_path, monkeypatch):
         ("x = '\0'", ["null bytes"]),
     ],
 )
-def test_a_file_that_python_cannot_use(text, expected, tmp_path):
+def test_a_file_that_cannot_be_imported(text, expected, tmp_path):
     result = check_text(text, tmp_path)
     shown = "\n".join(file_failure_lines(result.failure))
     for part in expected:
@@ -115,27 +115,27 @@ def test_a_file_that_python_cannot_use(text, expected, tmp_path):
     assert not result.is_right
 
 
-def test_missing_and_misspelt_and_misshapen_functions(tmp_path):
+def test_missing_and_misspelt_functions_and_wrong_signatures(tmp_path):
     text = SOLUTION.replace("def causal_mask(n)", "def casual_mask(n)").replace(
         "def attention(q, k, v, mask=None)", "def attention(q, k)"
     )
     result = check_text(text, tmp_path)
-    assert "There is no function causal_mask in the file. There is casual_mask" in told(result, "causal_mask")
-    assert "called as attention(q, k, v, mask), but yours is attention(q, k)" in told(result, "attention")
+    assert "There is no function causal_mask in the file. There is casual_mask" in feedback_text(result, "causal_mask")
+    assert "called as attention(q, k, v, mask), but yours is attention(q, k)" in feedback_text(result, "attention")
 
 
-def test_what_is_printed_is_shown_and_a_novel_is_cut(tmp_path):
+def test_printed_output_is_returned_and_limited(tmp_path):
     result = check_text(SOLUTION + "\nprint('hello')\nfor i in range(10**5): print('x' * 100)", tmp_path)
     assert result.is_right
     assert result.printed.startswith("hello\nx")
     assert len(result.printed) < 3000
 
 
-def test_an_argument_that_is_changed_is_remarked(tmp_path):
+def test_a_changed_argument_is_reported(tmp_path):
     text = SOLUTION.replace("x = x - x.max", "x -= x.max")
     result = check_text(text, tmp_path)
     assert states(result) == ["right"] * 3
-    assert "It changes its argument x" in told(result, "softmax")
+    assert "It changes its argument x" in feedback_text(result, "softmax")
 
 
 def test_single_precision_and_plain_lists_are_right(tmp_path):
@@ -146,15 +146,15 @@ def test_single_precision_and_plain_lists_are_right(tmp_path):
     assert check_text(text, tmp_path).is_right
 
 
-def test_a_neighbour_can_be_imported(tmp_path):
+def test_a_file_in_the_same_folder_can_be_imported(tmp_path):
     (tmp_path / "helpers_of_mine.py").write_text("import numpy\ntriangle = numpy.tril\n")
     (tmp_path / "json.py").write_text("not the one that Python has")
     text = SOLUTION.replace("import numpy as np", "import numpy as np\nfrom helpers_of_mine import triangle")
     assert check_text(text.replace("np.tril", "triangle"), tmp_path).is_right
 
 
-def test_what_is_given_takes_names_and_hides_its_switches(tmp_path):
-    """As the stubs show them: (q, k, v, mask=None)."""
+def test_given_functions_accept_keywords_and_hide_their_switches(tmp_path):
+    """Their signature is the one in the stubs: (q, k, v, mask=None)."""
     import inspect
 
     from cutaway.course import given
@@ -164,7 +164,7 @@ def test_what_is_given_takes_names_and_hides_its_switches(tmp_path):
     assert check_text(text.replace("n_heads, mask)", "n_heads=n_heads, mask=mask)"), tmp_path, 4).is_right
 
 
-def test_of_two_libraries_the_one_that_is_used_counts(tmp_path):
+def test_a_file_that_imports_both_libraries_belongs_to_the_one_it_uses(tmp_path):
     result = check_text("import torch\n" + SOLUTION, tmp_path)
     assert result.is_right
     assert result.library == "numpy"
@@ -172,23 +172,23 @@ def test_of_two_libraries_the_one_that_is_used_counts(tmp_path):
     assert check_text("import numpy as np\n" + torch_text, tmp_path).library == "torch"
 
 
-def test_a_failing_line_at_the_end_does_not_hide_what_is_defined(tmp_path):
+def test_functions_before_a_failing_line_are_graded(tmp_path):
     result = check_text(SOLUTION + "\nassert softmax(np.zeros(2))[0] == 7\nattention = 1", tmp_path)
     assert states(result) == ["right"] * 3
     assert "AssertionError" in "\n".join(file_failure_lines(result.failure))
 
 
-def test_a_name_that_is_used_again(tmp_path):
+def test_a_function_name_that_is_reassigned(tmp_path):
     result = check_text(SOLUTION + "\nsoftmax = softmax(np.zeros(2))", tmp_path)
-    assert "softmax is no function here but of type ndarray" in told(result, "softmax")
+    assert "softmax is no function here but of type ndarray" in feedback_text(result, "softmax")
 
 
-def test_a_neighbour_written_for_the_other_library_is_pointed_out(tmp_path):
+def test_an_imported_exercise_for_the_other_library_is_reported(tmp_path):
     (tmp_path / NAME).write_text(SOLUTION)
     text = (SOLUTIONS / "exercise_02_multi_head_attention_torch.py").read_text(encoding="utf-8")
     (tmp_path / get_exercise(2).file).write_text(text + "\nfrom exercise_01_scaled_dot_product import attention\n")
     shown = cutaway("check", "2", cwd=tmp_path).stdout
-    assert f"{NAME} is written for NumPy arrays, and this file is given PyTorch tensors" in shown
+    assert f"{NAME} is written for NumPy arrays, but this file is tested with PyTorch tensors" in shown
 
 
 @pytest.mark.parametrize(
@@ -198,28 +198,28 @@ def test_a_neighbour_written_for_the_other_library_is_pointed_out(tmp_path):
         (("if mask is not None:", "if mask:"), "neither true nor false"),
     ],
 )
-def test_crashes_that_every_beginner_has_get_a_tip(edit, tip, tmp_path):
+def test_common_crashes_get_a_tip(edit, tip, tmp_path):
     result = check_text(SOLUTION.replace(*edit), tmp_path)
-    assert tip in "\n".join(told(result, m.part.name) for m in result.marks)
+    assert tip in "\n".join(feedback_text(result, m.part.name) for m in result.marks)
 
 
-def test_a_neighbour_that_is_not_finished(tmp_path):
-    (tmp_path / NAME).write_text((shipped("exercises") / NAME).read_text(encoding="utf-8"))
+def test_an_imported_exercise_that_is_not_finished(tmp_path):
+    (tmp_path / NAME).write_text((shipped_folder("exercises") / NAME).read_text(encoding="utf-8"))
     text = (SOLUTIONS / "exercise_02_multi_head_attention.py").read_text(encoding="utf-8")
     text = text.replace("from cutaway.course.given import", "from exercise_01_scaled_dot_product import")
-    shown = told(check_text(text, tmp_path, 2), "multi_head_attention")
+    shown = feedback_text(check_text(text, tmp_path, 2), "multi_head_attention")
     assert f"NotImplementedError (in {NAME}, which is not finished)" in shown
 
 
-def test_an_error_inside_what_is_given_says_so(tmp_path):
+def test_an_error_inside_a_given_function_names_it(tmp_path):
     text = (SOLUTIONS / "exercise_04_encoder_block.py").read_text(encoding="utf-8")
-    shown = told(
+    shown = feedback_text(
         check_text(text.replace("n_heads, mask)", "n_heads, np.ones((7, 7), bool))", 1), tmp_path, 4), "encoder_block"
     )
     assert "(inside multi_head_attention)" in shown
 
 
-def test_no_process_is_left_behind(tmp_path):
+def test_child_processes_are_killed(tmp_path):
     body = "    import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); return None"
     check_text(with_mask(body), tmp_path)
     pid = int((tmp_path / "pid").read_text())
@@ -229,7 +229,7 @@ def test_no_process_is_left_behind(tmp_path):
         time.sleep(0.05)
 
 
-def test_a_thread_that_stays_does_not_hold_up_the_check(tmp_path):
+def test_a_running_thread_does_not_delay_the_check(tmp_path):
     started = time.monotonic()
     assert check_text(
         SOLUTION + "\nimport threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()", tmp_path
@@ -237,37 +237,37 @@ def test_a_thread_that_stays_does_not_hold_up_the_check(tmp_path):
     assert time.monotonic() - started < 6
 
 
-# --- mistakes together -------------------------------------------------------------------------------------------
+# --- several mistakes -------------------------------------------------------------------------------------------
 
 
-def test_two_mistakes_and_one_that_follows_are_told_apart(tmp_path):
+def test_a_mistake_of_a_called_part_is_separated_from_a_new_one(tmp_path):
     text = SOLUTION.replace("axis=-1", "axis=-2").replace(" / np.sqrt(d_k)", "")
     result = check_text(text, tmp_path)
     assert [m.name for m in result.marks[0].explanations[0]] == ["softmax-axis"]
     assert {m.name for m in result.marks[2].explanations[0]} == {"softmax-axis", "no-scale"}
-    shown = told(result, "attention")
+    shown = feedback_text(result, "attention")
     assert "Two mistakes at once:" in shown
     assert "(As in softmax.)" in shown
-    assert shown.count("Hint:") == 1, "the one of softmax stands there already"
+    assert shown.count("Hint:") == 1, "softmax already has its own hint"
 
 
-def test_what_only_follows_says_so(tmp_path):
+def test_a_part_that_is_wrong_only_because_of_a_called_part(tmp_path):
     result = check_text(SOLUTION.replace("axis=-1", "axis=-2"), tmp_path)
-    assert "Mend softmax, and this will be right too." in told(result, "attention")
+    assert "Mend softmax, and this will be right too." in feedback_text(result, "attention")
     result = check_text(SOLUTION.replace("np.exp(x)", "np.cosh(x)"), tmp_path)
-    assert "It uses softmax, which is not right yet. Mend that first." in told(result, "attention")
+    assert "It uses softmax, which is not right yet. Mend that first." in feedback_text(result, "attention")
 
 
-def test_a_crash_on_one_example_does_not_hide_the_mistake_on_the_others(tmp_path):
+def test_a_crash_in_one_case_does_not_hide_the_mistake_in_others(tmp_path):
     text = SOLUTION.replace("k.swapaxes(-1, -2) / np.sqrt(d_k)", "k.T")
     result = check_text(text, tmp_path)
     assert [m.name for m in result.marks[2].explanations[0]] == ["no-scale"]
-    shown = told(result, "attention")
+    shown = feedback_text(result, "attention")
     assert "It stops with ValueError" in shown
     assert ".T turns all axes round" in shown
 
 
-def test_the_smallest_example_and_the_hints(tmp_path):
+def test_feedback_has_the_smallest_case_and_a_hint(tmp_path):
     mark = check_text(with_mask("    return np.triu(np.ones((n, n)))"), tmp_path).marks[1]
     weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, stronger=True))
     assert "n = 3" in weak
@@ -281,10 +281,10 @@ def test_the_smallest_example_and_the_hints(tmp_path):
     ("page", "edit"),
     [("docs/course.md", (" / np.sqrt(d_k)", "")), ("docs/getting-started.md", ("np.sqrt(d_k)", "d_k"))],
 )
-def test_the_pages_show_what_is_really_said(page, edit, tmp_path):
+def test_feedback_in_the_docs_is_real(page, edit, tmp_path):
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
     block = text.partition("```\n  ✗ attention(q, k, v, mask)\n")[2].partition("```")[0]
-    shown = told(check_text(SOLUTION.replace(*edit), tmp_path), "attention").splitlines()
+    shown = feedback_text(check_text(SOLUTION.replace(*edit), tmp_path), "attention").splitlines()
     lines = [line.removeprefix("      ") for line in block.splitlines() if line.strip() != "..."]
     assert len(lines) >= 2
     assert set(lines) <= set(shown)
@@ -300,7 +300,7 @@ def cutaway(*arguments, cwd, home=None):
 
 
 def test_start_then_check_then_solve(tmp_path):
-    assert "Begin with:" in cutaway("check", cwd=tmp_path).stderr
+    assert "Start with:" in cutaway("check", cwd=tmp_path).stderr
     started = cutaway("check", "--start", "mine", cwd=tmp_path)
     assert started.returncode == 0
     assert "check 1" in started.stderr
@@ -308,13 +308,13 @@ def test_start_then_check_then_solve(tmp_path):
     first = cutaway("check", "1", cwd=tmp_path)
     assert first.returncode == 1
     assert "not begun" in first.stdout
-    assert "Begin with softmax in mine/exercise_01" in first.stdout
+    assert "Start with softmax in mine/exercise_01" in first.stdout
     (tmp_path / "mine" / NAME).write_text(SOLUTION)
     solved = cutaway("check", "1", cwd=tmp_path / "mine", home=tmp_path / "home")
     assert solved.returncode == 0
-    assert "All right." in solved.stdout
+    assert "All correct." in solved.stdout
     again = cutaway("check", "--start", "mine", cwd=tmp_path)
-    assert f"Left as they were: {NAME}" in again.stderr
+    assert f"Not overwritten: {NAME}" in again.stderr
     assert (tmp_path / "mine" / NAME).read_text() == SOLUTION
     everything = cutaway("check", cwd=tmp_path)
     assert "3 of 3" in everything.stdout
@@ -332,21 +332,21 @@ def test_json_and_a_file_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["9"], "there is no exercise 9. There are: 1, 2, 3, 4, 5."),
+        (["9"], "unknown exercise 9. Choose one of: 1, 2, 3, 4, 5."),
         (["nothing.py"], "'nothing.py' is neither the number of an exercise (1 to 5) nor a file"),
         (["exercise_01.py"], "there is no file 'exercise_01.py'"),
-        (["1"], "is neither here nor in exercises/. Copy the exercises out with:"),
-        (["--watch"], "--watch of which exercise?"),
-        (["--solution"], "--solution of which exercise?"),
+        (["1"], "is neither in this folder nor in exercises/. Copy the exercises with:"),
+        (["--watch"], "--watch needs an exercise"),
+        (["--solution"], "--solution needs an exercise"),
     ],
 )
-def test_bad_requests_are_explained(arguments, message, tmp_path):
+def test_invalid_arguments_are_reported(arguments, message, tmp_path):
     result = cutaway("check", *arguments, cwd=tmp_path)
     assert result.returncode == 1
     assert message in " ".join(result.stderr.split())
 
 
-def test_the_solution_only_when_asked(tmp_path):
+def test_solution_is_printed(tmp_path):
     assert "powers / powers.sum" in cutaway("check", "1", "--solution", cwd=tmp_path).stdout
 
 
@@ -361,7 +361,7 @@ def test_watch_checks_at_each_save(tmp_path):
         try:
             wait_for(log, "not divided by sqrt(d_k)")
             path.write_text(SOLUTION)
-            wait_for(log, "All right.")
+            wait_for(log, "All correct.")
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 0
         finally:
@@ -377,14 +377,14 @@ def wait_for(log: Path, text, seconds=60):
         time.sleep(0.05)
 
 
-# --- all of it, through processes --------------------------------------------------------------------------------
+# --- all exercises, in the sandbox --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 6))
 @pytest.mark.parametrize("library", ["", "_torch"])
 def test_a_check_takes_seconds(number, library, tmp_path):
-    """Of a right file, and of one in which everything is wrong."""
+    """Both for a right file and for one in which everything is wrong."""
     stem = Path(get_exercise(number).file).stem
     path = SOLUTIONS / f"{stem}{library}.py"
     started = time.monotonic()

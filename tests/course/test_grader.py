@@ -1,4 +1,4 @@
-"""The grader names the mistake, however the code is written; calls nothing wrong that is right; and never guesses."""
+"""The grader names mistakes in any coding style, accepts every right answer, and does not guess."""
 
 import importlib
 import itertools
@@ -7,33 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.course import sandbox_child as inside
+from cutaway.course import sandbox_child
 from cutaway.course.differences import is_same
 from cutaway.course.exercises import all_exercises
 from cutaway.course.grader import MIN_EVIDENCE, count_differences, grade, reference_answer
 from cutaway.course.sandbox import SandboxResult, parse_failure, parse_outcome
 from cutaway.course.values import pack
-from cutaway.system.resources import shipped
+from cutaway.system.resources import shipped_folder
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # learners' code overflows; that is their business, and the grader's
+pytestmark = pytest.mark.filterwarnings("ignore")  # learners' code may overflow
 EXERCISES = {e.number: e for e in all_exercises()}
 ANSWERS = Path(__file__).parent / "answers"
 sys.path.insert(0, str(ANSWERS))
 
 
 def right_answer(number, style):
-    """NumPy and PyTorch are the solutions that we ship; the third way is kept for the tests."""
+    """Return a right answer: the shipped solution in NumPy or PyTorch, or the one with loops for the tests."""
     name = Path(EXERCISES[number].file).stem
     files = {
-        "numpy": shipped("exercises") / "solutions" / f"{name}.py",
-        "torch": shipped("exercises") / "solutions" / f"{name}_torch.py",
+        "numpy": shipped_folder("exercises") / "solutions" / f"{name}.py",
+        "torch": shipped_folder("exercises") / "solutions" / f"{name}_torch.py",
         "loops": ANSWERS / f"exercise_{number:02d}_loops.py",
     }
     return files[style].read_text(encoding="utf-8")
 
 
-def edited(number, style, edits):
-    """`style` may say more than which right answer it is: "numpy, the minimum"."""
+def edited_answer(number, style, edits):
+    """Apply edits to a right answer. The style may have a note after a comma: "numpy, the minimum"."""
     text = right_answer(number, style.partition(",")[0])
     for old, new in edits:
         assert old in text, f"{old!r} is not in the answer in {style}"
@@ -42,17 +42,17 @@ def edited(number, style, edits):
 
 
 def grade_text(number, text, tmp_path):
-    """As the process does it, but in this one, to be quick. (test_check.py and the slow tests use processes.)"""
+    """Grade in this process, because it is faster. (test_check.py and the slow tests use the sandbox.)"""
     exercise, path = EXERCISES[number], tmp_path / EXERCISES[number].file
     path.write_text(text, encoding="utf-8")
-    library = inside.detect_library(path)
+    library = sandbox_child.detect_library(path)
     before = list(sys.path)
     try:
-        module, failure = inside.load_module(path, library)
+        module, failure = sandbox_child.load_module(path, library)
         parts = {}
         for part in exercise.parts if module else ():
             cases = [pack(case.arguments) for case in part.cases]
-            parts[part.name] = [parse_outcome(o) for o in inside.try_part(module, part.name, cases, library)]
+            parts[part.name] = [parse_outcome(o) for o in sandbox_child.try_part(module, part.name, cases, library)]
     finally:
         sys.path[:] = before
         sys.modules.pop(path.stem, None)
@@ -78,18 +78,20 @@ ALL_UNLISTED = [
 
 @pytest.mark.parametrize(("number", "part", "mistake", "style", "edits"), ALL_EDITS)
 def test_a_mistake_is_named(number, part, mistake, style, edits, tmp_path):
-    result = grade_text(number, edited(number, style, edits), tmp_path)
+    result = grade_text(number, edited_answer(number, style, edits), tmp_path)
     mark = next(m for m in result.marks if m.part.name == part)
     assert [[m.name for m in e] for e in mark.explanations] == [[mistake]], (mark.facts, mark.failure)
     assert mark.state == "wrong"
-    assert mark.shown is not None
-    for other in result.marks:  # nothing else is called wrong, unless it uses what is
+    assert mark.counterexample is not None
+    for other in result.marks:  # all other parts are right, unless they call this one
         assert other.is_right or other is mark or other.follows_from, (other.part.name, other.facts)
 
 
 @pytest.mark.parametrize(("number", "part", "style", "edits"), ALL_UNLISTED)
-def test_no_name_is_given_to_a_mistake_that_is_not_listed(number, part, style, edits, tmp_path):
-    mark = next(m for m in grade_text(number, edited(number, style, edits), tmp_path).marks if m.part.name == part)
+def test_an_unknown_mistake_is_not_named(number, part, style, edits, tmp_path):
+    mark = next(
+        m for m in grade_text(number, edited_answer(number, style, edits), tmp_path).marks if m.part.name == part
+    )
     assert mark.state == "wrong"
     assert mark.explanations == ()
     assert mark.facts or mark.failure
@@ -97,25 +99,25 @@ def test_no_name_is_given_to_a_mistake_that_is_not_listed(number, part, style, e
 
 @pytest.mark.parametrize("style", ["numpy", "torch", "loops"])
 @pytest.mark.parametrize("number", EXERCISES)
-def test_three_right_ways_are_right(number, style, tmp_path):
+def test_right_answers_in_three_styles_are_accepted(number, style, tmp_path):
     result = grade_text(number, right_answer(number, style), tmp_path)
     assert result.is_right, [(m.part.name, m.facts, m.failure) for m in result.marks if not m.is_right]
     assert result.library == ("torch" if style == "torch" else "numpy")
 
 
 @pytest.mark.parametrize("number", EXERCISES)
-def test_a_stub_is_not_begun(number, tmp_path):
-    stub = (shipped("exercises") / EXERCISES[number].file).read_text(encoding="utf-8")
+def test_a_stub_is_to_do(number, tmp_path):
+    stub = (shipped_folder("exercises") / EXERCISES[number].file).read_text(encoding="utf-8")
     result = grade_text(number, stub, tmp_path)
     assert {m.state for m in result.marks} == {"to do"}
     assert not result.is_right
 
 
-def test_every_mistake_is_tried_in_two_ways_of_writing():
+def test_every_mistake_is_tested_in_two_styles():
     for number, exercise in EXERCISES.items():
         edits = edits_of(number).EDITS
         listed = {(part.name, mistake.name) for part in exercise.parts for mistake in part.mistakes}
-        # what a part has from another part that it calls is tried there
+        # mistakes of a called part are tested there
         tried = {pair for pair, ways in edits.items() if len({style.partition(",")[0] for style in ways}) >= 2}
         names_tried = {name for _, name in tried}
         assert {name for _, name in listed} <= names_tried, {name for _, name in listed} - names_tried
@@ -127,20 +129,20 @@ PARTS = [pytest.param(part, id=f"{e.number}-{part.name}") for e in EXERCISES.val
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_two_mistakes_look_alike(part):
-    """Nor does one look right: the examples tell them all apart, so that a name is never a matter of luck."""
+def test_the_cases_distinguish_all_mistakes(part):
+    """No two mistakes have the same results, and none has the right results."""
 
     def answers(switch):
         return [reference_answer(part, case, frozenset([switch] if switch else [])) for case in part.cases]
 
     right = answers("")
-    seen = {(m.name, switch): answers(switch) for m in part.mistakes for switch in m.switches}
-    for (name, switch), mine in seen.items():
-        told = [count_differences(p, r, True) for p, r in zip(mine, right, strict=True) if p is not None]
-        assert sum(told) >= MIN_EVIDENCE, f"{name} ({switch}) can hardly be told from the right answer"
-    for one, other in itertools.combinations(seen, 2):
+    results = {(m.name, switch): answers(switch) for m in part.mistakes for switch in m.switches}
+    for (name, switch), mine in results.items():
+        differences = [count_differences(p, r, True) for p, r in zip(mine, right, strict=True) if p is not None]
+        assert sum(differences) >= MIN_EVIDENCE, f"{name} ({switch}) is too close to the right answer"
+    for one, other in itertools.combinations(results, 2):
         if one[0] != other[0]:
-            alike = all(same_or_crashed(a, b) for a, b in zip(seen[one], seen[other], strict=True))
+            alike = all(same_or_crashed(a, b) for a, b in zip(results[one], results[other], strict=True))
             assert not alike, f"{one} looks like {other}"
 
 

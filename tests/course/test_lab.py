@@ -1,4 +1,4 @@
-"""Experiments: what the format refuses, what runs are kept, what the page holds, and what theory says."""
+"""The lab: the file format, trainings, results, the page, the command, and experiments against theory."""
 
 import dataclasses
 import json
@@ -61,8 +61,8 @@ train.valid_every = 2
 """
 
 
-def written(folder, text=SMALL, **changes):
-    """An experiment file; a change replaces a line, or puts one in front of the settings."""
+def write_experiment(folder, text=SMALL, **changes):
+    """Write an experiment file. A change replaces a line, or adds one at the top."""
     for key, value in changes.items():
         line = f"{key} = {value}"
         text, found = re.subn(rf"^{key} = .*$", line.replace("\\", "\\\\"), text, count=1, flags=re.MULTILINE)
@@ -72,11 +72,11 @@ def written(folder, text=SMALL, **changes):
     return path
 
 
-# ---- the format
+# ---- the file format
 
 
-def test_an_experiment_is_a_few_lines(tmp_path):
-    experiment = read_experiment(written(tmp_path, SMALL.partition("[set]")[0]))
+def test_a_short_file_gets_defaults(tmp_path):
+    experiment = read_experiment(write_experiment(tmp_path, SMALL.partition("[set]")[0]))
     assert [variant.name for variant in experiment.variants] == ["intact", "no mask"]
     assert experiment.variants[1].surgery == ("no-mask",)
     assert experiment.judge_by == ("cross-entropy", "exact match")
@@ -88,76 +88,76 @@ def test_an_experiment_is_a_few_lines(tmp_path):
     assert config.decode.strategy == "greedy"
 
 
-def test_settings_of_all_arms_of_one_and_of_the_command_line(tmp_path):
+def test_settings_of_the_variant_override_the_command_line_which_overrides_the_file(tmp_path):
     variants = '[{ name = "a" }, { name = "b", set = { model.n_heads = 1, "train.lr" = 2 } }]'
-    experiment = read_experiment(written(tmp_path, variant=variants), ["train.steps=8", "model.n_heads=4"])
+    experiment = read_experiment(write_experiment(tmp_path, arm=variants), ["train.steps=8", "model.n_heads=4"])
     a, b = (experiment.config(variant, 1) for variant in experiment.variants)
-    assert (a.model.n_heads, b.model.n_heads) == (4, 1)  # what tells an arm apart stays
+    assert (a.model.n_heads, b.model.n_heads) == (4, 1)  # the variant keeps its setting
     assert (a.train.steps, b.train.steps) == (8, 8)
     assert (a.train.lr, b.train.lr) == (1.0, 2.0)
     assert a.data == b.data
-    assert read_experiment(written(tmp_path), seeds=(4, 5, 6)).seeds == (4, 5, 6)
+    assert read_experiment(write_experiment(tmp_path), seeds=(4, 5, 6)).seeds == (4, 5, 6)
 
 
-REFUSED = {
+INVALID = {
     "unknown key": ({"questoin": '"?"'}, "has an unknown key 'questoin'. Did you mean 'question'?"),
-    "no title": ({"title": '""'}, "has no title. It needs: title, question, theory, recipe, seeds, arm"),
-    "two seeds": ({"seeds": "[1, 2]"}, "has 2 seeds; below 3 there is no telling a difference from chance"),
-    "one seed twice": ({"seeds": "[1, 2, 2]"}, "expected different whole numbers"),
-    "seeds of text": ({"seeds": '["1", "2", "3"]'}, "expected different whole numbers"),
-    "one arm": ({"arm": '[{ name = "a" }]'}, "has 1 arm; a comparison needs at least two"),
-    "two of a name": ({"arm": '[{ name = "A b" }, { name = "a-b" }]'}, "several arms of the name 'A b'"),
-    "a nameless arm": ({"arm": '[{ name = "a" }, { surgery = ["no-mask"] }]'}, "has an arm without a name"),
+    "no title": ({"title": '""'}, "has no title. Required: title, question, theory, recipe, seeds, arm"),
+    "two seeds": ({"seeds": "[1, 2]"}, "has 2 seeds; a verdict needs at least 3"),
+    "one seed twice": ({"seeds": "[1, 2, 2]"}, "expected different integers"),
+    "seeds of text": ({"seeds": '["1", "2", "3"]'}, "expected different integers"),
+    "one arm": ({"arm": '[{ name = "a" }]'}, "has 1 arm; a comparison needs at least 2"),
+    "two of a name": ({"arm": '[{ name = "A b" }, { name = "a-b" }]'}, "several arms with the name 'A b'"),
+    "an arm without a name": ({"arm": '[{ name = "a" }, { surgery = ["no-mask"] }]'}, "has an arm without a name"),
     "an arm's key": ({"arm": '[{ name = "a" }, { name = "b", sugery = [] }]'}, "unknown key 'sugery'. Did you mean 'surgery'?"),
-    "surgery no list": ({"arm": '[{ name = "a" }, { name = "b", surgery = "no-mask" }]'}, "expected a list, as in surgery"),
+    "surgery no list": ({"arm": '[{ name = "a" }, { name = "b", surgery = "no-mask" }]'}, "expected a list, surgery = "),
     "an arm's own data": (
         {"arm": '[{ name = "a" }, { name = "b", set = { data.size = 5 } }]'},
-        "the arm 'b' of .* changes data.size, so it would not be measured on the same data",
+        "the variant 'b' of .* changes data.size, but all variants must have the same data",
     ),
-    "a seed as setting": ({"train.warmup": "2\ntrain.seed = 3"}, "sets train.seed, which comes from its seeds"),
+    "a seed as setting": ({"train.warmup": "2\ntrain.seed = 3"}, "sets train.seed, but the lab takes it from `seeds`"),
     "unknown setting": ({"train.warmup": "2\ntrain.stepps = 3"}, "unknown setting train.stepps. Did you mean 'steps'?"),
     "no table": ({"train.warmup": "2\nsteps = 3"}, "unknown table \\[steps\\]"),
-    "impossible arm": (
+    "impossible variant": (
         {"arm": '[{ name = "a" }, { name = "b", set = { model.n_heads = 3 } }]'},
-        "the arm 'b' of .* cannot be built: model.d_model = 8 is not divisible by model.n_heads = 3",
+        "cannot build the variant 'b' of .*: model.d_model = 8 is not divisible by model.n_heads = 3",
     ),
     "unknown recipe": ({"recipe": '"revers"'}, "there is no recipe 'revers', .* Did you mean 'reverse'?"),
-    "unknown measure": ({"judge_by": '["bleu"]'}, "is to be judged by 'bleu'. Allowed: cross-entropy, accuracy"),
+    "unknown measure": ({"judge_by": '["bleu"]'}, "has judge_by = \\['bleu'\\]. Allowed: cross-entropy, accuracy"),
     "unknown look": ({"look": '"corss"'}, "has look = 'corss'. Did you mean 'cross'?"),
     "unknown fit": ({"fit": '"scaling"'}, "has fit = 'scaling'. Did you mean 'scaling-law'?"),
     "minutes of text": ({"minutes": '"two"'}, "has minutes = 'two'; expected a number"),
-    "look of a language model": ({"recipe": '"python-gpt"', "look": '"cross"'}, "attention is drawn for translators alone"),
-    "decoding of a language model": ({"recipe": '"python-gpt"', "judge_by": '["exact match"]'}, "is to be judged by 'exact match'"),
+    "look of a language model": ({"recipe": '"python-gpt"', "look": '"cross"'}, "the lab draws attention for translation only"),
+    "decoding of a language model": ({"recipe": '"python-gpt"', "judge_by": '["exact match"]'}, "has judge_by = \\['exact match'\\]"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_the_format_refuses(name, tmp_path):
-    changes, message = REFUSED[name]
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_experiments_are_rejected(name, tmp_path):
+    changes, message = INVALID[name]
     text = SMALL.partition("[set]")[0] if "python-gpt" in str(changes) else SMALL
     with pytest.raises(ConfigError, match=message):
-        read_experiment(written(tmp_path, text, **changes))
+        read_experiment(write_experiment(tmp_path, text, **changes))
 
 
-def test_bad_toml_and_missing_files_are_told(tmp_path):
+def test_invalid_toml_and_missing_files_are_reported(tmp_path):
     with pytest.raises(ConfigError, match="the experiment .* is not valid TOML"):
-        read_experiment(written(tmp_path, "title = "))
+        read_experiment(write_experiment(tmp_path, "title = "))
     with pytest.raises(ConfigError, match="there is no experiment 'no-residul', .* Did you mean 'no-residual'?"):
         find_experiment("no-residul")
 
 
 @pytest.mark.parametrize(
-    ("surgery", "message"), [("no-msk", "there is no surgery 'no-msk'"), ("share-layers", "finds nothing to change")]
+    ("ablation", "message"), [("no-msk", "unknown ablation 'no-msk'"), ("share-layers", "has nothing to change")]
 )
-def test_a_surgery_that_cannot_be_done_is_found_before_anything_is_trained(surgery, message, tmp_path):
-    variants = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{surgery}"] }}]'
-    experiment = read_experiment(written(tmp_path, variant=variants))
-    with pytest.raises(ConfigError, match=f"the arm 'b' of 'small' cannot be built: .*{message}"):
+def test_an_impossible_ablation_is_reported_before_the_first_training(ablation, message, tmp_path):
+    variants = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{ablation}"] }}]'
+    experiment = read_experiment(write_experiment(tmp_path, arm=variants))
+    with pytest.raises(ConfigError, match=f"cannot build the variant 'b' of 'small': .*{message}"):
         run_experiment(experiment, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-# ---- the experiments that come with Cutaway
+# ---- the built-in experiments
 
 WANTED = [
     "no-residual",
@@ -189,7 +189,7 @@ def test_every_experiment_can_be_built(name):
     assert len(experiment.theory) > 100
 
 
-def test_the_experiments_of_the_lab_are_all_there():
+def test_all_built_in_experiments_exist():
     assert set(WANTED) <= set(built_in_experiments())
 
 
@@ -197,19 +197,19 @@ def test_the_experiments_of_the_lab_are_all_there():
     ("name", "table", "setting"),
     [("positions", POSITIONS, "position"), ("feed-forwards", FEED_FORWARDS, "feed_forward"), ("norms", NORMS, "norm")],
 )
-def test_a_sweep_tries_every_row_of_its_table(name, table, setting):
+def test_a_sweep_has_a_variant_for_every_choice(name, table, setting):
     experiment = read_experiment(find_experiment(name))
     tried = {getattr(experiment.config(variant, 1).model, setting) for variant in experiment.variants}
     assert tried == set(table)
 
 
-def test_every_surgery_has_an_experiment():
+def test_every_ablation_has_an_experiment():
     experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
     assert {name for e in experiments for variant in e.variants for name in variant.surgery} == set(ABLATIONS)
 
 
-def test_what_the_theory_of_no_positions_says_is_what_the_data_gives():
-    """The loss of one who knows the bag of letters and nothing of their order, and how often luck puts them right."""
+def test_the_numbers_in_the_theory_of_no_positions_follow_from_the_data():
+    """The best loss without knowing the order of the letters, and the chance that a random order is right."""
     experiment = read_experiment(find_experiment("no-positions"))
     data = experiment.config(experiment.variants[0], 1).data
 
@@ -238,10 +238,10 @@ def weights(model):
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_arms_begin_alike_wherever_shapes_agree(tmp_path):
-    """With other widths and other parts before them, the same names still get the same numbers."""
+def test_variants_have_equal_initial_weights_where_shapes_agree(tmp_path):
+    """Also after parts with other shapes, which consume other random numbers."""
     variants = '[{ name = "a" }, { name = "b", set = { model.position = "learned", model.d_ff = 12 } }]'
-    experiment = read_experiment(written(tmp_path, variant=variants))
+    experiment = read_experiment(write_experiment(tmp_path, arm=variants))
     begun = []
     for variant in experiment.variants:
         config, first = (experiment.config(a, 1) for a in (variant, experiment.variants[0]))
@@ -263,11 +263,11 @@ def test_arms_begin_alike_wherever_shapes_agree(tmp_path):
         assert torch.equal(a[name], b[name]), name
 
 
-def test_begin_operates_before_the_optimizer_is_made(tmp_path):
-    experiment = read_experiment(written(tmp_path))
+def test_ablations_are_applied_before_the_optimizer_is_created(tmp_path):
+    experiment = read_experiment(write_experiment(tmp_path))
     config = experiment.config(experiment.variants[0], 1)
     training = start_training(
-        config, RunFolder(tmp_path / "run"), surgery=lambda model: apply_ablations(model, ["no-norm"])
+        config, RunFolder(tmp_path / "run"), modify_model=lambda model: apply_ablations(model, ["no-norm"])
     )
     known = {id(p) for group in training.trainer.optimizer.param_groups for p in group["params"]}
     assert known == {id(p) for p in training.trainer.model.parameters()}
@@ -276,29 +276,29 @@ def test_begin_operates_before_the_optimizer_is_made(tmp_path):
     training.trainer.run()
 
 
-def test_what_a_training_leaves_behind(tmp_path):
-    experiment = read_experiment(written(tmp_path))
-    news = []
-    result = run_trial(job(tmp_path / "run", experiment), news.append)
+def test_the_files_of_a_trial(tmp_path):
+    experiment = read_experiment(write_experiment(tmp_path))
+    messages = []
+    result = run_trial(job(tmp_path / "run", experiment), messages.append)
     assert json.loads((tmp_path / "run/result.json").read_text()) == result
     assert result["diverged_at"] is None
     assert [point["step"] for point in result["curve"]] == [2, 4]
     assert result["measures"].keys() == {"cross-entropy", "accuracy", "exact match", "token accuracy"}
     assert 0 < result["parameters_without_embeddings"] < result["parameters"]
-    assert news[0]["event"] == "step"
+    assert messages[0]["event"] == "step"
     trace = json.loads((tmp_path / "run/trace.json").read_text())
     assert 6 <= len(trace["source"]) - 1 <= 8
-    # after a surgery no command can take the weights for those of an intact model
+    # after an ablation, no command can load the weights into an intact model
     assert read_sealed(tmp_path / "run/operated.safetensors")
     with pytest.raises(RunError, match="has no model.safetensors"):
         RunFolder(tmp_path / "run").require()
-    run_trial(job(tmp_path / "whole", experiment, variant=0), news.append)
+    run_trial(job(tmp_path / "whole", experiment, variant=0), messages.append)
     assert RunFolder(tmp_path / "whole").require()
     assert not (tmp_path / "whole/checkpoints").exists()
 
 
-def test_the_same_job_gives_the_same_numbers(tmp_path):
-    experiment = read_experiment(written(tmp_path))
+def test_a_trial_is_deterministic(tmp_path):
+    experiment = read_experiment(write_experiment(tmp_path))
     one, other = (run_trial(job(tmp_path / name, experiment), lambda message: None) for name in "ab")
     for result in (one, other):
         del result["seconds"], result["cpu_seconds"]
@@ -306,30 +306,26 @@ def test_the_same_job_gives_the_same_numbers(tmp_path):
 
 
 def test_a_training_that_diverges_has_a_result(tmp_path):
-    experiment = read_experiment(written(tmp_path))
-    spoilt = job(tmp_path / "run", experiment)
-    spoilt = dataclasses.replace(
-        spoilt,
-        config=dataclasses.replace(
-            spoilt.config, train=dataclasses.replace(spoilt.config.train, lr=1e30, clip_norm=0.0)
-        ),
-    )
-    result = run_trial(spoilt, lambda message: None)
+    experiment = read_experiment(write_experiment(tmp_path))
+    diverging = job(tmp_path / "run", experiment)
+    train = dataclasses.replace(diverging.config.train, lr=1e30, clip_norm=0.0)
+    diverging = dataclasses.replace(diverging, config=dataclasses.replace(diverging.config, train=train))
+    result = run_trial(diverging, lambda message: None)
     assert result["diverged_at"] in (2, 3)
     assert result["measures"] == {}
-    assert finite(result["curve"])
+    assert is_finite(result["curve"])
 
 
-def finite(curve):
+def is_finite(curve):
     return all(math.isfinite(value) for point in curve for value in point.values())
 
 
-def test_words_in_place():
+def test_token_accuracy_counts_words_at_the_right_position():
     assert token_accuracy(["a b c", "a", ""], ["a b c", "a b", "a"]) == pytest.approx(4 / 6)
     assert token_accuracy(["a b c d"], ["a b"]) == 0.5
 
 
-def test_copying_leaves_other_shapes_alone():
+def test_parameters_of_another_shape_are_not_copied():
     small, large = torch.nn.Linear(2, 3), torch.nn.Linear(4, 3)
     before = weights(large)
     copy_where_shapes_agree(small, large)
@@ -337,13 +333,15 @@ def test_copying_leaves_other_shapes_alone():
     assert torch.equal(large.weight, before["weight"])
 
 
-# ---- the whole
+# ---- a whole experiment
 
-NAN_ARMS = '[{ name = "intact" }, { name = "far too fast", set = { train.lr = 1e30, train.clip_norm = 0.0 } }]'
+DIVERGING_VARIANTS = (
+    '[{ name = "intact" }, { name = "far too fast", set = { train.lr = 1e30, train.clip_norm = 0.0 } }]'
+)
 
 
-class Ear:
-    """Remembers what the lab tells."""
+class RecordingListener:
+    """Stores the progress of an experiment."""
 
     def __init__(self):
         self.finished, self.results = None, []
@@ -360,16 +358,17 @@ class Ear:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A whole experiment in real processes, one arm of which diverges: (experiment, folder, results, what was told)."""
+    """An experiment in real processes with a diverging variant: (experiment, folder, results, listener)."""
     folder = tmp_path_factory.mktemp("lab")
-    experiment, ear = read_experiment(written(folder, variant=NAN_ARMS)), Ear()
-    return experiment, folder, run_experiment(experiment, folder / "out", 2, listener=ear), ear
+    experiment = read_experiment(write_experiment(folder, arm=DIVERGING_VARIANTS))
+    listener = RecordingListener()
+    return experiment, folder, run_experiment(experiment, folder / "out", 2, listener=listener), listener
 
 
-def test_every_arm_is_trained_with_every_seed(finished):
-    experiment, folder, results, ear = finished
-    assert ear.finished == 0
-    assert sorted(ear.results) == sorted(
+def test_every_variant_is_trained_with_every_seed(finished):
+    experiment, folder, results, listener = finished
+    assert listener.finished == 0
+    assert sorted(listener.results) == sorted(
         f"{variant.name}, seed {seed}" for variant in experiment.variants for seed in (1, 2, 3)
     )
     saved = json.loads((folder / "out/results.json").read_text())
@@ -384,13 +383,14 @@ def test_every_arm_is_trained_with_every_seed(finished):
     assert saved["verdict"] == results.verdict
 
 
-def test_an_arm_that_diverges_is_a_result(finished):
+def test_a_diverged_variant_is_a_result(finished):
     results = finished[2]
     assert all(trial.result["diverged_at"] for trial in results.trials if trial.variant.name == "far too fast")
-    assert "far too fast: no result with any of 3 seeds. Seed 1: far too fast diverged at step" in results.verdict[0]
+    expected = "“far too fast” cannot be compared with “intact”: no seed has a result for both. No result: seed 1 "
+    assert results.verdict[0].startswith(expected + "(far too fast: diverged at step ")
 
 
-def test_the_page_holds_its_pieces_even_so(finished):
+def test_the_page_has_all_sections_despite_a_diverged_variant(finished):
     experiment, folder, results, _ = finished
     page = write_page(results, folder / "out").read_text(encoding="utf-8")
     for piece in (
@@ -398,60 +398,60 @@ def test_the_page_holds_its_pieces_even_so(finished):
         experiment.question,
         "What theory says",
         "Verdict",
-        "How they learned",
-        "Where they look",
+        "Learning curves",
+        "Attention",
         "All numbers",
     ):
         assert piece in page
     assert page.index("Verdict") < page.index("<figure>")
     assert "diverged at step" in page
-    assert "train.lr = 1e30" in page  # the TOML itself
-    assert page.count("data:image/png;base64,") == 4  # curves, two measures, attention
+    assert "train.lr = 1e30" in page  # the content of the TOML file
+    assert page.count("data:image/png;base64,") == 4  # curves, two metrics, attention
     assert "http" not in page.split("</style>")[1]
 
 
-def test_what_is_finished_is_not_trained_again(finished, monkeypatch):
+def test_finished_trials_are_not_trained_again(finished, monkeypatch):
     experiment, folder, results, _ = finished
-    ear = Ear()
+    listener = RecordingListener()
     monkeypatch.setattr(
         lab_module, "run_jobs", lambda module, jobs, *rest: None if not jobs else pytest.fail("trained again")
     )
-    again = run_experiment(experiment, folder / "out", 2, listener=ear)
-    assert ear.finished == 6
+    again = run_experiment(experiment, folder / "out", 2, listener=listener)
+    assert listener.finished == 6
     assert again.verdict == results.verdict
 
 
-def test_only_what_is_missing_or_other_is_trained(finished, monkeypatch):
+def test_only_missing_and_changed_trials_are_trained(finished, monkeypatch):
     experiment, folder, *_ = finished
-    asked = []
+    started = []
 
-    def noted(module, jobs, workers, logs, on_message):
-        asked.extend(jobs)
+    def record_jobs(module, jobs, workers, logs, on_message):
+        started.extend(jobs)
         for number in range(len(jobs)):
             on_message(number, {"event": "done", "result": {"failed": "not really"}})
 
-    monkeypatch.setattr(lab_module, "run_jobs", noted)
+    monkeypatch.setattr(lab_module, "run_jobs", record_jobs)
     more = read_experiment(folder / "small.toml", seeds=(1, 2, 3, 4))
     results = run_experiment(more, folder / "out")
-    assert len(asked) == 2  # seed 4 of both arms
-    assert "Seed 1: far too fast diverged" in results.verdict[0]
-    assert "seed 4: intact not really" in results.verdict[0]
-    asked.clear()
-    with pytest.raises(RunError, match="not one of 6 trainings came to an end. The first: not really"):
+    assert len(started) == 2  # seed 4 of both variants
+    assert "No result: seed 1 (far too fast: diverged at step" in results.verdict[0]
+    assert "seed 4 (intact: not really)" in results.verdict[0]
+    started.clear()
+    with pytest.raises(RunError, match="all 6 trainings failed. The first error: not really"):
         run_experiment(read_experiment(folder / "small.toml", ["train.steps=5"]), folder / "out")
-    assert len(asked) == 6  # other settings are other runs
-    assert run_experiment(experiment, folder / "out").trials[0].result["measures"]  # and leave these as they were
+    assert len(started) == 6  # other settings are other runs
+    assert run_experiment(experiment, folder / "out").trials[0].result["measures"]  # the old results are still there
 
 
 def test_runs_of_other_settings_have_other_folders(tmp_path):
-    experiment = read_experiment(written(tmp_path))
-    other = read_experiment(written(tmp_path), ["train.lr=0.5"])
+    experiment = read_experiment(write_experiment(tmp_path))
+    other = read_experiment(write_experiment(tmp_path), ["train.lr=0.5"])
     one, two = ({trial.folder.name for trial in plan_trials(e, tmp_path)} for e in (experiment, other))
     assert len(one) == len(two) == 6
     assert not one & two
 
 
-def test_a_process_that_dies_takes_only_its_own_job_with_it(tmp_path):
+def test_a_process_that_dies_loses_only_its_current_job(tmp_path):
     worker = tmp_path / "sometimes_dies.py"
     worker.write_text(
         "import json, os, sys\n"
@@ -464,9 +464,9 @@ def test_a_process_that_dies_takes_only_its_own_job_with_it(tmp_path):
     )
     results = {}
 
-    def on_message(number, news):
-        if news["event"] == "done":
-            results[number] = news["result"]
+    def on_message(number, message):
+        if message["event"] == "done":
+            results[number] = message["result"]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
@@ -478,7 +478,7 @@ def test_a_process_that_dies_takes_only_its_own_job_with_it(tmp_path):
 def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
     widths = {8: 1_000, 16: 4_000, 32: 16_000, 64: 64_000}
     variants = ", ".join(f'{{ name = "{w}", set = {{ model.d_model = {w} }} }}' for w in widths)
-    experiment = read_experiment(written(tmp_path, variant=f"[{variants}]", fit='"scaling-law"'))
+    experiment = read_experiment(write_experiment(tmp_path, arm=f"[{variants}]", fit='"scaling-law"'))
 
     def result(trial):
         size = widths[int(trial.variant.name)]
@@ -495,7 +495,7 @@ def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
     assert results.scaling.exponent.mean == pytest.approx(0.32, abs=0.002)
     assert "loss(N) = 1." in results.verdict[0]
     page = write_page(results, tmp_path / "out").read_text(encoding="utf-8")
-    assert "The law" in page
+    assert "Scaling law" in page
     assert page.count("data:image/png;base64,") == 2
 
 
@@ -504,11 +504,11 @@ def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
 CUTAWAY = [sys.executable, "-c", "from cutaway.cli import main; main()"]
 
 
-def test_the_command_lists_experiments_without_waiting_for_torch():
+def test_the_command_lists_experiments_without_importing_torch():
     result = CliRunner().invoke(app, ["lab"])
     assert result.exit_code == 0
     for name in built_in_experiments():
-        assert re.search(rf"^{name} .* \d+  about [\d.]+ min", result.stdout, re.MULTILINE), name
+        assert re.search(rf"^{name} .* \d+  +[\d.]+ min", result.stdout, re.MULTILINE), name
     listed = json.loads(CliRunner().invoke(app, ["lab", "--json"]).stdout)
     assert {one["name"] for one in listed} == set(built_in_experiments())
     code = "import sys; from cutaway.cli.lab import list_experiments; list_experiments(True); assert 'torch' not in sys.modules"
@@ -519,13 +519,13 @@ def test_the_command_lists_experiments_without_waiting_for_torch():
     ("arguments", "message"),
     [
         (["no-residul"], "Did you mean 'no-residual'?"),
-        (["no-residual", "--seeds", "1,2"], "has 2 seeds; below 3"),
-        (["no-residual", "--seeds", "a"], "--seeds a is no list of whole numbers"),
+        (["no-residual", "--seeds", "1,2"], "has 2 seeds; a verdict needs at least 3"),
+        (["no-residual", "--seeds", "a"], "--seeds a is not a list of integers"),
         (["no-residual", "--set", "train.stepps=1"], "unknown setting train.stepps"),
-        (["no-residual", "--jobs", "0"], "--jobs 0 would train nothing"),
+        (["no-residual", "--workers", "0"], "--workers 0 would train nothing"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_trained(arguments, message, tmp_path, monkeypatch):
+def test_invalid_options_are_reported_before_the_first_training(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         app(["lab", *arguments], standalone_mode=False)
@@ -543,9 +543,9 @@ def test_help_has_examples():
 DOCS = Path(__file__).parents[2] / "docs" / "lab.md"
 
 
-def test_the_experiment_in_the_docs_can_be_run(tmp_path):
+def test_the_experiment_in_the_docs_can_be_built(tmp_path):
     [text] = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    experiment = read_experiment(written(tmp_path, text))
+    experiment = read_experiment(write_experiment(tmp_path, text))
     check_buildable(experiment)
     assert [experiment.config(variant, 1).model.d_ff for variant in experiment.variants] == [256, 128]
 
@@ -555,7 +555,7 @@ def test_the_docs_name_every_experiment_and_its_question():
     assert rows == {name: read_experiment(find_experiment(name)).question for name in built_in_experiments()}
 
 
-# ---- what theory says, in earnest
+# ---- built-in experiments against theory
 
 
 @pytest.fixture(scope="module")
@@ -563,18 +563,18 @@ def home(tmp_path_factory):
     return tmp_path_factory.mktemp("home")
 
 
-def shown_by(name, home, *settings):
-    """Run an experiment as a user would: its results by arm, seed and measure, and what each comparison found."""
-    result = cutaway_slowly("lab", name, *settings, "--json", cwd=home)
+def run_command(name, home, *settings):
+    """Run `cutaway lab`. Return variant -> metrics for each seed, and (variant, metric) -> finding."""
+    result = cutaway_lab(name, *settings, "--json", cwd=home)
     numbers = json.loads(result.stdout)
     assert json.loads((home / "lab" / name / "results.json").read_text()) == numbers
     values = {variant["name"]: [run["measures"] for run in variant["runs"]] for variant in numbers["arms"]}
     return values, {(c["arm"], c["measure"]): c["finding"] for c in numbers["comparisons"]}
 
 
-def cutaway_slowly(*arguments, cwd):
+def cutaway_lab(*arguments, cwd):
     result = subprocess.run(
-        [*CUTAWAY, *arguments], cwd=cwd, capture_output=True, text=True, timeout=900, encoding="utf-8"
+        [*CUTAWAY, "lab", *arguments], cwd=cwd, capture_output=True, text=True, timeout=900, encoding="utf-8"
     )
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
@@ -583,8 +583,8 @@ def cutaway_slowly(*arguments, cwd):
 
 
 @pytest.mark.slow
-def test_without_a_mask_the_loss_is_wonderful_and_the_texts_are_wrong(home):
-    values, findings = shown_by("no-mask", home)
+def test_without_a_mask_the_loss_is_low_and_the_texts_are_wrong(home):
+    values, findings = run_command("no-mask", home)
     assert findings == {
         ("no mask", "cross-entropy"): "better",
         ("no mask", "exact match"): "worse",
@@ -594,19 +594,19 @@ def test_without_a_mask_the_loss_is_wonderful_and_the_texts_are_wrong(home):
         assert measures["cross-entropy"] < 0.05
         assert measures["accuracy"] > 0.99
         assert measures["exact match"] < 0.02
-    page_in_a_browser(home / "lab/no-mask/index.html", "Without the causal mask", figures=5)
+    check_page_in_browser(home / "lab/no-mask/index.html", "Without the causal mask", figures=5)
 
 
 @pytest.mark.slow
-def test_without_positions_a_row_is_a_bag_of_letters(home):
-    values, findings = shown_by("no-positions", home, "--set", "train.steps=300")
+def test_without_positions_the_order_is_unknown(home):
+    values, findings = run_command("no-positions", home, "--set", "train.steps=300")
     assert set(findings.values()) == {"worse"}
     for measures in values["no positions"]:
-        assert measures["cross-entropy"] > 1.06  # what the bag does not tell; see the theory
-        assert measures["exact match"] < 0.06  # luck
+        assert measures["cross-entropy"] > 1.06  # the best possible without order; see the theory
+        assert measures["exact match"] < 0.06  # chance
 
 
-def page_in_a_browser(path, title, figures):
+def check_page_in_browser(path, title, figures):
     from playwright.sync_api import sync_playwright
 
     chromium = next(
@@ -629,9 +629,9 @@ def page_in_a_browser(path, title, figures):
             assert headings == [
                 "What theory says",
                 "Verdict",
-                "How they learned",
-                "Where they look",
-                "What they write",
+                "Learning curves",
+                "Attention",
+                "Decoded texts",
                 "All numbers",
             ]
             assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
@@ -640,9 +640,9 @@ def page_in_a_browser(path, title, figures):
 
 
 @pytest.mark.slow
-def test_ctrl_c_loses_nothing_that_is_finished(tmp_path):
-    written(tmp_path)
-    command = [*CUTAWAY, "lab", "small.toml", "--set", "train.steps=150", "--jobs", "1"]
+def test_ctrl_c_keeps_finished_trials(tmp_path):
+    write_experiment(tmp_path)
+    command = [*CUTAWAY, "lab", "small.toml", "--set", "train.steps=150", "--workers", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while len(list(tmp_path.glob("lab/small/runs/*/result.json"))) < 2:
@@ -652,10 +652,10 @@ def test_ctrl_c_loses_nothing_that_is_finished(tmp_path):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "trainings are finished and kept. The same command trains the rest." in stderr
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("lab/small/runs/*/result.json")}
+    assert "trainings are finished and saved. Run the same command again to train the rest." in stderr
+    saved = {path: path.stat().st_mtime_ns for path in tmp_path.glob("lab/small/runs/*/result.json")}
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
-    assert f"({len(kept)} of them are finished already)" in again.stderr
-    assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
+    assert f"({len(saved)} of them are finished already)" in again.stderr
+    assert all(path.stat().st_mtime_ns == when for path, when in saved.items())
     assert (tmp_path / "lab/small/index.html").is_file()

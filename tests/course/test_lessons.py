@@ -1,4 +1,4 @@
-"""Every lesson is run from start to end, within its time, and its key numbers are what the prose says."""
+"""Every lesson runs in its time limit, and its key numbers are those in its text."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 LESSONS = {path.stem: path for path in find_lessons()}
 SECONDS = {1: 60, 2: 60, 3: 60, 4: 60, 5: 120, 6: 120, 7: 120, 8: 120}  # on two quiet cores
 
-# what must hold of the names that a lesson leaves behind
+# conditions on the variables of a lesson after its run
 KEY_NUMBERS = {
     "01_attention_mechanism": [
         "path['attention'] == [1, 1, 1, 1]",
@@ -83,12 +83,12 @@ for claim in sys.argv[2:]:
 """
 
 
-def test_every_lesson_is_here():
+def test_every_lesson_is_tested():
     assert list(LESSONS) == list(KEY_NUMBERS)
 
 
 @pytest.mark.parametrize("name", LESSONS)
-def test_a_lesson_runs_within_its_time_and_its_numbers_hold(name, tmp_path):
+def test_a_lesson_runs_in_time_and_its_numbers_hold(name, tmp_path):
     claims = KEY_NUMBERS[name]
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     started = time.monotonic()
@@ -102,10 +102,10 @@ def test_a_lesson_runs_within_its_time_and_its_numbers_hold(name, tmp_path):
     figures = list((tmp_path / "figures").iterdir())
     assert 3 <= len(figures) <= 8
     assert {path.suffix for path in figures} == {".png"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures"]  # nothing else is left behind
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures"]  # no other files
 
 
-def test_a_whole_training_in_sixty_lines(tmp_path):
+def test_minimal_training_has_at_most_60_lines_and_learns(tmp_path):
     script = Path(__file__).parents[2] / "examples/minimal_training.py"
     assert len(script.read_text("utf-8").splitlines()) <= 60
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""The references of exercises 2 and 3, held against PyTorch and against the library: two that know nothing of them."""
+"""The references of exercises 2 and 3 against PyTorch and against Cutaway's modules."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 6])
-def test_splitting_and_merging_are_the_library_s(n_heads):
+def test_splitting_and_merging_agree_with_the_library(n_heads):
     x = rng.normal(size=(2, 5, 6))
     layer = MultiHeadAttention(6, n_heads)
     assert_close(split_heads(x, n_heads), layer.split(tensor(x)))
@@ -37,28 +37,30 @@ def test_splitting_and_merging_are_the_library_s(n_heads):
 
 
 @pytest.mark.parametrize("case", MULTI_HEAD_ATTENTION.cases, ids=lambda case: case.description)
-def test_multi_head_attention_is_pytorch_s(case):
+def test_multi_head_attention_agrees_with_torch(case):
     x, memory, weights, n_heads, mask = case.arguments
     width = x.shape[-1]
     layer = nn.MultiheadAttention(width, n_heads, bias=False, batch_first=True)
-    stacked = np.concatenate([weights[name].T for name in ("query", "key", "value")])  # nn.Linear's way round
+    stacked = np.concatenate(
+        [weights[name].T for name in ("query", "key", "value")]
+    )  # nn.Linear stores the transposed matrix
     with torch.no_grad():
         layer.in_proj_weight.copy_(tensor(stacked))
         layer.out_proj.weight.copy_(tensor(weights["output"].T))
     hidden = None
     if mask is not None:
         full = np.broadcast_to(mask, (len(x), n_heads, x.shape[1], memory.shape[1]))
-        hidden = torch.from_numpy(~full.reshape(-1, *full.shape[2:]))  # for PyTorch, True hides
+        hidden = torch.from_numpy(~full.reshape(-1, *full.shape[2:]))  # in PyTorch, True is masked
     theirs, _ = layer(tensor(x), tensor(memory), tensor(memory), attn_mask=hidden)
     assert_close(multi_head_attention(x, memory, weights, n_heads, mask), theirs)
 
 
 @pytest.mark.parametrize(("n_positions", "d_model"), [(1, 2), (7, 4), (50, 6), (20, 64)])
-def test_the_table_of_positions_is_the_library_s(n_positions, d_model):
+def test_sinusoids_agree_with_the_library(n_positions, d_model):
     assert_close(sinusoidal(n_positions, d_model), sinusoids(n_positions, d_model))
 
 
-def test_embedding_is_the_library_s():
+def test_embedding_agrees_with_the_library():
     ids, table = rng.integers(0, 11, size=(3, 5)), rng.normal(size=(11, 8))
     layer = InputEmbedding(TokenEmbedding(11, 8), SinusoidalPosition(8, max_length=5), dropout=0.0)
     with torch.no_grad():
@@ -67,14 +69,14 @@ def test_embedding_is_the_library_s():
 
 
 @pytest.mark.parametrize(("k", "d_model"), [(0, 4), (1, 2), (5, 6), (-3, 8), (40, 16)])
-def test_the_step_of_k_places_leads_from_any_position_to_the_one_k_places_on(k, d_model):
+def test_the_shift_matrix_moves_any_position_by_k(k, d_model):
     table = sinusoidal(200, d_model)
     for pos in (50, 77, 120):
         np.testing.assert_allclose(shift_matrix(k, d_model) @ table[pos], table[pos + k], atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (4, 6), (2, 3, 5, 8)])
-def test_rotary_positions_are_the_library_s(shape):
+def test_rotary_positions_agree_with_the_library(shape):
     x, positions = rng.normal(size=shape), rng.permutation(30)[: shape[-2]]
     assert_close(
         rotate(x, positions), RotaryPosition(shape[-1], max_length=30).rotate(tensor(x), torch.from_numpy(positions))

@@ -1,4 +1,4 @@
-"""The references of exercises 4 and 5 against torch.nn and the library: code that they share no line with."""
+"""The references of exercises 4 and 5 against torch.nn and against Cutaway's modules."""
 
 import numpy as np
 import pytest
@@ -81,20 +81,20 @@ def torch_decoder_layer(weights):
 
 
 def some_ids(length):
-    """Ids without padding, but for the ends of all texts except the first."""
+    """Return random ids. All texts except the first end with padding."""
     ids = RNG.integers(0, PAD, size=(B, length))
     for row in range(1, B):
         ids[row, length - row :] = PAD
     return ids
 
 
-def test_layer_norm_is_that_of_torch():
+def test_layer_norm_agrees_with_torch():
     x, gain, bias = random(B, T, D), random(D), random(D)
     theirs = F.layer_norm(tensor(x), (D,), tensor(gain), tensor(bias), eps=0.1)
     np.testing.assert_allclose(exercise_4.layer_norm(x, gain, bias, 0.1), theirs)
 
 
-def test_feed_forward_is_two_linear_layers_of_torch():
+def test_feed_forward_agrees_with_torch():
     x, w = random(B, T, D), random_feed_forward()
     hidden = F.linear(tensor(x), tensor(w["w1"].T), tensor(w["b1"])).relu()
     theirs = F.linear(hidden, tensor(w["w2"].T), tensor(w["b2"]))
@@ -102,7 +102,7 @@ def test_feed_forward_is_two_linear_layers_of_torch():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_encoder_is_that_of_torch(masked):
+def test_the_encoder_agrees_with_torch(masked):
     x, layers = random(B, T, D), [random_encoder_layer() for _ in range(3)]
     mask = exercise_5.padding_mask(some_ids(T), PAD) if masked else None
     y = tensor(x)
@@ -111,13 +111,13 @@ def test_the_encoder_is_that_of_torch(masked):
     np.testing.assert_allclose(exercise_4.encoder(x, layers, H, mask), y.detach(), atol=1e-9)
 
 
-def test_an_encoder_block_with_a_mask_for_queries_and_keys_is_that_of_torch():
+def test_an_encoder_block_with_a_causal_mask_agrees_with_torch():
     x, weights, mask = random(B, T, D), random_encoder_layer(), np.tri(T, dtype=bool)
     theirs = torch_encoder_layer(weights)(tensor(x), src_mask=torch.from_numpy(~mask))
     np.testing.assert_allclose(exercise_4.encoder_block(x, weights, H, mask), theirs.detach(), atol=1e-9)
 
 
-def test_the_decoder_block_is_that_of_torch():
+def test_the_decoder_block_agrees_with_torch():
     x, memory, weights, source = random(B, T, D), random(B, S, D), random_decoder_layer(), some_ids(S)
     mask = np.tri(T, dtype=bool)
     mine = exercise_5.decoder_block(x, memory, weights, H, mask, exercise_5.padding_mask(source, PAD))
@@ -131,7 +131,7 @@ def test_the_decoder_block_is_that_of_torch():
 
 
 def library_state(model, weights):
-    """The weights of the exercise under the names of the library; the biases of the attentions are zero."""
+    """Return the exercise's weights as a state dict of the library; attention biases are zero."""
     state = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
     for name in ("source_embedding.tokens", "target_embedding.tokens", "head"):
         state[f"{name}.weight"] = tensor(weights["embedding"])
@@ -152,7 +152,7 @@ def library_state(model, weights):
     return state
 
 
-def test_the_transformer_is_that_of_the_library():
+def test_the_transformer_agrees_with_the_library():
     shape = {"vocab_size": V, "d_model": D, "d_ff": F_, "n_heads": H, "encoder_layers": 2, "decoder_layers": 2}
     model = build_model(ModelConfig(**shape)).eval().double()
     encoder, decoder = [random_encoder_layer() for _ in range(2)], [random_decoder_layer() for _ in range(2)]
@@ -177,7 +177,7 @@ def test_the_masks_hide_padding_and_the_future(order):
     np.testing.assert_array_equal(both, causal_mask(T).numpy() & real)
 
 
-def test_the_shift_lets_the_decoder_read_what_it_said_before():
+def test_shift_right_inserts_the_start_token():
     target = some_ids(T)
     shifted = exercise_5.shift_right(target, 42)
     np.testing.assert_array_equal(shifted[:, 0], 42)
@@ -185,20 +185,19 @@ def test_the_shift_lets_the_decoder_read_what_it_said_before():
 
 
 @pytest.mark.parametrize(("above", "spread"), [(0, 1), (1000, 1), (0, 1000)])
-def test_the_loss_is_that_of_torch(above, spread):
+def test_the_loss_agrees_with_torch(above, spread):
     logits, target = spread * random(B, T, V) + above, some_ids(T)
     theirs = F.cross_entropy(tensor(logits).flatten(0, 1), torch.from_numpy(target).flatten(), ignore_index=PAD)
     assert exercise_5.cross_entropy(logits, target, PAD) == pytest.approx(theirs.item())
 
 
-def test_the_learning_rate_is_that_of_the_library():
+def test_the_learning_rate_agrees_with_the_library():
     for step in (1, 10, 3_999, 4_000, 4_001, 100_000):
         assert exercise_5.learning_rate(step, 512, 4_000) == pytest.approx(noam(1.0, 512, 4_000)(step))
 
 
 @pytest.mark.parametrize("exercise", [exercise_4.EXERCISE, exercise_5.EXERCISE])
-def test_a_mistake_shows_far_above_rounding(exercise):
-    """Not by a hair: else who computes in single precision could be told anything."""
+def test_mistakes_differ_by_far_more_than_rounding(exercise):
     for part in exercise.parts:
         right = [part.reference(*case.arguments) for case in part.cases]
         for mistake in part.mistakes:

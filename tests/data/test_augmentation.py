@@ -1,4 +1,4 @@
-"""Examples that are changed each time that they are drawn: repeatable, and never too long."""
+"""Augmentation: reproducible changes of training examples, never too long."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ def tokenizer():
 
 
 def stream(tokenizer, **settings):
-    change = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.3, **settings), tokenizer)
+    augment = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.3, **settings), tokenizer)
     ids = tokenizer.encode_batch(TEXTS)
-    return BatchStream([EncodedPair(i, i[::-1]) for i in ids], "translation", tokenizer, 200, seed=1, change=change)
+    return BatchStream([EncodedPair(i, i[::-1]) for i in ids], "translation", tokenizer, 200, seed=1, augment=augment)
 
 
-def test_every_epoch_has_other_pieces_of_the_same_texts(tokenizer):
+def test_every_epoch_has_other_segmentations_of_the_same_texts(tokenizer):
     batches = stream(tokenizer)
     first, second = next(batches), next(batches)
     assert len(first.source) == len(second.source) == 3
@@ -36,19 +36,19 @@ def test_every_epoch_has_other_pieces_of_the_same_texts(tokenizer):
         assert texts == set(TEXTS)
 
 
-def test_a_resumed_stream_draws_the_same(tokenizer):
+def test_a_resumed_stream_makes_the_same_changes(tokenizer):
     whole, resumed = stream(tokenizer), stream(tokenizer)
     batches = [next(whole) for _ in range(4)]
     resumed.set_position({"epoch": 2, "next_batch": 0})
     assert next(resumed).source.tolist() == batches[2].source.tolist()
 
 
-def test_what_would_be_too_long_stays_as_it_is_or_is_cut(tokenizer):
+def test_a_text_that_becomes_too_long_is_unchanged_or_truncated(tokenizer):
     ids = tokenizer.encode(TEXTS[0])
     example = EncodedLabelledText([*ids, tokenizer.eos], 1)
     settings = {"max_tokens": len(ids) + 1, "batch_tokens": 64, "bpe_dropout": 0.9}
-    change = augmentation_for(DataConfig(**settings, too_long="skip"), tokenizer)
-    assert change([example] * 5, np.random.default_rng(0)) == [example] * 5
+    augment = augmentation_for(DataConfig(**settings, too_long="skip"), tokenizer)
+    assert augment([example] * 5, np.random.default_rng(0)) == [example] * 5
     for changed in augmentation_for(DataConfig(**settings), tokenizer)([example] * 5, np.random.default_rng(0)):
         assert len(changed.ids) == len(example.ids)
         assert changed != example
@@ -57,20 +57,20 @@ def test_what_would_be_too_long_stays_as_it_is_or_is_cut(tokenizer):
 
 
 def test_words_keep_their_tags(tokenizer):
-    """However a word is cut, its tag stands at its first piece and nowhere else."""
+    """In every segmentation of a word, its tag is at its first token only."""
     words, tags = TEXTS[0].split(), list(range(7))
     row = encode_words(tokenizer, [words])[0]
     example = EncodedTaggedText(row.ids, place_tags(row, tags))
-    change = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.5), tokenizer)
-    changed = change([example] * 20, np.random.default_rng(0))
+    augment = augmentation_for(DataConfig(max_tokens=64, batch_tokens=64, bpe_dropout=0.5), tokenizer)
+    changed = augment([example] * 20, np.random.default_rng(0))
     assert len({tuple(row.ids) for row in changed}) > 10
-    for ids, placed in changed:
-        assert (ids[0], ids[-1], placed[0], placed[-1]) == (tokenizer.bos, tokenizer.eos, NO_TAG, NO_TAG)
-        starts = [place for place, tag in enumerate(placed) if tag != NO_TAG]
-        assert [placed[place] for place in starts] == tags
-        pieces = [ids[a:b] for a, b in zip(starts, [*starts[1:], len(ids) - 1], strict=True)]
-        assert [tokenizer.decode(piece) for piece in pieces] == words
+    for ids, token_tags in changed:
+        assert (ids[0], ids[-1], token_tags[0], token_tags[-1]) == (tokenizer.bos, tokenizer.eos, NO_TAG, NO_TAG)
+        starts = [position for position, tag in enumerate(token_tags) if tag != NO_TAG]
+        assert [token_tags[position] for position in starts] == tags
+        word_ids = [ids[a:b] for a, b in zip(starts, [*starts[1:], len(ids) - 1], strict=True)]
+        assert [tokenizer.decode(word) for word in word_ids] == words
 
 
-def test_a_recipe_that_asks_for_nothing_changes_nothing(tokenizer):
+def test_the_default_has_no_augmentation(tokenizer):
     assert augmentation_for(DataConfig(), tokenizer) is None

@@ -33,7 +33,7 @@ def test_collate(pairs):
 
 
 @given(pairs_of_ids, st.integers(10, 80), st.integers(0, 99), st.integers(0, 5))
-def test_an_epoch_holds_every_pair_once_within_the_budget(pairs, budget, seed, epoch):
+def test_an_epoch_has_every_pair_once_within_the_budget(pairs, budget, seed, epoch):
     batches = batches_by_tokens(pairs, budget, seed, epoch)
     assert sorted(i for batch in batches for i in batch) == list(range(len(pairs)))
     for batch in batches:
@@ -57,7 +57,7 @@ def test_seed_and_epoch_change_the_order_and_sorting_saves_padding():
 
 
 @given(st.integers(0, 40))
-def test_a_stream_goes_on_from_its_position(n):
+def test_a_stream_continues_from_its_position(n):
     def stream():
         return BatchStream(many_pairs(100), "translation", TOKENIZER, 200, seed=3)
 
@@ -69,7 +69,7 @@ def test_a_stream_goes_on_from_its_position(n):
         assert (next(one).source == next(other).source).all()
 
 
-def test_misfits_are_left_out_and_counted():
+def test_empty_and_long_examples_are_skipped_and_counted():
     pairs = [EncodedPair([1], [2]), EncodedPair([], [2]), EncodedPair([1] * 9, [2]), EncodedPair([1], [2] * 10)]
     kept, left_out, *_ = filter_examples(pairs, 10)
     assert kept == [pairs[0], pairs[2]]

@@ -197,10 +197,10 @@ def test_byte_level_tokenizers_of_others(tokenizer, pre_tokenizer):
 
 REFUSED = {
     "its model is WordLevel": lambda: Tokenizer.train(TEXTS, "word"),
-    "it knows single bytes only": lambda: Tokenizer.train(TEXTS, "byte"),
+    "it has single bytes only": lambda: Tokenizer.train(TEXTS, "byte"),
     "end_of_word_suffix = '</w>'": lambda: by_hand([("a", "b")], end_of_word_suffix="</w>"),
     "its last pre-tokenizer is Metaspace, not ByteLevel": lambda: by_hand([("a", "b")], pre_tokenizers.Metaspace()),
-    "its pre-tokenizer WhitespaceSplit may leave out": lambda: by_hand(
+    "its pre-tokenizer WhitespaceSplit may remove characters": lambda: by_hand(
         [("a", "b")], pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel()])
     ),
 }
@@ -209,12 +209,12 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_other_tokenizers_are_refused(why):
     with pytest.raises(
-        ConfigError, match=rf"needs a byte-level BPE tokenizer, .*{why}.* Train one with data.tokenizer"
+        ConfigError, match=rf"needs a byte-level BPE tokenizer. .*{why}.* Train one with data.tokenizer"
     ):
         BpeDropout(REFUSED[why](), 0.1)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 10, float("nan")])
 def test_impossible_probabilities_are_refused(tokenizer, p):
-    with pytest.raises(ConfigError, match=f"probability {p} is impossible: it must be at least 0 and below 1"):
+    with pytest.raises(ConfigError, match=f"data.bpe_dropout = {p} is not possible: it must be at least 0 and below 1"):
         BpeDropout(tokenizer, p)

@@ -20,7 +20,7 @@ def test_parallel_files(tmp_path):
 
 
 def test_a_line_ends_only_at_a_newline(tmp_path):
-    """str.splitlines would cut at these, and shift the rest of the file against its other side."""
+    """str.splitlines would split at these characters and misalign parallel files."""
     text = "a\u2028b\x0bc\x1cd\u0085e"
     assert list(read_lines(write(tmp_path / "a", text + "\nf\n"))) == [text, "f"]
 
@@ -46,7 +46,7 @@ def test_empty_files(tmp_path):
 
 def test_not_utf8_names_the_line_and_the_byte(tmp_path):
     path = write(tmp_path / "a", b"fine\ncaf\xe9\n")
-    with pytest.raises(DataError, match=r"line 2 is not UTF-8 \(byte 4: 0xe9\). Convert the text first"):
+    with pytest.raises(DataError, match=r"line 2 is not UTF-8 \(byte 4: 0xe9\). Convert the file"):
         list(read_lines(path))
 
 
@@ -55,18 +55,18 @@ def test_missing_file():
         list(read_lines("nowhere.txt"))
 
 
-def test_load_split_from_files_and_from_nothing(tmp_path):
+def test_load_split_from_files_and_without_files(tmp_path):
     write(tmp_path / "a", "x\n")
     write(tmp_path / "b", "y\n")
     config = DataConfig(root=str(tmp_path), train=("a", "b"))
     assert load_split(config, "translation", "train") == [("x", "y")]
-    with pytest.raises(DataError, match="names no test data"):
+    with pytest.raises(DataError, match="has no test data"):
         load_split(config, "translation", "test")
 
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_builtin_corpora_are_reproducible_and_their_splits_disjoint(name):
-    """A picture is an array, which compares otherwise; digits have tests of their own."""
+    """Images are tested in test_digits.py, because arrays cannot be compared with ==."""
     if BUILTIN[name].kind == "images":
         return
     splits = {split: load_builtin(name, split, 300) for split in ("train", "valid", "test")}
@@ -74,7 +74,7 @@ def test_builtin_corpora_are_reproducible_and_their_splits_disjoint(name):
     assert splits["train"] != load_builtin(name, "train", 300, seed=1)
     texts = [first_text(example) for examples in splits.values() for example in examples]
     assert len(texts) == len(set(texts))
-    assert len(texts) == 900 or name == "python"  # of whole files there are not so many
+    assert len(texts) == 900 or name == "python"  # the library has fewer files
 
 
 def first_text(example):

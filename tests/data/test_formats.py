@@ -56,15 +56,15 @@ def test_pairs_from_jsonl(file):
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
-        ("a.tsv", "no tab\n", (), "line 1 is 'no tab'. Expected a source, a tab and a target, and it has 1 columns"),
-        ("a.tsv", "a\tb\tc\n", (), r"it has 3 columns. Say which two are meant: data.columns = \[0, 1\]"),
-        ("a.tsv", "a\tb\n", (0, 2), r"line 1 has 2 columns.*data.columns = \[0, 2\] asks for others"),
-        ("a.tsv", "a\tb\n", ("de", "en"), r"data.columns = \['de', 'en'\] asks for others"),
+        ("a.tsv", "no tab\n", (), "line 1 is 'no tab'. Expected a source, a tab and a target, but it has 1 columns"),
+        ("a.tsv", "a\tb\tc\n", (), r"it has 3 columns. Select two with data.columns, as in \[0, 1\]"),
+        ("a.tsv", "a\tb\n", (0, 2), r"line 1 has 2 columns.*data.columns = \[0, 2\] does not fit"),
+        ("a.tsv", "a\tb\n", ("de", "en"), r"data.columns = \['de', 'en'\] does not fit"),
         ("a.jsonl", '{"source": "a"', (), r"line 1 is not JSON \(.*column 15\)"),
-        ("a.jsonl", '{"source": "a"}', (), r'Expected {"source": ..., "target": ...} or .*named by data.columns'),
+        ("a.jsonl", '{"source": "a"}', (), r'Expected {"source": ..., "target": ...} or .*For other field names, set data.columns'),
         ("a.jsonl", '{"translation": {"de": "a", "en": "b", "fr": "c"}}', (), "Expected .* with two strings"),
         ("a.jsonl", '{"de": "a"}', ("de", "en"), "Expected the fields 'de' and 'en' of data.columns"),
-        ("a.jsonl", '{"de": "a"}', (0, 1), "data.columns = .* does not fit .*: its fields have names"),
+        ("a.jsonl", '{"de": "a"}', (0, 1), "data.columns = .* does not fit .*, because its fields have names"),
         ("a.jsonl", "[1, 2]", (), r"line 1 is '\[1, 2\]'"),
         ("a.jsonl", "[" * 100_000, (), "is not JSON"),
         ("a.tsv", "\n", (), "a.tsv is empty"),
@@ -94,7 +94,7 @@ def test_a_line_without_end_is_refused_and_not_read_to_its_end(tmp_path):
 
 
 def test_a_language_model_reads_a_text_that_is_one_line(file, monkeypatch):
-    monkeypatch.setattr(lines, "LONGEST_LINE", 10)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
     assert read_texts(file("a.txt", "word " * 100)) == ["word " * 100]
 
 
@@ -102,8 +102,8 @@ def test_a_language_model_reads_a_text_that_is_one_line(file, monkeypatch):
 @pytest.mark.parametrize("part", [3, 7, 10**6])
 @pytest.mark.parametrize("text", ["", "a", "a\n", "\n", "\n\na\n\n", "a b  c\n d\n\n\te " * 9, "é猫" * 20])
 def test_parts_are_the_text(file, monkeypatch, end, part, text):
-    monkeypatch.setattr(lines, "PART", part)
-    monkeypatch.setattr(lines, "LOOK_BACK", part // 2)
+    monkeypatch.setattr(lines, "PART_CHARACTERS", part)
+    monkeypatch.setattr(lines, "MAX_LOOK_BACK", part // 2)
     path = file("a.txt", text.replace("\n", end))
     parts = list(read_parts(path))
     assert "".join(parts) == "\n".join(read_lines(path))
@@ -124,14 +124,14 @@ def test_texts_from_jsonl(file):
 def test_other_bad_texts(file):
     with pytest.raises(DataError, match=r"line 2 is not UTF-8 \(byte 4: 0xe9\)"):
         read_texts(file("a.txt", b"fine\ncaf\xe9\n"))
-    with pytest.raises(DataError, match="nothing but empty text"):
+    with pytest.raises(DataError, match="all texts are empty"):
         read_texts(file("a.txt", ""))
     path = file("a.gz", "some text " * 50)
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(DataError, match="a.gz is not a whole gzip file"):
+    with pytest.raises(DataError, match="a.gz is not a complete gzip file"):
         read_texts(path)
     path.write_bytes(b"plain")
-    with pytest.raises(DataError, match="a.gz is not a whole gzip file"):
+    with pytest.raises(DataError, match="a.gz is not a complete gzip file"):
         list(read_lines(path))
 
 
@@ -149,7 +149,7 @@ def test_columns_of_labels_and_tags(file):
     assert load_split(config, "tagging", "train") == [(("le",), ("DET",))]
     with pytest.raises(DataError, match=r"data.columns = \['word', 'tag'\] does not fit .*c.conll"):
         read_tags(file("c.conll", "le DET\n"), columns=("word", "tag"))
-    with pytest.raises(DataError, match="Expected .* with a tag for each word"):
+    with pytest.raises(DataError, match="Expected .* and a tag for each word"):
         read_tags(file("d.jsonl", '{"words": ["a", "b"], "tags": ["X"]}'))
 
 
@@ -157,9 +157,7 @@ def test_a_label_that_training_never_saw(file):
     root = str(file("train.tsv", "good\tpos\nbad\tneg\n").parent)
     file("valid.tsv", "so so\tneutral\n")
     config = DataConfig(root=root, train=("train.tsv",), valid=("valid.tsv",), vocab_size=300)
-    with pytest.raises(
-        DataError, match="the label 'neutral' does not occur in the training data, whose labels are: neg"
-    ):
+    with pytest.raises(DataError, match="the label 'neutral' does not occur in the training data. Its labels are: neg"):
         prepare(config, "classification")
 
 
@@ -186,15 +184,15 @@ def test_images(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": [1]}, "holds labels, but no images"),
-        ({"images": np.zeros((2, 3, 3), np.uint8)}, "holds images, but no labels"),
-        ({"images": np.array([{}, {}]), "labels": [1, 2]}, "images holds Python objects, .*that can run any code"),
+        ({"labels": [1]}, "contains labels, but no images"),
+        ({"images": np.zeros((2, 3, 3), np.uint8)}, "contains images, but no labels"),
+        ({"images": np.array([{}, {}]), "labels": [1, 2]}, "images contains Python objects. .*can run any code"),
         ({"images": np.zeros((2, 3), np.uint8), "labels": [1, 2]}, r"uint8 \[2, 3\]. Expected \[N, H, W\]"),
         ({"images": np.zeros((2, 3, 3), np.int32), "labels": [1, 2]}, "int32 .*Expected uint8 from 0 to 255"),
         ({"images": np.full((2, 3, 3), 7.0), "labels": [1, 2]}, "from 7 to 7. Expected uint8"),
         ({"images": np.zeros((2, 3, 3), np.uint8), "labels": [1]}, r"labels are int64 \[1\]. Expected \[2\]"),
         ({"images": np.zeros((2, 3, 3), np.uint8), "labels": [1.5, 2.0]}, "labels are float64"),
-        ({"images": np.zeros((2, 8, 8, 3), np.uint8), "labels": [1, 2]}, "the channels come last"),
+        ({"images": np.zeros((2, 8, 8, 3), np.uint8), "labels": [1, 2]}, "the channels are last"),
         ({"images": np.zeros((0, 3, 3), np.uint8), "labels": np.zeros(0, int)}, "is empty"),
     ],
 )  # fmt: skip
@@ -208,7 +206,7 @@ def test_other_bad_image_files(tmp_path):
     with pytest.raises(DataError, match="there is no file"):
         read_images(tmp_path / "none.npz")
     (tmp_path / "a.npz").write_bytes(b"\x80\x04 what a pickle begins with")
-    with pytest.raises(DataError, match="is no .npz file"):
+    with pytest.raises(DataError, match="is not an .npz file"):
         read_images(tmp_path / "a.npz")
     model = ModelConfig(family="vision", head="classes", image_size=4, patch_size=2)
     with pytest.raises(ConfigError, match=r'must name one file of arrays, as in \["train.npz"\]'):
@@ -277,11 +275,11 @@ def test_datasets_of_each_task(fake_hub):
 def test_what_can_be_wrong_with_a_dataset(fake_hub, monkeypatch):
     with pytest.raises(DataError, match="hf:none@train cannot be loaded: FileNotFoundError: none is not on the hub"):
         load_split(DataConfig(train=("hf:none",)), "language_model", "train")
-    with pytest.raises(DataError, match="holds no split 'trian'. Did you mean 'train'"):
+    with pytest.raises(DataError, match="has no split 'trian'. Did you mean 'train'"):
         load_split(DataConfig(train=("hf:./books@trian",)), "language_model", "train")
     with pytest.raises(DataError, match=r"hf:imdb@train, row 1 is .* Expected {\"words\""):
         load_split(DataConfig(train=("hf:imdb",)), "tagging", "train")
-    with pytest.raises(DataError, match="'hf::x' does not name a dataset"):
+    with pytest.raises(DataError, match="'hf::x' is not the name of a dataset"):
         HubDataset("hf::x")
     sys.modules["datasets"].__version__ = "3.6.0"
     load_named.cache_clear()
@@ -308,8 +306,8 @@ def test_a_share_of_the_examples_is_held_back(file):
 @pytest.mark.parametrize("part", [4, 10**6])
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.93])
 def test_a_share_of_a_text_is_its_last_characters(file, monkeypatch, part, share):
-    monkeypatch.setattr(lines, "PART", part)
-    monkeypatch.setattr(lines, "LOOK_BACK", 2)
+    monkeypatch.setattr(lines, "PART_CHARACTERS", part)
+    monkeypatch.setattr(lines, "MAX_LOOK_BACK", 2)
     text = "To be, or not to be.\n" * 4
     root = str(file("a.txt", text).parent)
     config = DataConfig(root=root, train=("a.txt",), valid_share=share)

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import cutaway_here
-from looking import untrained
+from helpers import run_cutaway
 from PIL import Image
+from untrained import untrained_pipeline
 
 from cutaway.config import Config, DataConfig
 from cutaway.data.image_input import pixels_of
@@ -19,21 +19,21 @@ from cutaway.inference.pipelines import Classifier
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_json, write_text
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 
 SIDE = 28
 BYTES = np.random.default_rng(0).integers(0, 256, (5, SIDE, SIDE), np.uint8)
 
 
 def classifier(channels=1, **changes):
-    return untrained("vision", image_size=SIDE, patch_size=7, channels=channels, **changes)
+    return untrained_pipeline("vision", image_size=SIDE, patch_size=7, channels=channels, **changes)
 
 
 def saved(made, path):
     folder = RunFolder(path)
     write_text(folder.config, made.config.to_json())
     write_json(folder.labels, list(made.labels))
-    write_bytes(folder.path / "model.safetensors", sealed(weights_to_bytes(made.model)))
+    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(made.model)))
     return folder
 
 
@@ -76,12 +76,12 @@ def test_the_same_answers_in_every_form(tmp_path):
 
     labels = [p.label for p in made.classify(BYTES)]
     for source in (["--file", "bytes.npz"], ["--file", "bytes.npy"], ["--file", "fractions.npz"], files, ["bytes.npz"]):
-        told = cutaway_here("classify", "run", *source, "--json", cwd=tmp_path)
+        told = run_cutaway("classify", "run", *source, "--json", cwd=tmp_path)
         assert told.returncode == 0, told.stderr
         lines = [json.loads(line) for line in told.stdout.splitlines()]
         assert [line["label"] for line in lines] == labels
         assert np.abs(np.array([line["probability"] for line in lines]) - wanted.max(1)).max() < 1e-6
-    told = cutaway_here("classify", "run", "--file", "0.png", cwd=tmp_path)
+    told = run_cutaway("classify", "run", "--file", "0.png", cwd=tmp_path)
     assert told.stdout.split("\t")[0] == labels[0]
 
 
@@ -125,7 +125,7 @@ def test_sixteen_bits_are_not_cut_off(tmp_path):
     pixels = pixels_of(tmp_path / "deep.png", classifier().config.model)
     assert np.abs(pixels[0] - deep / 65535).max() < 1 / 255
     Image.fromarray(deep.astype(np.int32)).save(tmp_path / "deeper.tiff")
-    with pytest.raises(DataError, match="pixels of 32 bits.*Save it with 8"):
+    with pytest.raises(DataError, match="32-bit pixels.*Save it with 8 bits"):
         pixels_of(tmp_path / "deeper.tiff", classifier().config.model)
 
 
@@ -150,12 +150,12 @@ def test_a_photo_that_was_taken_on_its_side_is_turned(tmp_path):
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (BYTES[0].astype(np.int64), r"int64 \[28, 28\]. Expected uint8 from 0 to 255, or fractions from 0 to 1"),
-        (BYTES[0].astype(np.float32), "from 0 to 255. Expected uint8 from 0 to 255, or fractions"),
+        (BYTES[0].astype(np.int64), r"int64 \[28, 28\]. Expected uint8 from 0 to 255, or floats from 0 to 1"),
+        (BYTES[0].astype(np.float32), "from 0 to 255. Expected uint8 from 0 to 255, or floats"),
         (np.full((SIDE, SIDE), np.nan), "Expected uint8"),
         (-np.ones((SIDE, SIDE)), "from -1 to -1. Expected"),
-        (BYTES[0, :14, :14], r"\[14, 14\]; this model reads \[1, 28, 28\]. Scale it to that size first"),
-        (np.zeros((SIDE, SIDE, 1), np.uint8), "the channels come last"),
+        (BYTES[0, :14, :14], r"\[14, 14\], but this model reads \[1, 28, 28\]. Scale it to that size first"),
+        (np.zeros((SIDE, SIDE, 1), np.uint8), "the channels are last"),
     ],
 )
 def test_what_is_not_certain_is_refused(image, message):
@@ -174,12 +174,12 @@ def test_files_that_are_no_images(tmp_path):
     with pytest.raises(DataError, match=r"there is no image file .*none.png"):
         made.classify(tmp_path / "none.png")
     np.savez(tmp_path / "a.npz", pictures=BYTES)
-    with pytest.raises(DataError, match="holds pictures, but no images"):
+    with pytest.raises(DataError, match="contains pictures, but no images"):
         made.classify(tmp_path / "a.npz")
     np.save(tmp_path / "a.npy", BYTES * 1.0)
-    with pytest.raises(DataError, match=r"a.npy holds images of float64 .*from 0 to 255. Expected uint8"):
+    with pytest.raises(DataError, match=r"a.npy contains images of float64 .*from 0 to 255. Expected uint8"):
         made.classify(tmp_path / "a.npy")
-    with pytest.raises(DataError, match="reads 2 channels, and image files have 1, 3, 4"):
+    with pytest.raises(DataError, match="reads 2 channels, but image files have 1, 3, 4"):
         classifier(2).classify(Image.fromarray(BYTES[0]))
 
 

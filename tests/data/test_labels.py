@@ -44,12 +44,12 @@ def test_a_tsv_line_without_text_or_label(file, line):
     "entry", [{"text": "a"}, {"label": "a"}, {"text": 1, "label": "a"}, {"text": "a", "label": True}, ["a", "b"],
               {"text": "a", "label": None}, {"text": " ", "label": 1}, {"text": "a", "label": ""}, "a", 1.5],
 )  # fmt: skip
-def test_a_jsonl_line_of_another_shape(file, entry):
+def test_a_jsonl_line_with_wrong_fields(file, entry):
     with pytest.raises(DataError, match=r"a.jsonl, line 1 is .*Expected {\"text\": ..., \"label\": ...}"):
         read_labels(file(json.dumps(entry), "a.jsonl"))
 
 
-def test_other_errors_of_labels(file):
+def test_other_label_errors(file):
     with pytest.raises(DataError, match=r"a.jsonl, line 2 is not JSON \(.*column 1\): 'nonsense'"):
         read_labels(file('{"text": "a", "label": 1}\nnonsense\n', "a.jsonl"))
     with pytest.raises(DataError, match="is empty"):
@@ -61,7 +61,7 @@ def test_other_errors_of_labels(file):
 # ---- Tagged words --------------------------------------------------------------------------------------------
 
 
-def test_tags_of_two_columns(file):
+def test_tags_from_two_columns(file):
     expected = [(("Ann", "sleeps"), ("B-per", "O")), (("Yes",), ("O",))]
     assert read_tags(file("Ann\tB-per\nsleeps\tO\n\n\nYes\tO")) == expected
     assert read_tags(file("\nAnn  B-per\r\nsleeps O \r\n\r\nYes O\r\n\r\n")) == expected
@@ -86,7 +86,7 @@ def test_conll_u(file):
     assert read_tags(path, columns=(-9, -7)) == read_tags(path, columns=(1, 3))
 
 
-def test_a_range_is_a_word_where_there_are_no_ids(file):
+def test_a_range_is_a_word_in_a_file_without_ids(file):
     assert read_tags(file("1-2 NUM\n3.5 NUM\n")) == [(("1-2", "3.5"), ("NUM", "NUM"))]
 
 
@@ -97,16 +97,16 @@ def test_comments_and_hashes(file, separator):
     assert read_tags(file(rows)) == [(("#", "1", "#tag", "#"), ("SYM", "NUM", "NOUN", "SYM")), (("#",), ("SYM",))]
 
 
-def test_errors_of_tags(file):
+def test_tag_errors(file):
     with pytest.raises(DataError, match=r"data.txt, line 2 has 1 columns, the lines before have 2: 'b'"):
         read_tags(file("a O\nb\n"))
     with pytest.raises(DataError, match=r"data.txt: 'a' has 1 column, so .* cannot be in columns \(0, -1\)"):
         read_tags(file("a\nb\n"))
     with pytest.raises(DataError, match=r"'a O' has 2 columns, .* in columns \(0, 2\)"):
         read_tags(file("a O\n"), columns=(0, 2))
-    with pytest.raises(DataError, match="line 2 lacks the word or its tag"):
+    with pytest.raises(DataError, match="line 2 has no word or no tag"):
         read_tags(file("a\tO\n\tO\n"))
-    with pytest.raises(DataError, match="holds no tagged words"):
+    with pytest.raises(DataError, match="contains no tagged words"):
         read_tags(file("# only a comment\n\n"))
 
 
@@ -115,7 +115,7 @@ sentences = st.lists(st.lists(st.tuples(words, words), min_size=1), min_size=1)
 
 
 @given(sentences)
-def test_what_is_written_is_read(tmp_path_factory, sentences):
+def test_reading_restores_what_was_written(tmp_path_factory, sentences):
     text = "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in sentence) for sentence in sentences)
     path = tmp_path_factory.mktemp("tags") / "a.conll"
     path.write_text("0\t0\n\n" + text, encoding="utf-8", newline="")

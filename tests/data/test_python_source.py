@@ -189,7 +189,7 @@ def test_an_f_string_is_one_string(string):
 
 
 def test_code_that_ends_inside_a_string():
-    with pytest.raises(DataError, match="not Python that can be tagged: .*Give whole statements"):
+    with pytest.raises(DataError, match="not valid Python: .*Give complete statements"):
         tag_code("x = '''never closed\n")
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutaway.cli.data import app
-from cutaway.cli.prefetch import preparing
+from cutaway.cli.prefetch import prefetch_data
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.config import DataConfig
 from cutaway.data import cache, lines
@@ -64,8 +64,8 @@ def small_is_large(tmp_path, monkeypatch):
     monkeypatch.setattr(large, "IN_MEMORY", 0)
     monkeypatch.setattr(chunks, "GROUP_BYTES", 4_000)
     monkeypatch.setattr(chunks, "cores", lambda: 1)
-    monkeypatch.setattr(lines, "PART", 500)
-    monkeypatch.setattr(lines, "LOOK_BACK", 100)
+    monkeypatch.setattr(lines, "PART_CHARACTERS", 500)
+    monkeypatch.setattr(lines, "MAX_LOOK_BACK", 100)
 
 
 @pytest.fixture
@@ -163,15 +163,15 @@ def test_what_is_kept_is_listed_and_deleted_when_nobody_uses_it(corpus):
     old, new = corpus("translation"), corpus("translation", vocab_size=280)
     for config in (old, new):
         prepare(config, "translation")
-    assert [entry.task for entry in cache.entries()] == ["translation"] * 2
-    for entry in cache.entries():
-        assert entry.size == sum(file.stat().st_size for file in entry.place.iterdir())
-        os.utime(entry.place, (0, 0))
+    assert [entry.task for entry in cache.list_entries()] == ["translation"] * 2
+    for entry in cache.list_entries():
+        assert entry.size == sum(file.stat().st_size for file in entry.path.iterdir())
+        os.utime(entry.path, (0, 0))
     prepare(new, "translation")  # used today
     assert "1 prepared corpus, " in CliRunner().invoke(app, ["cache", "--unused-for", "30", "--remove"]).output
-    (left,) = cache.entries()
+    (left,) = cache.list_entries()
     assert left.last_used > 0
-    assert left.place.name[:8] in CliRunner().invoke(app, ["cache"]).output
+    assert left.path.name[:8] in CliRunner().invoke(app, ["cache"]).output
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_examples_travel_as_the_names_of_their_files(corpus):
 
 
 def test_a_huge_corpus_shows_the_tokenizer_a_spread_sample(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(large, "SAMPLE", 2_000)
+    monkeypatch.setattr(large, "SAMPLE_BYTES", 2_000)
     rows = [f"word{number} \tx" for number in range(1_000)]
     (tmp_path / "train.tsv").write_text("\n".join(rows), encoding="utf-8")
     config = DataConfig(root=str(tmp_path), train=("train.tsv",), tokenizer="word", vocab_size=2_000)
@@ -302,9 +302,7 @@ def test_an_error_in_a_worker_is_told(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "cores", lambda: 2)
     config = corpus("classification")
     (tmp_path / "valid.jsonl").write_text('{"text": "the cat", "label": "new"}')
-    with pytest.raises(
-        DataError, match="the label 'new' does not occur in the training data, whose labels are: 0, 1, 2"
-    ):
+    with pytest.raises(DataError, match="the label 'new' does not occur in the training data. Its labels are: 0, 1, 2"):
         prepare(config, "classification")
 
 
@@ -356,19 +354,19 @@ def test_progress_result_and_errors_come_from_another_process(corpus, tmp_path, 
     told = []
     monkeypatch.setattr(PreparingProgress, "__call__", lambda self, *far: told.append(far))
     config = corpus("translation")
-    with preparing(config, "translation") as prepared:
+    with prefetch_data(config, "translation") as prepared:
         result = prepared()
     assert told[0][0] == "learning the vocabulary"
     assert list(result.train) == list(prepare(config, "translation").train)
     with (
         pytest.raises(DataError, match="there is no file"),
-        preparing(DataConfig(train=("none.tsv",)), "translation") as prepared,
+        prefetch_data(DataConfig(train=("none.tsv",)), "translation") as prepared,
     ):
         prepared()
     monkeypatch.setattr("cutaway.cli.prefetch.prepare", lambda *_: os._exit(3))
     with (
         pytest.raises(DataError, match=r"ended without a word \(exit code 3\)"),
-        preparing(config, "translation") as prepared,
+        prefetch_data(config, "translation") as prepared,
     ):
         prepared()
 
@@ -378,7 +376,7 @@ def test_progress_result_and_errors_come_from_another_process(corpus, tmp_path, 
 def test_nobody_waits_for_a_preparation_that_is_no_longer_wanted(corpus, tmp_path, monkeypatch):
     config, started = corpus("translation"), multiprocessing.get_context("fork").Event()
     monkeypatch.setattr("cutaway.cli.prefetch.prepare", lambda *_: prepare_slowly(config, started))
-    with pytest.raises(KeyboardInterrupt), preparing(config, "translation"):
+    with pytest.raises(KeyboardInterrupt), prefetch_data(config, "translation"):
         assert started.wait(20)
         raise KeyboardInterrupt
     assert list((tmp_path / "cache" / "data").iterdir()) == []

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from cutaway.config import DataConfig
 from cutaway.config.checks import choices
 from cutaway.config.model import TASKS as TASK_NAMES
-from cutaway.data.batching import COLLATE, HIDDEN, BatchStream, collate_chunks, collate_masked, collate_tagged
+from cutaway.data.batching import COLLATE, MASKED_SHARE, BatchStream, collate_chunks, collate_masked, collate_tagged
 from cutaway.data.builtin import BUILTIN, load_builtin
+from cutaway.data.encoded import EncodedText
 from cutaway.data.examples import LabelledText, TaggedText
 from cutaway.data.prepare import prepare
 from cutaway.data.tasks import (
     NO_TAG,
     TASKS,
-    EncodedText,
     Encoding,
     encode_chunked_texts,
     encode_labelled,
@@ -25,7 +25,7 @@ from cutaway.data.tasks import (
     encode_words,
     labels_of,
     load_split,
-    words_of,
+    word_splitter,
 )
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
@@ -59,11 +59,11 @@ def test_pieces_ask_for_every_token_but_the_very_first_once(piece):
     assert [i for p in encoded for i in p.ids[1:]] == row[1:]
     assert all(1 <= len(p.ids) - 1 <= piece for p in encoded)
     batch = collate_chunks(encoded, TOKENIZER)
-    assert batch.tokens == len(row) - 1 == batch.asked.sum()
+    assert batch.tokens == len(row) - 1 == batch.target_mask.sum()
     for i, p in enumerate(encoded):
         n = len(p.ids) - 1
         assert batch.ids[i, :n].tolist() == p.ids[:-1]
-        assert batch.answers[i, :n].tolist() == p.ids[1:]
+        assert batch.targets[i, :n].tolist() == p.ids[1:]
         assert not batch.mask[i, n:].any()
 
 
@@ -81,16 +81,16 @@ def test_hidden_tokens_are_asked_for_and_the_others_left_alone():
     ]
     batch = collate_masked(texts, TOKENIZER, np.random.default_rng(1))
     original = torch.tensor([text.ids for text in texts])
-    asked = batch.asked
-    assert torch.equal(batch.answers[asked], original[asked])
-    assert torch.equal(batch.ids[~asked], original[~asked])
-    assert not asked[:, 0].any()
-    assert not asked[:, -1].any()
-    n = asked.sum().item()
+    target_mask = batch.target_mask
+    assert torch.equal(batch.targets[target_mask], original[target_mask])
+    assert torch.equal(batch.ids[~target_mask], original[~target_mask])
+    assert not target_mask[:, 0].any()
+    assert not target_mask[:, -1].any()
+    n = target_mask.sum().item()
     assert n == batch.tokens
-    assert n / (200 * 60) == pytest.approx(HIDDEN, abs=0.02)
-    hidden = (batch.ids[asked] == TOKENIZER.mask).float().mean()
-    kept = (batch.ids[asked] == original[asked]).float().mean()
+    assert n / (200 * 60) == pytest.approx(MASKED_SHARE, abs=0.02)
+    hidden = (batch.ids[target_mask] == TOKENIZER.mask).float().mean()
+    kept = (batch.ids[target_mask] == original[target_mask]).float().mean()
     assert hidden == pytest.approx(0.8, abs=0.05)
     assert kept == pytest.approx(0.1 + 0.1 / TOKENIZER.vocab_size, abs=0.03)
     again = collate_masked(texts, TOKENIZER, np.random.default_rng(1))
@@ -101,7 +101,7 @@ def test_at_least_one_token_is_hidden():
     text = [EncodedText([TOKENIZER.bos, 7, TOKENIZER.eos])]
     for seed in range(20):
         batch = collate_masked(text, TOKENIZER, np.random.default_rng(seed))
-        assert batch.asked.tolist() == [[False, True, False]]
+        assert batch.target_mask.tolist() == [[False, True, False]]
 
 
 def test_a_resumed_stream_hides_the_same_tokens():
@@ -130,7 +130,7 @@ def test_a_tag_stands_where_its_word_begins():
     assert [encoding.labels[tag] for tag in encoded.tags if tag != NO_TAG] == ["verb", "noun"]
     batch = collate_tagged([encoded], BPE)
     assert batch.tokens == 2
-    assert batch.asked[0].nonzero()[:, 0].tolist() == [1, 1 + first]
+    assert batch.target_mask[0].nonzero()[:, 0].tolist() == [1, 1 + first]
 
 
 def test_a_word_of_which_nothing_is_left_keeps_its_place():
@@ -147,8 +147,8 @@ def test_labels():
     assert [e.label for e in encoded] == [1, 0, 1]
     assert encoded[0].ids == [TOKENIZER.bos, *TOKENIZER.encode("the cat"), TOKENIZER.eos]
     assert encoded[2].ids == []  # left out later, and counted
-    with pytest.raises(DataError, match=r"the label 'c' does not occur in the training data, whose labels are: a, b"):
-        encoding.number("c")
+    with pytest.raises(DataError, match=r"the label 'c' does not occur in the training data. Its labels are: a, b"):
+        encoding.label_id("c")
 
 
 CORPUS_FOR = {
@@ -176,7 +176,7 @@ def test_every_task_prepares_its_built_in_corpus(task):
 
 
 def test_a_corpus_of_the_wrong_kind_is_refused():
-    with pytest.raises(DataError, match=r"'digits' is made of images, and the task 'tagging' needs tags"):
+    with pytest.raises(DataError, match=r"'digits' contains images, but the task 'tagging' needs tags"):
         load_split(DataConfig(corpus="digits"), "tagging", "train")
 
 
@@ -190,15 +190,15 @@ def test_files_of_each_task(tmp_path):
     assert load_split(config, "classification", "train") == [("good film", "pos"), ("bad film", "neg")]
     config = DataConfig(root=str(tmp_path), train=("c.conll",))
     assert load_split(config, "tagging", "train")[0] == (("The", "cat"), ("DET", "NOUN"))
-    with pytest.raises(DataError, match="c.conll is no .npz file"):
+    with pytest.raises(DataError, match="c.conll is not an .npz file"):
         load_split(config, "image_classification", "train")
-    with pytest.raises(DataError, match="names no valid data.*a file of words with tags"):
+    with pytest.raises(DataError, match="has no valid data.*a file of words with tags"):
         load_split(config, "tagging", "valid")
 
 
 def test_words_are_cut_as_the_corpus_cuts_them():
-    assert words_of(DataConfig(corpus="python:tags"))("f(x)") == ["f", "(", "x", ")"]
-    assert words_of(DataConfig(train=("a",)))("f(x) y") == ["f(x)", "y"]
+    assert word_splitter(DataConfig(corpus="python:tags"))("f(x)") == ["f", "(", "x", ")"]
+    assert word_splitter(DataConfig(train=("a",)))("f(x) y") == ["f(x)", "y"]
 
 
 def test_only_a_masked_language_model_has_a_mask():

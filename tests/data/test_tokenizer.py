@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers
 
 from cutaway.data.tasks import encode_words
-from cutaway.data.tokenizer import SCHEMES, Tokenizer, visible
+from cutaway.data.tokenizer import SCHEMES, Tokenizer, show_whitespace
 from cutaway.errors import ConfigError, DataError
 
 TEXTS = ["L'arbre est grand.", "Le chat, petit et noir, dort.", "Ça va ? 1 + 2 = 3 !", "Der Käse ist weiß."] * 5
@@ -154,7 +154,7 @@ def test_errors(tmp_path):
     with pytest.raises(DataError, match="there is no tokenizer file"):
         Tokenizer.open(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(DataError, match=r"bad\.json is not a tokenizer\.json"):
+    with pytest.raises(DataError, match=r"bad\.json is not a readable tokenizer\.json"):
         Tokenizer.open(tmp_path / "bad.json")
 
 
@@ -165,4 +165,4 @@ def test_spaces_at_the_start_of_a_text_are_text():
 
 
 def test_white_space_can_be_told_apart():
-    assert [visible(text) for text in (" ", "\n", "\n    ", "\t\t", "\r")] == ["␣", "⏎", "⏎␣×4", "⇥×2", "\\xd"]
+    assert [show_whitespace(text) for text in (" ", "\n", "\n    ", "\t\t", "\r")] == ["␣", "⏎", "⏎␣×4", "⇥×2", "\\xd"]

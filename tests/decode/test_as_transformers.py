@@ -1,6 +1,6 @@
-"""Search by search against Hugging Face's `generate`, with the same weights: tiny Marian and GPT-2 models made here.
+"""Every search against Hugging Face's `generate`, with the same weights: tiny random Marian and GPT-2 models.
 
-Where definitions differ, docs/decoding.md says how, and with which settings they agree; those are what is held here.
+Where definitions differ, docs/decoding.md says how, and which settings agree. These are tested here.
 """
 
 import json
@@ -54,7 +54,7 @@ def make(kind, seed=5):
 
 @pytest.fixture(scope="module", params=["marian", "gpt2"])
 def pair(request, tmp_path_factory):
-    """(their model, our engine, the settings that came with it, whether it translates)"""
+    """(their model, our engine, the imported `suppress` setting, whether it translates)"""
     folder, theirs = tmp_path_factory.mktemp(request.param), make(request.param)
     theirs.save_pretrained(folder / "theirs")
     write_tokenizer_of(folder / "theirs", V)
@@ -66,19 +66,19 @@ def pair(request, tmp_path_factory):
 
 
 def rows(n=16):
-    """Sources, or prompts, of mixed lengths."""
+    """Sources or prompts of mixed lengths."""
     torch.manual_seed(7)
     return [torch.randint(5, V, (1 + i % 7,)).tolist() for i in range(n)]
 
 
-def an_end(pair):
-    """A word that about half of the texts have, but not as their first: it shall be their </s>."""
-    texts = [best[0].tokens for best in by_us(pair, rows(), EOS, strategy="greedy")]
+def choose_eos(pair):
+    """A token that about half of the texts contain, but not as the first: a good </s> for the test."""
+    texts = [best[0].tokens for best in search_ours(pair, rows(), EOS, strategy="greedy")]
     half = len(texts) / 2
     return min(range(5, V), key=lambda word: abs(half - sum(word in text[1:] and word != text[0] for text in texts)))
 
 
-def by_us(pair, texts, end, prefixes=(), **settings):
+def search_ours(pair, texts, end, prefixes=(), **settings):
     _, engine, suppress, translates = pair
     search = Search(
         DecodeConfig(suppress=suppress, **settings), [LIMIT] * len(texts), range(len(texts)), PAD, end, 1, prefixes
@@ -86,8 +86,8 @@ def by_us(pair, texts, end, prefixes=(), **settings):
     return (engine.translate if translates else engine.generate)(texts, search)
 
 
-def by_them(pair, texts, end, prefixes=(), **settings):
-    """One by one, so that they pad nothing. -> the new tokens"""
+def search_theirs(pair, texts, end, prefixes=(), **settings):
+    """The new tokens of each text. One text at a time, so that there is no padding."""
     theirs, _, _, translates = pair
     written = []
     for i, text in enumerate(texts):
@@ -128,24 +128,24 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("is_led", [False, True], ids=["free", "led"])
+@pytest.mark.parametrize("has_prefix", [False, True], ids=["no prefix", "prefix"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_same_text_token_for_token(pair, setting, is_led):
-    end, texts = an_end(pair), rows()
-    prefixes = [[5 + i, 9][: i % 3] for i in range(len(texts))] if is_led else ()
+def test_the_same_tokens(pair, setting, has_prefix):
+    end, texts = choose_eos(pair), rows()
+    prefixes = [[5 + i, 9][: i % 3] for i in range(len(texts))] if has_prefix else ()
     ours, theirs = SETTINGS[setting]
-    found = by_us(pair, texts, end, prefixes, **ours)
-    assert [best[0].tokens for best in found] == by_them(pair, texts, end, prefixes, **theirs)
-    assert len({len(best[0].tokens) for best in found}) > 1  # some end, and some do not
+    found = search_ours(pair, texts, end, prefixes, **ours)
+    assert [best[0].tokens for best in found] == search_theirs(pair, texts, end, prefixes, **theirs)
+    assert len({len(best[0].tokens) for best in found}) > 1  # some texts end and some are cut off
 
 
-def test_the_score_of_a_beam_is_theirs(pair):
-    """Without a penalty, the score is the log-probability; where nothing is forbidden, for what they forbid in a beam
-    they do not share out among the others."""
-    theirs, end, texts = pair[0], an_end(pair), rows(6)
+def test_the_same_beam_score(pair):
+    """Without a length penalty, the score is the log-probability. No token is forbidden here, because in a beam they do not
+    renormalize after forbidding tokens."""
+    theirs, end, texts = pair[0], choose_eos(pair), rows(6)
     theirs.generation_config.bad_words_ids = None
     pair = (*pair[:2], (), pair[3])
-    for text, [best] in zip(texts, by_us(pair, texts, end, strategy="beam", length_penalty=0.0), strict=True):
+    for text, [best] in zip(texts, search_ours(pair, texts, end, strategy="beam", length_penalty=0.0), strict=True):
         out = theirs.generate(
             torch.tensor([text]), max_new_tokens=LIMIT, num_beams=4, length_penalty=0.0, early_stopping="never",
             eos_token_id=end, pad_token_id=PAD, return_dict_in_generate=True, output_scores=True, do_sample=False,
@@ -159,7 +159,7 @@ def test_the_score_of_a_beam_is_theirs(pair):
      {"temperature": 1.7, "top_k": 20, "top_p": 0.7, "min_p": 0.05}],
     ids=str,
 )  # fmt: skip
-def test_filters_as_functions(setting):
+def test_the_same_filters(setting):
     from transformers.generation import logits_process as hf
 
     theirs = {"temperature": hf.TemperatureLogitsWarper, "top_k": hf.TopKLogitsWarper, "top_p": hf.TopPLogitsWarper,
@@ -168,14 +168,14 @@ def test_filters_as_functions(setting):
     ours, expected = logits, logits.clone()
     for apply in build_filters(DecodeConfig(**{"strategy": "sample", "temperature": 1.0, "top_p": 1.0, **setting})):
         ours = apply(ours)
-    for name, value in setting.items():  # in the order in which their generate builds them
+    for name, value in setting.items():  # in the order of their `generate`
         expected = theirs[name](value)(None, expected)
     assert torch.equal(ours.isfinite(), expected.isfinite())
     assert torch.allclose(ours, expected)
 
 
-class Given:
-    """A stepper whose logits are what they are."""
+class FixedLogits:
+    """A stepper that returns the same logits at each step."""
 
     def __init__(self, logits):
         self.logits = logits
@@ -190,11 +190,11 @@ class Given:
 @pytest.mark.parametrize("setting", [{"repetition_penalty": 1.8}, {"repetition_penalty": 0.5}, {"no_repeat_ngram": 1},
                                      {"no_repeat_ngram": 2}, {"no_repeat_ngram": 3}, {"suppress": (3, 4)},
                                      {"min_length": 3}], ids=str)  # fmt: skip
-def test_rules_as_functions(setting):
+def test_the_same_rules(setting):
     from transformers.generation import logits_process as hf
 
-    draw = torch.Generator().manual_seed(2)
-    read, logits = torch.randint(0, 6, (30, 12), generator=draw), torch.randn(30, 8, generator=draw)
+    generator = torch.Generator().manual_seed(2)
+    read, logits = torch.randint(0, 6, (30, 12), generator=generator), torch.randn(30, 8, generator=generator)
     [(name, value)] = setting.items()
     theirs = {
         "repetition_penalty": lambda: hf.RepetitionPenaltyLogitsProcessor(value),
@@ -204,41 +204,41 @@ def test_rules_as_functions(setting):
     }[name]()
     search = Search(DecodeConfig(**setting), [1] * 30, range(30), PAD, EOS)
     history = TokenHistory(Start.of(read.tolist(), (), is_history=True), torch.device("cpu"))
-    ours = RuledStepper(Given(logits), build_rules(search), history).step(read[:, -1])
+    ours = RuledStepper(FixedLogits(logits), build_rules(search), history).step(read[:, -1])
     assert torch.allclose(ours, theirs(read, logits.clone()))
 
 
-# Folders: their `generate` and our pipelines, each with nothing but what stands in its folder.
+# Folders: their `generate` and our pipelines, each with the settings in its folder.
 
-# a seed of `make` whose model says different things, and a word that it often writes: it shall be its </s>
-MADE = {"pegasus": (3, 13), "gpt2": (5, 10)}
+# a seed for `make` whose model generates different texts, and a frequent token that serves as </s>
+SEED_AND_EOS = {"pegasus": (3, 13), "gpt2": (5, 10)}
 EXACT = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never", "renormalize_logits": True}
 FOLDERS = {
     "greedy": {},
     "repetition": {"repetition_penalty": 1.6},
     "bigrams": {"no_repeat_ngram_size": 2},
     "new tokens": {"min_new_tokens": 7, "max_new_tokens": 9},
-    "suppressed": {"suppress_tokens": [7, 9], "bad_words_ids": [[PAD], [10], [13], [11]]},  # they never forbid the end
+    "suppressed": {"suppress_tokens": [7, 9], "bad_words_ids": [[PAD], [10], [13], [11]]},  # they never forbid </s>
     "all": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 5, "suppress_tokens": [8]},
     "beam": EXACT,
-    "careful beam": {**EXACT, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
+    "beam with rules": {**EXACT, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
     "lengths": {"min_length": 7, "max_length": 10},
 }
 
 
-def write_folder_of(kind, folder, said):
-    """A model of theirs that says in generation_config.json how its texts are searched for."""
-    seed, end = MADE[kind]
+def write_folder_of(kind, folder, generation):
+    """One of their models, with these settings in generation_config.json."""
+    seed, end = SEED_AND_EOS[kind]
     make(kind, seed).save_pretrained(folder)
     write_tokenizer_of(folder, V)
     roles = json.loads((folder / "tokenizer_config.json").read_text())
     write_text(folder / "tokenizer_config.json", json.dumps(roles | {"eos_token": f"w{end}"}))
     start = {"decoder_start_token_id": PAD, "bad_words_ids": [[PAD]]} if kind == "pegasus" else {}
-    write_text(folder / "generation_config.json", json.dumps({**IDS, "eos_token_id": end, **start, **said}))
+    write_text(folder / "generation_config.json", json.dumps({**IDS, "eos_token_id": end, **start, **generation}))
 
 
-def same_texts(run, folder):
-    """Of our run and of their folder. -> the texts"""
+def compare_texts(run, folder):
+    """Generate with our run and with their folder, and compare. Return the texts."""
     import transformers as hf
 
     ours, translates = load_pipeline(run), RunFolder(run).read_config().model.family == "encoder_decoder"
@@ -254,20 +254,20 @@ def same_texts(run, folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "case"),  # of a decoder alone, they count the prompt in "lengths", which no setting of ours does
-    [(kind, case) for kind in MADE for case in FOLDERS if (kind, case) != ("gpt2", "lengths")],
+    ("kind", "case"),  # for a decoder, their "lengths" include the prompt; ours do not
+    [(kind, case) for kind in SEED_AND_EOS for case in FOLDERS if (kind, case) != ("gpt2", "lengths")],
 )
-def test_a_folder_searches_here_as_it_does_there(kind, case, tmp_path):
+def test_an_imported_folder_generates_the_same_texts(kind, case, tmp_path):
     limit = {} if case == "lengths" else {"max_new_tokens": LIMIT}
     write_folder_of(kind, tmp_path / "theirs", limit | FOLDERS[case])
     import_folder(tmp_path / "theirs", tmp_path / "run")
-    texts = same_texts(tmp_path / "run", tmp_path / "theirs")
-    assert len({len(text) for text in texts}) > 1  # some end, and some do not
+    texts = compare_texts(tmp_path / "run", tmp_path / "theirs")
+    assert len({len(text) for text in texts}) > 1  # some texts end and some are cut off
     export_folder(tmp_path / "run", tmp_path / "back")
-    assert same_texts(tmp_path / "run", tmp_path / "back") == texts
+    assert compare_texts(tmp_path / "run", tmp_path / "back") == texts
 
 
-def test_no_setting_of_theirs_is_overlooked():
+def test_every_setting_of_theirs_is_handled():
     from transformers import GenerationConfig
 
     kept = {
@@ -276,8 +276,8 @@ def test_no_setting_of_theirs_is_overlooked():
         "suppress_tokens", "eos_token_id", "decoder_start_token_id", "early_stopping", "renormalize_logits",
         "stop_strings",
     }  # fmt: skip
-    # What does not change a text: how it is computed, what is told beside it, how it ends where it is cut off anyway.
-    beside = {
+    # Settings that do not change the text: how it is computed, additional outputs, how a text that is cut off ends.
+    irrelevant = {
         "use_cache", "cache_implementation", "cache_config", "max_cache_len", "num_return_sequences", "output_attentions",
         "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate", "pad_token_id",
         "bos_token_id", "forced_eos_token_id", "remove_invalid_values", "low_memory", "compile_config",
@@ -286,5 +286,5 @@ def test_no_setting_of_theirs_is_overlooked():
         "assistant_confidence_threshold", "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
         "assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "speculation_type",
     }  # fmt: skip
-    assert set(GenerationConfig().to_dict()) - kept - beside - set(NOT_KEPT) == set()
-    assert not set(NOT_KEPT) & (kept | beside)
+    assert set(GenerationConfig().to_dict()) - kept - irrelevant - set(NOT_KEPT) == set()
+    assert not set(NOT_KEPT) & (kept | irrelevant)

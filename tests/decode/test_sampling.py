@@ -1,4 +1,4 @@
-"""Searches over a fake model of 20 lines, against exhaustive search and exact distributions."""
+"""Searches with a fake model, against exhaustive search and exact distributions."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import torch
 from helpers import TableModel, exhaustive_search, is_close, random_ids, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.config import DecodeConfig
 from cutaway.decode.beam import beam_search
@@ -21,14 +21,13 @@ from cutaway.twin.build import build_model as build_twin
 BOS, EOS = 0, 1
 
 
-def begin(limits, token):
-    """What each row begins with."""
+def first_tokens(limits, token):
     return torch.full((len(limits),), token)
 
 
-def draws(seed, texts):
-    """A source of chance for each text."""
-    return Search(DecodeConfig(seed=seed), [], range(texts), BOS, EOS).draws()
+def generators(seed, texts):
+    """A random generator for each text."""
+    return Search(DecodeConfig(seed=seed), [], range(texts), BOS, EOS).generators()
 
 
 alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
@@ -36,10 +35,12 @@ seeds = st.integers(0, 10**6)
 
 
 @given(seeds, alphas, st.integers(1, 5))
-def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha, max_length):
+def test_a_beam_that_holds_all_prefixes_finds_the_best_text(seed, alpha, max_length):
     vocab = 4
-    width = (vocab - 1) ** max_length  # every prefix that does not end, at its most
-    found = beam_search(TableModel(vocab, seed), begin([max_length], BOS), [max_length], EOS, width, alpha, n_best=3)[0]
+    width = (vocab - 1) ** max_length  # the largest number of live prefixes
+    found = beam_search(
+        TableModel(vocab, seed), first_tokens([max_length], BOS), [max_length], EOS, width, alpha, n_best=3
+    )[0]
     expected = exhaustive_search(TableModel(vocab, seed), 0, BOS, EOS, max_length, alpha)
     for hypothesis, (score, tokens, log_p) in zip(found, expected, strict=False):
         assert hypothesis.tokens == tokens
@@ -50,8 +51,10 @@ def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(seed, alpha
 @given(seeds, alphas, st.integers(1, 6), st.integers(1, 4))
 def test_beam_of_one_is_greedy(seed, alpha, max_length, rows):
     limits = [max_length + i for i in range(rows)]
-    beams = beam_search(TableModel(5, seed, rows), begin(limits, BOS), limits, EOS, 1, alpha)
-    for [beam], one in zip(beams, greedy(TableModel(5, seed, rows), begin(limits, BOS), limits, EOS), strict=True):
+    beams = beam_search(TableModel(5, seed, rows), first_tokens(limits, BOS), limits, EOS, 1, alpha)
+    for [beam], one in zip(
+        beams, greedy(TableModel(5, seed, rows), first_tokens(limits, BOS), limits, EOS), strict=True
+    ):
         assert beam.tokens == one.tokens
         assert beam.finished == one.finished
         assert is_close(beam.log_probability, one.log_probability)
@@ -64,16 +67,18 @@ def test_batch_equals_one_by_one(seed, alpha, width, limits):
             super().__init__(5, seed)
             self.sentence = [sentence]
 
-    together = beam_search(TableModel(5, seed, len(limits)), begin(limits, BOS), limits, EOS, width, alpha, n_best=2)
-    greedily = greedy(TableModel(5, seed, len(limits)), begin(limits, BOS), limits, EOS)
+    together = beam_search(
+        TableModel(5, seed, len(limits)), first_tokens(limits, BOS), limits, EOS, width, alpha, n_best=2
+    )
+    greedily = greedy(TableModel(5, seed, len(limits)), first_tokens(limits, BOS), limits, EOS)
     for i, limit in enumerate(limits):
-        assert beam_search(Alone(i), begin([limit], BOS), [limit], EOS, width, alpha, n_best=2)[0] == together[i]
-        assert greedy(Alone(i), begin([limit], BOS), [limit], EOS)[0] == greedily[i]
+        assert beam_search(Alone(i), first_tokens([limit], BOS), [limit], EOS, width, alpha, n_best=2)[0] == together[i]
+        assert greedy(Alone(i), first_tokens([limit], BOS), [limit], EOS)[0] == greedily[i]
 
 
 @given(seeds, alphas)
-def test_the_score_is_the_definition(seed, alpha):
-    for hypothesis in beam_search(TableModel(5, seed), begin([6], BOS), [6], EOS, 3, alpha, n_best=3)[0]:
+def test_the_score_follows_the_definition(seed, alpha):
+    for hypothesis in beam_search(TableModel(5, seed), first_tokens([6], BOS), [6], EOS, 3, alpha, n_best=3)[0]:
         length = len(hypothesis.tokens) + hypothesis.finished
         assert is_close(hypothesis.score, hypothesis.log_probability / ((5 + length) / 6) ** alpha)
         assert hypothesis.finished or length == 6
@@ -83,17 +88,17 @@ def test_the_score_is_the_definition(seed, alpha):
         assert is_close(total, hypothesis.log_probability)
 
 
-def test_a_wider_beam_is_seldom_worse_and_the_stopping_rule_loses_nothing():
-    """The search may stop early; running on to the greatest length must never find a better text."""
+def test_stopping_early_loses_nothing_and_a_wider_beam_is_rarely_worse():
+    """Continuing to the length limit must never find a better text."""
     for seed in range(60):
-        stopped = beam_search(TableModel(5, seed), begin([8], BOS), [8], EOS, 4, 0.6)[0][0]
-        patient = beam_search(TableModel(5, seed), begin([8], BOS), [8], EOS, 4, 0.6, n_best=10**6)[0]
+        stopped = beam_search(TableModel(5, seed), first_tokens([8], BOS), [8], EOS, 4, 0.6)[0][0]
+        patient = beam_search(TableModel(5, seed), first_tokens([8], BOS), [8], EOS, 4, 0.6, n_best=10**6)[0]
         assert stopped.score >= patient[0].score - 1e-12
 
 
 def test_sampling_is_reproducible():
     def draw(seed):
-        return sample(TableModel(9, 1, rows=5), begin([6] * 5, BOS), [6] * 5, EOS, (), draws(seed, 5))
+        return sample(TableModel(9, 1, rows=5), first_tokens([6] * 5, BOS), [6] * 5, EOS, (), generators(seed, 5))
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
@@ -116,8 +121,8 @@ def test_filters():
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
-def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
-    """With a real model: the stepper against the naive way that teaching code uses."""
+def test_a_cached_search_equals_an_uncached_one(strategy):
+    """With a real model: the stepper against reading the whole prefix at each step."""
     model = tiny_model(seed=4)
     source = random_ids(3, 6)
     mask = torch.arange(6)[None] < torch.tensor([6, 4, 2])[:, None]
@@ -136,8 +141,8 @@ def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
 
     def run(stepper):
         if strategy == "greedy":
-            return [[h] for h in greedy(stepper, begin([9, 12, 5], 4), [9, 12, 5], 5)]
-        return beam_search(stepper, begin([9, 12, 5], 4), [9, 12, 5], 5, beam_size=3, n_best=2)
+            return [[h] for h in greedy(stepper, first_tokens([9, 12, 5], 4), [9, 12, 5], 5)]
+        return beam_search(stepper, first_tokens([9, 12, 5], 4), [9, 12, 5], 5, beam_size=3, n_best=2)
 
     with torch.inference_mode():
         for ours, naive in zip(run(TranslationStepper(model, source, mask)), run(Naive()), strict=True):
@@ -145,20 +150,20 @@ def test_a_cached_search_equals_feeding_the_whole_prefix_again(strategy):
             assert all(is_close(a.score, b.score) for a, b in zip(ours, naive, strict=True))
 
 
-def test_what_is_drawn_for_a_text_does_not_depend_on_its_company():
+def test_samples_do_not_depend_on_the_batch():
     limits = [7, 3, 9, 5]
-    together = sample(TableModel(9, 1, rows=4), begin(limits, BOS), limits, EOS, (), draws(3, 4))
+    together = sample(TableModel(9, 1, rows=4), first_tokens(limits, BOS), limits, EOS, (), generators(3, 4))
     for i, limit in enumerate(limits):
         alone = TableModel(9, 1)
         alone.sentence = [i]
-        assert sample(alone, begin([limit], BOS), [limit], EOS, (), [draws(3, 4)[i]]) == [together[i]]
+        assert sample(alone, first_tokens([limit], BOS), [limit], EOS, (), [generators(3, 4)[i]]) == [together[i]]
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
-def test_suppressed_tokens_are_never_written_and_the_others_share_what_they_had(strategy):
-    """On both engines: as if the model's logits for them were -inf."""
+def test_suppressed_tokens_get_probability_zero(strategy):
+    """On both engines: as if the model's logits for these tokens were -inf."""
     for family in ("encoder_decoder", "decoder"):
-        writer = untrained(family)
+        writer = untrained_pipeline(family)
         eos, texts = writer.tokenizer.eos, ["a b c", "d e"]
         plain = DecodeConfig(strategy=strategy, beam_size=3, max_length=8, suppress=(eos,))  # so that there is a text
         usual = {token for found in writer.hypotheses(texts, plain) for token in found[0].tokens}

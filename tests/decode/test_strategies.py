@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from searching import BOS, BOTH, EOS, Fake, every_text, search_for, with_rules
 
 from cutaway.errors import ConfigError, DataError
-from cutaway.search.choices import OneOf
+from cutaway.search.choices import ChoiceTrie
 
 VOCAB = 5
 both = pytest.mark.parametrize("find", BOTH.values(), ids=BOTH)
@@ -37,37 +37,37 @@ SETTINGS = [
 
 
 LENGTHS = (4, 3)  # of the sources
-some = st.lists(tokens, max_size=2)
-two_prefixes = st.tuples(some, some)
+prefix = st.lists(tokens, max_size=2)
+two_prefixes = st.tuples(prefix, prefix)
 prompt = st.lists(tokens, min_size=1, max_size=3)
 two_prompts = st.none() | st.tuples(prompt, prompt)  # none: a translation
 
 
-def same(found, expected):
+def assert_same(found, expected):
     assert len(found) == len(expected)
     for hypothesis, (score, text, log_p) in zip(found, expected, strict=True):
         assert hypothesis.tokens == text
         assert is_close(hypothesis.score, score)
         assert is_close(hypothesis.log_probability, log_p)
-        assert is_close(sum(hypothesis.gains), log_p)
-        assert len(hypothesis.gains) == len(text) + hypothesis.finished
+        assert is_close(sum(hypothesis.token_log_probs), log_p)
+        assert len(hypothesis.token_log_probs) == len(text) + hypothesis.finished
 
 
 @both
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @settings(max_examples=6)
 @given(seeds, st.tuples(st.integers(1, 3), st.integers(1, 3)), two_prefixes, two_prompts)
-def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(find, setting, seed, limits, prefixes, prompts):
-    """Two texts side by side, each with its own limit, prefix, and (of a generator) prompt."""
+def test_a_beam_that_holds_all_prefixes_finds_the_best_text(find, setting, seed, limits, prefixes, prompts):
+    """Two texts in a batch, each with its own limit, prefix and, for a text generator, prompt."""
     lengths = LENGTHS if setting.get("coverage_penalty") else ()
     prompts = None if lengths else prompts
     search = search_for(limits, 3, prefixes, beam_size=VOCAB**3, **setting)
     expected = [every_text(search, VOCAB, seed, row, prompts, lengths)[:3] for row in range(2)]
     if all(expected):
         for found, best in zip(find(search, VOCAB, seed, prompts, lengths=lengths), expected, strict=True):
-            same(found, best)
+            assert_same(found, best)
     else:
-        with pytest.raises(DataError, match="no token may come next"):
+        with pytest.raises(DataError, match="the settings forbid every next token"):
             find(search, VOCAB, seed, prompts, lengths=lengths)
 
 
@@ -75,24 +75,24 @@ def test_a_beam_as_wide_as_the_live_prefixes_finds_the_best_there_is(find, setti
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
 @given(seeds, st.lists(st.lists(tokens, max_size=3), min_size=1, max_size=4))
 @settings(max_examples=20)
-def test_an_answer_is_one_of_the_choices_and_the_best_of_them(find, strategy, seed, choices):
-    one_of = OneOf(choices, EOS)
-    search = search_for([one_of.longest], 2, allowed=one_of, strategy=strategy, beam_size=VOCAB**3)
+def test_the_output_is_trie_the_choices_and_beam_search_finds_the_best(find, strategy, seed, choices):
+    trie = ChoiceTrie(choices, EOS)
+    search = search_for([trie.longest], 2, allowed=trie, strategy=strategy, beam_size=VOCAB**3)
     found = find(search, VOCAB, seed)[0]
     assert all(hypothesis.tokens in choices and hypothesis.finished for hypothesis in found)
     if strategy == "beam":
-        same(found, every_text(search, VOCAB, seed)[:2])
+        assert_same(found, every_text(search, VOCAB, seed)[:2])
 
 
 @both
 @given(seeds, st.sampled_from(SETTINGS), two_prefixes, st.integers(1, 6))
 @settings(max_examples=40)
-def test_the_search_ends_early_only_when_nothing_better_can_come(find, seed, setting, prefixes, size):
-    """Running on to the greatest length finds the same best text."""
+def test_the_search_ends_early_only_if_no_better_text_is_possible(find, seed, setting, prefixes, size):
+    """A search that continues to the length limit finds the same best text."""
     lengths = LENGTHS if setting.get("coverage_penalty") else ()
     search = search_for([7, 6], 1, prefixes, beam_size=size, **setting)
     patient = search._replace(n_best=10**6)
-    if size == 1:  # then the search is greedy, and takes the first text that it finds
+    if size == 1:  # greedy search takes the first text that it finds
         return
     for [ended], [best, *_] in zip(
         find(search, 9, seed, lengths=lengths), find(patient, 9, seed, lengths=lengths), strict=True
@@ -103,11 +103,15 @@ def test_the_search_ends_early_only_when_nothing_better_can_come(find, seed, set
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
 @given(seeds, st.sampled_from(SETTINGS), two_prefixes, two_prompts, st.booleans())
 @settings(max_examples=40)
-def test_both_engines_find_the_same_and_so_does_each_text_alone(strategy, seed, setting, prefixes, prompts, aligned):
-    lengths = LENGTHS if setting.get("coverage_penalty") or aligned else ()
+def test_both_engines_find_the_same_texts_in_a_batch_and_alone(
+    strategy, seed, setting, prefixes, prompts, with_alignment
+):
+    lengths = LENGTHS if setting.get("coverage_penalty") or with_alignment else ()
     prompts = None if lengths else prompts
     limits, n_best = [6, 4], 2 if strategy == "beam" else 1
-    search = search_for(limits, n_best, prefixes, strategy=strategy, beam_size=3, aligned=aligned, **setting)
+    search = search_for(
+        limits, n_best, prefixes, strategy=strategy, beam_size=3, with_alignment=with_alignment, **setting
+    )
 
     def alone(find, row):
         one = search._replace(limits=limits[row:][:1], numbers=[row], prefixes=[prefixes[row]])
@@ -120,71 +124,73 @@ def test_both_engines_find_the_same_and_so_does_each_text_alone(strategy, seed, 
             for one, other in zip(texts[0], others, strict=True):
                 assert (one.tokens, one.finished) == (other.tokens, other.finished)
                 assert is_close(one.score, other.score)
-                assert np.allclose(one.gains, other.gains, atol=1e-9)
-                assert (one.alignment is None) == (other.alignment is None) == (not aligned)
-                assert not aligned or np.allclose(one.alignment, other.alignment, atol=1e-9)
+                assert np.allclose(one.token_log_probs, other.token_log_probs, atol=1e-9)
+                assert (one.alignment is None) == (other.alignment is None) == (not with_alignment)
+                assert not with_alignment or np.allclose(one.alignment, other.alignment, atol=1e-9)
 
 
 @both
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
-def test_an_alignment_says_where_the_model_looked_for_each_token(find, strategy):
-    search = search_for([5, 5], 1, [[2], [3, 4]], strategy=strategy, aligned=True)
+def test_the_alignment_has_the_attention_weights_of_each_token(find, strategy):
+    search = search_for([5, 5], 1, [[2], [3, 4]], strategy=strategy, with_alignment=True)
     for row, [found] in enumerate(find(search, 6, 3, lengths=LENGTHS)):
         model, read = Fake(6, 3, (row,), LENGTHS), (BOS, *search.prefixes[row])
-        expected = [model.look(row, (*read, *found.tokens[:n]))[: LENGTHS[row]] for n in range(len(found.gains))]
+        expected = [
+            model.attend(row, (*read, *found.tokens[:n]))[: LENGTHS[row]] for n in range(len(found.token_log_probs))
+        ]
         assert np.allclose(found.alignment, expected, atol=1e-12)
 
 
 @both
-def test_a_prefix_counts_for_nothing(find):
-    """As if the model had begun there, with its log-probabilities from there on."""
+def test_a_prefix_does_not_count_for_the_score(find):
+    """A prefix gives the same result as a prompt with the same tokens."""
     for strategy in ("greedy", "beam", "sample"):
-        [[led]] = find(search_for([4], 1, [[3, 4]], strategy=strategy), VOCAB, 8)
-        [[begun]] = find(search_for([4], 1, strategy=strategy), VOCAB, 8, [[BOS, 3, 4]])
-        assert led == begun
+        [[with_prefix]] = find(search_for([4], 1, [[3, 4]], strategy=strategy), VOCAB, 8)
+        [[with_prompt]] = find(search_for([4], 1, strategy=strategy), VOCAB, 8, [[BOS, 3, 4]])
+        assert with_prefix == with_prompt
 
 
-def test_coverage_and_alignments_are_refused_where_there_is_no_source():
-    for asked in ({"coverage_penalty": 0.2}, {"aligned": True}):
-        with pytest.raises(ConfigError, match="needs a source to look at"):
-            search_for([3], strategy="beam", **asked).check(has_source=False)
-    search_for([3], strategy="greedy", coverage_penalty=0.2).check(has_source=False)  # which greedy search never reads
+def test_coverage_and_alignment_are_refused_without_a_source():
+    for setting in ({"coverage_penalty": 0.2}, {"with_alignment": True}):
+        with pytest.raises(ConfigError, match="needs a source text"):
+            search_for([3], strategy="beam", **setting).check(has_source=False)
+    search_for([3], strategy="greedy", coverage_penalty=0.2).check(has_source=False)  # greedy search ignores it
 
 
 @both
 @pytest.mark.parametrize("strategy", ["greedy", "sample"])
-def test_what_is_heard_is_what_is_written_and_may_end_it(find, strategy):
+def test_on_token_receives_each_token_and_can_end_the_text(find, strategy):
     for seed in range(10):
         plain = find(search_for([6, 6], strategy=strategy, prefixes=[[2], []]), VOCAB, seed)
-        told = [[], []]
+        received = [[], []]
 
-        def heard(row, token, log_p, told=told):
-            told[row].append((token, log_p))
-            return row == 1 or len(told[row]) < 2
+        def on_token(row, token, log_p, received=received):
+            received[row].append((token, log_p))
+            return row == 1 or len(received[row]) < 2
 
-        heard_of = find(search_for([6, 6], strategy=strategy, prefixes=[[2], []], heard=heard), VOCAB, seed)
-        assert heard_of[1] == plain[1]
-        [ended], [whole] = heard_of[0], plain[0]
+        streamed = find(search_for([6, 6], strategy=strategy, prefixes=[[2], []], on_token=on_token), VOCAB, seed)
+        assert streamed[1] == plain[1]
+        [ended], [whole] = streamed[0], plain[0]
         assert ended.tokens == whole.tokens[:2]
         assert ended.finished == (whole.finished and len(whole.tokens) < 2)
-        for row, [found] in enumerate(heard_of):
-            assert told[row] == list(zip(found.tokens, found.gains, strict=False))
-    with pytest.raises(ConfigError, match="beam search follows several texts"):
-        search_for([3], strategy="beam", heard=heard).check(has_source=True)
+        for row, [found] in enumerate(streamed):
+            assert received[row] == list(zip(found.tokens, found.token_log_probs, strict=False))
+    with pytest.raises(ConfigError, match="beam search extends several texts"):
+        search_for([3], strategy="beam", on_token=on_token).check(has_source=True)
 
 
 @both
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
-def test_where_nothing_is_allowed_the_error_says_what_to_do(find, strategy):
-    with pytest.raises(DataError, match="no token may come next.*Loosen"):
+def test_the_error_says_what_to_do_if_no_token_is_allowed(find, strategy):
+    with pytest.raises(DataError, match="the settings forbid every next token.*Loosen"):
         find(search_for([4], strategy=strategy, allowed=lambda row, tokens: []), VOCAB, 1)
-    with pytest.raises(DataError, match="no token may come next"):
+    with pytest.raises(DataError, match="the settings forbid every next token"):
         find(search_for([9], strategy=strategy, no_repeat_ngram=1, min_length=8), VOCAB, 1)
 
 
 @both
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
-def test_who_allows_is_asked_only_about_texts_that_are_allowed(find, strategy):
+def test_allowed_is_called_only_with_allowed_texts(find, strategy):
     def allowed(row, tokens):
         assert tokens[:1] == [2]  # the prefix
         assert all(b == a % 3 + 2 for a, b in itertools.pairwise(tokens)), tokens
@@ -212,8 +218,8 @@ FILTERS = [
 ]
 
 
-def drawn_from(logits, history, decode):
-    """The probabilities that sampling draws by, from the definitions, likeliest token first."""
+def expected_distribution(logits, history, decode):
+    """The distribution of the next token, computed from the definitions, most probable token first."""
     p = np.array(with_rules(logits, history, [], decode)) ** (1 / decode.temperature)
     p /= p.sum()
     order = sorted(np.flatnonzero(p), key=lambda t: -p[t])[: decode.top_k or None]
@@ -228,23 +234,23 @@ def drawn_from(logits, history, decode):
 
 @pytest.mark.parametrize("find", [BOTH["torch"], pytest.param(BOTH["numpy"], marks=pytest.mark.slow)], ids=BOTH)
 @pytest.mark.parametrize("setting", FILTERS, ids=str)
-def test_sampling_draws_from_the_exact_distribution(find, setting):
-    """A chi-squared test of the first token after a prompt of two."""
+def test_sampling_follows_the_exact_distribution(find, setting):
+    """A chi-squared test of the first token after a prompt of two tokens."""
     n, vocab, seed, read = 1500, 7, 11, [2, 5]
     search = search_for([1] * n, strategy="sample", seed=4, **setting)
     found = find(search, vocab, seed, [read] * n, sentences=[0] * n)
     counts = collections.Counter(text.tokens[0] if text.tokens else EOS for [text] in found)
     logits = Fake(vocab, seed).logits(0, tuple(read)).tolist()
-    expected = drawn_from(logits, read, search.decode)
+    expected = expected_distribution(logits, read, search.decode)
     assert set(counts) <= set(expected)
     chi2 = sum((counts[t] - n * p) ** 2 / (n * p) for t, p in expected.items())
     assert chi2 < 22.5  # the 0.999 quantile of chi-squared with 6 degrees of freedom
-    changed = with_rules(logits, read, [], search.decode)  # what was drawn tells the model's log-probability
-    assert all(is_close(text.gains[0], math.log(changed[(*text.tokens, EOS)[0]])) for [text] in found[:50])
+    changed = with_rules(logits, read, [], search.decode)  # log-probabilities are those before the filters
+    assert all(is_close(text.token_log_probs[0], math.log(changed[(*text.tokens, EOS)[0]])) for [text] in found[:50])
 
 
 @both
-def test_what_is_drawn_follows_from_seed_and_number(find):
+def test_samples_depend_only_on_seed_and_number(find):
     search = search_for([6] * 4, strategy="sample", numbers=[3, 7, 3, 9])
     found = find(search, 9, 1, sentences=[0] * 4)
     assert found[0] == found[2] != found[1]
@@ -254,10 +260,10 @@ def test_what_is_drawn_follows_from_seed_and_number(find):
     assert again[1] == again[3] != again[2]
 
 
-def test_settings_that_change_nothing_cost_nothing():
+def test_default_settings_need_no_rules_and_no_source_weights():
     plain = search_for([3])
     assert not plain.has_rules
-    assert not plain.is_looking
+    assert not plain.needs_source_weights
     for field in ("repetition_penalty", "no_repeat_ngram", "min_length"):
         changed = plain._replace(decode=dataclasses.replace(plain.decode, **{field: 2}))
         assert changed.has_rules
@@ -265,20 +271,20 @@ def test_settings_that_change_nothing_cost_nothing():
 
 @both
 @pytest.mark.parametrize("strategy", ["greedy", "beam", "sample"])
-def test_what_nobody_wants_any_more_ends_and_the_others_go_on(find, strategy):
-    asked = [0, 0, 0]
+def test_should_continue_ends_one_text_and_the_others_continue(find, strategy):
+    calls = [0, 0, 0]
 
-    def wanted(row):
-        asked[row] += 1
-        return row != 1 or asked[1] < 3
+    def should_continue(row):
+        calls[row] += 1
+        return row != 1 or calls[1] < 3
 
     search = search_for([9, 9, 9], strategy=strategy, min_length=6, beam_size=2, length_penalty=0.0)
-    alone, ended = find(search, 6, 3), find(search._replace(wanted=wanted), 6, 3)
+    alone, ended = find(search, 6, 3), find(search._replace(should_continue=should_continue), 6, 3)
     for row in (0, 2):
         assert [text.tokens for text in ended[row]] == [text.tokens for text in alone[row]]
-    assert asked[1] == 3
+    assert calls[1] == 3
     if strategy == "beam":
-        assert ended[1] == []  # nothing was found until then
+        assert ended[1] == []  # nothing was found yet
     else:
         assert ended[1][0].tokens == alone[1][0].tokens[:3]
         assert not ended[1][0].finished

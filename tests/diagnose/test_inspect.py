@@ -1,4 +1,4 @@
-"""What `cutaway data inspect` says of corpora whose faults are known."""
+"""`cutaway data inspect` on corpora with known faults."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def write(folder, **files):
     return {"root": str(folder), "max_tokens": 12, "batch_tokens": 60, "vocab_size": 300}
 
 
-def inspected(config, task):
+def inspect_and_check(config, task):
     report = inspect_data(config, task)
     assert json.loads(json.dumps(report.to_dict()))["findings"] == report.findings
     return report, " ".join(report.findings)
@@ -37,7 +37,7 @@ def test_pairs(tmp_path):
     valid = [rows[3], "The  Number 4\tle numéro 4", "new\tneuf"]
     data = write(tmp_path, train_tsv="\n".join(train), valid_tsv="\n".join(valid))
     config = DataConfig(train=("train.tsv",), valid=("valid.tsv",), tokenizer="word", **data)
-    report, findings = inspected(config, "translation")
+    report, findings = inspect_and_check(config, "translation")
     train, valid = report.splits["train"], report.splits["valid"]
     prepared = prepare(config, "translation")
     assert train.examples == prepared.examples == 63
@@ -58,9 +58,9 @@ def test_pairs(tmp_path):
     assert sum(one.examples for one in train.lengths.bins) == 62
     for part in (
         "There are only 61 examples to train on", "There are only 3 examples in the valid data",
-        "1 of 63 (1.6%) of the train data are longer than data.max_tokens = 12", "empty on at least one side",
-        "28.6% of the tokens of the valid data are not in the vocabulary", "10 of 63 (15.9%) training examples are copies",
-        "1 of 3 (33.3%) valid examples stand in the training data, too (2 if case and white space are ignored)",
+        "1 of 63 (1.6%) train examples are longer than data.max_tokens = 12", "empty on at least one side",
+        "28.6% of the valid tokens are not in the vocabulary", "10 of 63 (15.9%) training examples are copies",
+        "1 of 3 (33.3%) valid examples also occur in the training data (2 if case and white space are ignored)",
         "1 of 63 (1.6%) training pairs have the same text on both sides",
     ):  # fmt: skip
         assert part in findings, findings
@@ -70,14 +70,14 @@ def test_pairs(tmp_path):
 def test_labels(tmp_path):
     train = [f"text {n}\tpos" for n in range(30)] + ["text 1\tneg", "bad\tneg"]
     data = write(tmp_path, train_tsv="\n".join(train), test_tsv="fine\tpos\nso so\tneutral\n")
-    report, findings = inspected(DataConfig(train=("train.tsv",), test=("test.tsv",), **data), "classification")
+    report, findings = inspect_and_check(DataConfig(train=("train.tsv",), test=("test.tsv",), **data), "classification")
     assert report.splits["train"].labels == {"pos": 30, "neg": 2}
     assert report.splits["test"].unseen_labels == {"neutral": 1}
     assert report.splits["test"].kept == 1
     assert report.splits["train"].contradictions == 1
     for part in (
         "There is no validation data", "94% of the labels are 'pos'", "1 label has fewer than 10 training examples: 'neg'",
-        "1 of 2 (50.0%) of the test data have labels that training never saw", "1 inputs occur in the training data with",
+        "1 of 2 (50.0%) test examples have labels that the training data does not have", "1 training inputs occur with",
     ):  # fmt: skip
         assert part in findings, findings
 
@@ -85,16 +85,16 @@ def test_labels(tmp_path):
 def test_texts(tmp_path):
     line = "it is a truth universally acknowledged\n"
     data = write(tmp_path, a_txt=line * 3 + "something else that is long enough\n" + "short\n" * 9, b_txt=line.upper())
-    report, findings = inspected(DataConfig(train=("a.txt",), valid=("b.txt",), **data), "language_model")
+    report, findings = inspect_and_check(DataConfig(train=("a.txt",), valid=("b.txt",), **data), "language_model")
     train = report.splits["train"]
     assert train.examples == 1
     assert (train.compared, train.duplicates) == (4, 2)
     assert report.splits["valid"].overlap.exact == 0
     assert report.splits["valid"].overlap.alike == 1
-    assert report.splits["valid"].overlap.whole == 0  # as a text it is another one
+    assert report.splits["valid"].overlap.whole == 0  # as a whole text it differs
     assert "2 of 4 (50.0%) training lines are copies" in findings
-    assert "0 of 1 (0.0%) valid lines stand in the training data, too (1 if case" in findings
-    masked, _ = inspected(DataConfig(train=("a.txt",), valid_share=0.2, **data), "masked_language_model")
+    assert "0 of 1 (0.0%) valid lines also occur in the training data (1 if case" in findings
+    masked, _ = inspect_and_check(DataConfig(train=("a.txt",), valid_share=0.2, **data), "masked_language_model")
     prepared = prepare(DataConfig(train=("a.txt",), valid_share=0.2, **data), "masked_language_model")
     assert masked.splits["train"].tokens == sum(len(piece.ids) - 2 for piece in prepared.train)
     assert (
@@ -105,7 +105,7 @@ def test_texts(tmp_path):
 
 def test_tags_and_images(tmp_path):
     data = write(tmp_path, a_conll="The DET\ncat NOUN\n\nThe DET\ncat NOUN\n")
-    report, _ = inspected(DataConfig(train=("a.conll",), **data), "tagging")
+    report, _ = inspect_and_check(DataConfig(train=("a.conll",), **data), "tagging")
     assert report.splits["train"].labels == {"DET": 2, "NOUN": 2}
     assert report.splits["train"].samples[0].texts == ["The/DET cat/NOUN"]
     assert report.splits["train"].duplicates == 1
@@ -113,14 +113,14 @@ def test_tags_and_images(tmp_path):
     np.savez(tmp_path / "a.npz", images=images[[0, 1, 0]], labels=[1, 2, 2])
     np.savez(tmp_path / "b.npz", images=images[1:], labels=[1, 3])
     config = DataConfig(root=str(tmp_path), train=("a.npz",), valid=("b.npz",))
-    report, _ = inspected(config, "image_classification")
+    report, _ = inspect_and_check(config, "image_classification")
     assert report.splits["valid"].overlap.exact == 1
     assert report.splits["valid"].unseen_labels == {"3": 1}
     assert report.splits["train"].contradictions == 1
 
 
 LONG = " ".join(["word"] * 400)  # far beyond max_tokens = 12, and most of the corpus
-# task -> the files, and the texts in the training and the test file whose labels are known
+# task -> the files, and the texts with known labels in the training and the test file
 LEFT_OUT = {
     "translation": (
         {"train_tsv": f"two words\tdeux mots\n{LONG}\tun\nonly one side\t", "test_tsv": f"un\t{LONG}"},
@@ -141,12 +141,12 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize("task", LEFT_OUT)
 def test_characters_and_tokens_are_counted_over_the_same_texts(tmp_path, task):
-    """Whatever is left out: too long, empty, or of a label that training does not know."""
+    """Also if examples are skipped: too long, empty, or with an unknown label."""
     files, texts = LEFT_OUT[task]
     data = write(tmp_path, **files)
     train, test = ((name.replace("_", "."),) for name in files)
     config = DataConfig(train=train, test=test, tokenizer="bpe", **data)
-    report, _ = inspected(config, task)
+    report, _ = inspect_and_check(config, task)
     prepared = prepare(config, task)
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
     for split, contents in zip(("train", "test"), texts, strict=True):
@@ -156,13 +156,13 @@ def test_characters_and_tokens_are_counted_over_the_same_texts(tmp_path, task):
         assert found.tokens_per_word == pytest.approx(tokens / sum(len(text.split()) for text in contents))
 
 
-def test_files_without_anything_are_refused_as_in_training(tmp_path):
+def test_empty_files_raise_as_in_training(tmp_path):
     data = write(tmp_path, a_txt="", b_txt="")
     with pytest.raises(DataError, match="are empty"):
         inspect_data(DataConfig(train=("a.txt", "b.txt"), **data), "translation")
-    with pytest.raises(DataError, match="nothing but empty text"):
+    with pytest.raises(DataError, match="all texts are empty"):
         inspect_data(DataConfig(train=("a.txt",), **data), "language_model")
-    with pytest.raises(DataError, match="names no train data"):
+    with pytest.raises(DataError, match="has no train data"):
         inspect_data(DataConfig(), "translation")
 
 
@@ -176,8 +176,8 @@ def test_lengths():
     assert LengthReport.of(np.array([])) is None
 
 
-# task -> a corpus, and of an encoded example what a model is asked for
-ASKED = {
+# task -> a corpus, and the answers of an encoded example
+ANSWERS = {
     "translation": ("reverse", lambda pair: [*pair.target, "</s>"]),
     "language_model": ("python", lambda piece: piece.ids[1:]),
     "masked_language_model": ("python", lambda text: text.ids[1:-1]),
@@ -187,16 +187,16 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("task", ASKED)
-def test_it_counts_what_training_gets(task):
-    corpus, asked = ASKED[task]
+@pytest.mark.parametrize("task", ANSWERS)
+def test_counts_agree_with_training(task):
+    corpus, answers_of = ANSWERS[task]
     config = DataConfig(corpus=corpus, size=30, heldout_size=10, vocab_size=300, max_tokens=40, batch_tokens=400)
     prepared, report = prepare(config, task), inspect_data(config, task)
     assert report.splits["train"].fingerprint == prepared.fingerprint
     for examples, split in ((prepared.train, report.splits["train"]), (prepared.valid, report.splits["valid"])):
         assert split.in_batches == len(examples)
-        answers = Counter(chain.from_iterable(map(asked, examples)))
-        first = task == "language_model"  # its very first token is counted, and nobody is asked for it
+        answers = Counter(chain.from_iterable(map(answers_of, examples)))
+        first = task == "language_model"  # the very first token is counted, but never predicted
         assert split.answers.count == answers.total() + first
         shares = [n / answers.total() for n in answers.values()]
         assert split.answers.entropy == pytest.approx(-sum(p * math.log(p) for p in shares), rel=1e-3)
@@ -233,8 +233,8 @@ def test_the_command(tmp_path):
         "vocabulary:",
         "Labels",
         "█",
-        "Some of the train data",
-        "What deserves attention",
+        "Examples of the train data",
+        "Findings",
     ):
         assert part in result.output
     result = CliRunner().invoke(app, ["data", "inspect", "reverse", *small, "--json"])

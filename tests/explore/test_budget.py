@@ -1,13 +1,13 @@
-"""The budget adds up, counts what is shared once, and books time to the part that took it."""
+"""The budget adds up, counts a shared matrix once, and adds time to the part that took it."""
 
 import time
 
 import pytest
 import torch
 from helpers import tiny_model
-from looking import untrained
+from untrained import untrained_pipeline
 
-from cutaway.explore.budget import budget, part_of, watching_time
+from cutaway.explore.budget import budget, part_of, time_parts
 from cutaway.explore.inputs import collate_examples, encode_examples
 from cutaway.models.build import count_parameters
 
@@ -25,7 +25,7 @@ IDS = torch.tensor([[4, 5, 6, 7]])
         ({"family": "vision"}, (torch.rand(2, 1, 4, 4),), {"embeddings", "head"}),
     ],
 )
-def test_it_adds_up(changes, inputs, parts):
+def test_the_shares_add_up(changes, inputs, parts):
     model = tiny_model(**changes)
     found = budget(model, *inputs, runs=3)
     assert found.parameters == count_parameters(model)
@@ -48,24 +48,24 @@ def test_a_shared_matrix_counts_once():
     assert apart["embeddings"] == 2 * by_part["embeddings"] == 2 * separate.source_embedding.tokens.weight.numel()
 
 
-def test_time_is_booked_to_the_part_that_took_it_and_to_no_other():
+def test_time_counts_for_the_part_that_took_it():
     model = tiny_model()
     slow = model.encoder.layers[0].feed_forward
     slow.activation = lambda x, plain=slow.activation: (time.sleep(0.05), plain(x))[1]
-    with watching_time(model) as watch:
-        began = time.perf_counter()
+    with time_parts(model) as watch:
+        start = time.perf_counter()
         model(IDS, IDS)
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
     assert watch.seconds["feed-forward"] >= 0.05
     assert sum(watch.seconds.values()) == pytest.approx(took, abs=0.01)
     assert sum(watch.seconds.values()) - watch.seconds["feed-forward"] < 0.04
 
 
-def test_names_and_a_notebook():
+def test_part_names_and_notebook_output():
     assert part_of("encoder.layers.0.self_attention_residual") == "the rest"
     assert part_of("encoder.layers.0.self_attention_residual.norm") == "norms"
     assert part_of("decoder.layers.1.self_attention.query") == "decoder self-attention"
-    pipeline = untrained("decoder")
+    pipeline = untrained_pipeline("decoder")
     found = budget(
         pipeline.model, *collate_examples(pipeline, encode_examples(pipeline, ["a b", "a b c"])).arguments, runs=1
     )

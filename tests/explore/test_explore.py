@@ -1,4 +1,4 @@
-"""Traces hold the model's own numbers; figures and reports hold the traces."""
+"""Traces have the numbers of the model; figures and reports show them."""
 
 import base64
 import re
@@ -31,7 +31,7 @@ def trace(translator):
     return trace_translation(translator, "a b c", "c b a")
 
 
-def test_a_trace_names_what_went_in_and_out(trace):
+def test_a_trace_has_tokens_and_weights(trace):
     assert trace.source == ["a", "b", "c", "</s>"]
     assert trace.target_in == ["<s>", "c", "b", "a"]
     assert trace.target_out == ["c", "b", "a", "</s>"]
@@ -41,15 +41,15 @@ def test_a_trace_names_what_went_in_and_out(trace):
         rows, columns = trace.axes(kind)
         weights = trace.weights(kind, 0)
         assert weights.shape == (2, len(rows), len(columns))
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)  # each is told in four digits
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)  # weights are rounded to four digits
     assert np.triu(trace.weights("decoder", 0), 1).max() == 0
 
 
-def test_a_trace_survives_json(trace):
+def test_a_trace_can_be_saved_as_json(trace):
     assert Trace.from_json(trace.to_json()) == trace
 
 
-def test_without_a_target_the_models_own_translation_is_traced(translator):
+def test_without_a_target_the_trace_has_the_models_translation(translator):
     own = trace_translation(translator, "a b c")
     expected = translator.tokenizer.tokens(translator.tokenizer.encode(translator.translate(["a b c"])[0]))
     assert own.target_out == [*expected, "</s>"]
@@ -71,10 +71,10 @@ def test_heatmaps_draw_the_recorded_weights(trace, tmp_path):
     np.testing.assert_allclose(drawn_matrix(grid, 3), trace.weights("decoder", 1)[1])
 
 
-def test_tokens_that_look_like_mathematics_are_text(trace, tmp_path):
+def test_tokens_that_look_like_formulas_are_text(trace, tmp_path):
     strange = Trace(["$x", "a$b$", "\\frac", "</s>"], trace.target_in, trace.target_out, trace.attention)
     figure = figures.attention_heatmap(strange, "cross")
-    assert figures.save(figure, tmp_path / "x.png").stat().st_size > 1000  # as mathematics, "$x" would not parse
+    assert figures.save(figure, tmp_path / "x.png").stat().st_size > 1000  # as a formula, "$x" would not parse
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == strange.source
 
 
@@ -94,7 +94,7 @@ def test_curves(tmp_path):
 
 
 @given(st.text(max_size=30))
-def test_a_report_shows_text_as_text(text):
+def test_a_report_escapes_text(text):
     report = HtmlReport(text, text)
     report.heading(text)
     report.text(text)
@@ -119,7 +119,7 @@ def test_a_report_is_self_contained(trace, tmp_path):
 
 
 def test_alignment_by_head_finds_the_head_that_aligns(translator):
-    """A cross-attention that is made to look at the right word has an error rate of 0."""
+    """A cross-attention that attends to the aligned word has an error rate of 0."""
 
     class Aligned:
         source, target = "a b c", "c b a"
@@ -127,8 +127,8 @@ def test_alignment_by_head_finds_the_head_that_aligns(translator):
         alignment = ((0, 2), (1, 1), (2, 0))
 
     right = torch.zeros(1, 2, 4, 4)
-    right[:, 0, [0, 1, 2, 3], [2, 1, 0, 3]] = 1  # head 0: row t looks at source 2 - t
-    right[:, 1, :, 3] = 1  # head 1 looks at </s>
+    right[:, 0, [0, 1, 2, 3], [2, 1, 0, 3]] = 1  # head 0: row t attends to source 2 - t
+    right[:, 1, :, 3] = 1  # head 1 attends to </s>
     from cutaway.nn.recording import edit_activations
 
     assert has_alignments([Aligned()])

@@ -1,4 +1,4 @@
-"""The page in one file: what it holds, and that nothing is lost on the way."""
+"""The explorer as one file: it has all recorded answers, unchanged."""
 
 import base64
 import gzip
@@ -15,11 +15,11 @@ from cutaway.explore.export import (
     IMPORT,
     PAGE,
     answer_key,
+    answers_html,
     choose_texts,
     drop_candidates,
-    embedded,
     export_page,
-    named_imports,
+    rewrite_imports,
 )
 from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
@@ -32,32 +32,32 @@ def explorer(tmp_path_factory):
     return Explorer([run.path], "cpu")
 
 
-def unpacked(page):
+def recorded_answers(page):
     return json.loads(gzip.decompress(base64.b64decode(re.search(r'id="recorded">([^<]+)<', page)[1])))
 
 
-def test_a_page_holds_every_view_of_its_texts(explorer, tmp_path):
-    told = []
-    page = export_page(explorer, tmp_path / "p.html", ["a b c"], told.append).read_text("utf-8")
-    assert told
-    recorded = unpacked(page)
+def test_a_page_has_every_view_of_its_texts(explorer, tmp_path):
+    progress = []
+    page = export_page(explorer, tmp_path / "p.html", ["a b c"], progress.append).read_text("utf-8")
+    assert progress
+    recorded = recorded_answers(page)
     found = recorded["answers"]
-    asked = {"text": "a b c"}
-    assert found[answer_key("trace", asked)]["output"] == explorer.trace(ExplorerRequest("a b c"))["output"]
+    request = {"text": "a b c"}
+    assert found[answer_key("trace", request)]["output"] == explorer.trace(ExplorerRequest("a b c"))["output"]
     [run] = recorded["info"]["runs"]
     assert run["examples"] == ["a b c"]
     for switch in run["switches"]:
-        assert answer_key("trace", {**asked, "off": [switch["id"]]}) in found
+        assert answer_key("trace", {**request, "off": [switch["id"]]}) in found
     for step in run["snapshots"]:
-        assert answer_key("trace", {**asked, "snapshot": step}) in found
+        assert answer_key("trace", {**request, "snapshot": step}) in found
     names = [name for name, _ in explorer.runs[0].final.model.named_modules()]
-    assert all(answer_key("part", {**asked, "name": name}) in found for name in names)
+    assert all(answer_key("part", {**request, "name": name}) in found for name in names)
     assert answer_key("heads", {"run": 0}) in found
-    assert answer_key("ablations", asked) in found
+    assert answer_key("ablations", request) in found
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)
 
 
-def test_fewer_candidates_are_as_likely_as_before(explorer):
+def test_dropping_candidates_keeps_the_probabilities(explorer):
     [step, *_] = explorer.trace(ExplorerRequest("a b c"))["steps"]
     few = drop_candidates({**step, "tail": [[-3.0, 7]]})
     assert len(few["logits"]) == 12 < len(step["logits"])
@@ -72,19 +72,21 @@ def test_every_import_of_the_page_can_be_rewritten():
     for file in PAGE.rglob("*.js"):
         code = file.read_text("utf-8")
         assert len(IMPORT.findall(code)) == len(re.findall(r"^import ", code, re.MULTILINE)), file.name
-        assert '"./' not in re.sub(r'"\./\$', "", "".join(re.findall(r"^import .*", named_imports(code), re.MULTILINE)))
-    with pytest.raises(AssertionError, match="a line of its own"):
-        named_imports('import {a,\n b} from "./x.js";')
+        assert '"./' not in re.sub(
+            r'"\./\$', "", "".join(re.findall(r"^import .*", rewrite_imports(code), re.MULTILINE))
+        )
+    with pytest.raises(AssertionError, match="not on one line"):
+        rewrite_imports('import {a,\n b} from "./x.js";')
 
 
-def test_no_text_can_break_out_and_no_nan_gets_in():
-    page = embedded({"x": "</script><script>alert(1)</script>", "y": math.nan})
+def test_recorded_text_is_not_html_and_nan_becomes_null():
+    page = answers_html({"x": "</script><script>alert(1)</script>", "y": math.nan})
     assert page.count("<script") == 1
-    assert unpacked(page) == {"x": "</script><script>alert(1)</script>", "y": None}
+    assert recorded_answers(page) == {"x": "</script><script>alert(1)</script>", "y": None}
 
 
-def test_without_texts_and_examples_there_is_nothing_to_record():
-    with pytest.raises(DataError, match="no example sentences at hand"):
+def test_recording_needs_texts_or_examples():
+    with pytest.raises(DataError, match="runs/x has no example texts. Give a text"):
         choose_texts({"path": "runs/x", "task": "translation", "examples": []}, [])
-    with pytest.raises(DataError, match="runs/x: this run has no pictures at hand"):
+    with pytest.raises(DataError, match="runs/x: this run has no images"):
         choose_texts({"path": "runs/x", "task": "image_classification", "examples": []}, [])

@@ -1,4 +1,4 @@
-"""Figures hold the numbers that they are of; one look at the file formats is enough."""
+"""Figures show the numbers that they are made of."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import tiny_of
-from looking import Aligned, untrained
+from untrained import AlignedExample, untrained_pipeline
 
 from cutaway.errors import DataError
 from cutaway.explore import figures, model_figures, training_figures
@@ -23,7 +23,7 @@ from cutaway.train.losses import smoothed_cross_entropy
 from cutaway.train.schedules import constant, cosine
 
 
-def drawn(figure, axes=0):
+def image_of(figure, axes=0):
     return np.asarray(figure.axes[axes].images[0].get_array())
 
 
@@ -33,39 +33,39 @@ def texts(axes):
 
 @pytest.fixture(scope="module")
 def translator():
-    return untrained()
+    return untrained_pipeline()
 
 
 def test_one_layer_and_all_layers(translator):
-    pair = Aligned()
+    pair = AlignedExample()
     seen = trace_translation(translator, pair.source, pair.target)
     layer = figures.layer_grid(seen, "cross", 1)
-    np.testing.assert_allclose(drawn(layer, 1), seen.weights("cross", 1)[1])
+    np.testing.assert_allclose(image_of(layer, 1), seen.weights("cross", 1)[1])
     assert layer.get_suptitle().endswith("layer 1")
     grid = figures.attention_grid(seen, "encoder")
-    np.testing.assert_allclose(drawn(grid, 2), seen.weights("encoder", 1)[0])
+    np.testing.assert_allclose(image_of(grid, 2), seen.weights("encoder", 1)[0])
 
 
 @pytest.mark.parametrize(("family", "kind"), [("decoder", "decoder"), ("encoder", "encoder")])
 def test_a_model_of_one_stack(family, kind):
-    seen = trace(untrained(family), "a b c d", *([""] if family == "decoder" else []))
+    seen = trace(untrained_pipeline(family), "a b c d", *([""] if family == "decoder" else []))
     figure = figures.attention_grid(seen, kind)
-    assert figure.get_suptitle().startswith("Self-attention: each token looks ")
-    np.testing.assert_allclose(drawn(figure), seen.weights(kind, 0)[0])
+    assert figure.get_suptitle().startswith("Self-attention: from each token to ")
+    np.testing.assert_allclose(image_of(figure), seen.weights(kind, 0)[0])
 
 
 def test_five_heads_leave_three_places_empty():
-    pipeline = untrained("encoder", n_heads=5, d_model=10)
+    pipeline = untrained_pipeline("encoder", n_heads=5, d_model=10)
     figure = figures.layer_grid(trace(pipeline, "a b"), "encoder", 0)
     assert [axes.get_visible() for axes in figure.axes[:8]] == [True] * 5 + [False] * 3
 
 
-def test_names_are_thinned_out_and_cut():
-    places, names = figures.thinned([f"token{i}" for i in range(100)], most=30)
+def test_labels_are_skipped_and_cut():
+    places, names = figures.select_labels([f"token{i}" for i in range(100)], max_labels=30)
     assert places == list(range(0, 100, 4))
     assert names[1] == "token4"
-    assert figures.thinned(["a", "b"], most=30) == ([0, 1], ["a", "b"])
-    assert figures.thinned(["extraordinarily-long"], most=3)[1] == ["extraordinari…"]
+    assert figures.select_labels(["a", "b"], max_labels=30) == ([0, 1], ["a", "b"])
+    assert figures.select_labels(["extraordinarily-long"], max_labels=3)[1] == ["extraordinari…"]
 
 
 @pytest.mark.parametrize("size", [4, 70])
@@ -80,11 +80,11 @@ def test_a_mask_can_be_read_without_colours(size):
         shapes = [len(collection.get_paths()[0].vertices) for collection in axes.collections]
         assert shapes[0] != shapes[1]  # a square, a dot
     else:
-        np.testing.assert_array_equal(drawn(figure), ~allowed)
+        np.testing.assert_array_equal(image_of(figure), ~allowed)
 
 
 def test_all_masks_of_a_model_side_by_side(translator, tmp_path):
-    views = mask_views(translator, encode_examples(translator, [Aligned()])[0])
+    views = mask_views(translator, encode_examples(translator, [AlignedExample()])[0])
     figure = model_figures.mask_panel(views)
     assert [len(axes.collections[0].get_offsets()) for axes in figure.axes] == [
         int(view.allowed.sum()) for view in views
@@ -99,7 +99,7 @@ def test_every_position_scheme_is_drawn(name):
         tiny_of(position=name, **({"attention_kernel": "exact"} if name == "relative" else {})), True
     )
     if name == "none":
-        with pytest.raises(DataError, match="told nothing of positions"):
+        with pytest.raises(DataError, match="has no position scheme"):
             model_figures.position_figure(position)
         return
     for parameter in position.parameters():
@@ -108,9 +108,9 @@ def test_every_position_scheme_is_drawn(name):
     assert any(axes.images or axes.lines for axes in figure.axes)
 
 
-def test_positions_are_drawn_as_they_are():
+def test_position_figures_show_the_scheme():
     sinusoids = SinusoidalPosition(8, 40)
-    np.testing.assert_allclose(drawn(model_figures.position_figure(sinusoids, 20)), sinusoids.table[:20], rtol=1e-6)
+    np.testing.assert_allclose(image_of(model_figures.position_figure(sinusoids, 20)), sinusoids.table[:20], rtol=1e-6)
     line = model_figures.position_figure(RotaryPosition(8, 40), 20).axes[1].lines[0].get_ydata()
     expected = [np.mean([math.cos(d * 10_000 ** (-2 * i / 8)) for i in range(4)]) for d in range(20)]
     np.testing.assert_allclose(line, expected, atol=1e-6)
@@ -124,7 +124,7 @@ def test_positions_are_drawn_as_they_are():
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.3])
-def test_the_target_comes_from_the_loss_itself(epsilon):
+def test_the_target_comes_from_the_loss(epsilon):
     target = training_figures.target_of(smoothed_cross_entropy, 5, 2, epsilon)
     np.testing.assert_allclose(target, (1 - epsilon) * np.eye(5)[2] + epsilon / 5, atol=1e-12)
 
@@ -135,7 +135,7 @@ def test_smoothing():
     np.testing.assert_allclose(heights, [0, 1, 0, 0, 0.05, 0.85, 0.05, 0.05], atol=1e-12)
     plain, smoothed, best = (line.get_xydata() for line in figure.axes[1].lines)
     np.testing.assert_allclose(plain[:, 1], -np.log(plain[:, 0]))
-    assert best[0, 0] == pytest.approx(0.85, abs=0.01)  # where p is the target
+    assert best[0, 0] == pytest.approx(0.85, abs=0.01)  # p equals the target there
     assert smoothed[-1, 1] > best[0, 1]
 
 
@@ -149,11 +149,11 @@ def test_schedules_by_name():
 
 
 def test_heads(translator):
-    heads = head_statistics(translator, [Aligned(), Aligned("d e f", "f e d")])
+    heads = head_statistics(translator, [AlignedExample(), AlignedExample("d e f", "f e d")])
     board = model_figures.head_roles(heads)
     assert len(board.axes) == 3
-    said = [text for axes in board.axes for text in texts(axes)]
-    assert [text.split("\n")[0] for text in said] == [head.role for head in heads]
+    found = [text for axes in board.axes for text in texts(axes)]
+    assert [text.split("\n")[0] for text in found] == [head.role for head in heads]
     table = model_figures.head_statistics_figure(heads)
     assert f"{heads[0].statistics['entropy'].value:.2f}" == texts(table.axes[0])[0]
     assert len(texts(table.axes[0])) == sum(len(head.statistics) for head in heads)

@@ -1,4 +1,4 @@
-"""Head statistics: against plain loops, and by heads that are made to do one thing."""
+"""Head statistics: compared with plain loops, and for heads with constructed weights."""
 
 import math
 
@@ -7,18 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from looking import Aligned, untrained
+from untrained import AlignedExample, untrained_pipeline
 
 from cutaway.data.examples import Pair
 from cutaway.explore.head_patterns import RARE, is_punctuation, rare_tokens
 from cutaway.explore.heads import ROLES, HeadStatistics, HeadTable, Statistic, head_statistics
 from cutaway.nn.recording import edit_activations, record_activations
 
-LENGTH = 5  # of the source of Aligned(), with </s>
+LENGTH = 5  # source length of AlignedExample(), with </s>
 
 
-def looking_at(*targets):
-    """Weights [Q, K] of a head whose query q looks at targets[q] alone; None: at all alike."""
+def attending_to(*targets):
+    """Weights [Q, K] of a head whose query q attends only to targets[q]; None: equally to all."""
     weights = torch.zeros(len(targets), LENGTH)
     for query, target in enumerate(targets):
         weights[query] = 1 / LENGTH
@@ -27,77 +27,81 @@ def looking_at(*targets):
     return weights
 
 
-# source a b c , </s>: what each of eight heads of the encoder looks at
-MADE = {
-    "previous token": looking_at(0, 0, 1, 2, 3),
-    "next token": looking_at(1, 2, 3, 4, 4),
-    "itself": looking_at(0, 1, 2, 3, 4),
-    "first token": looking_at(0, 0, 0, 0, 0),
-    "end of text": looking_at(4, 4, 4, 4, 4),
-    "punctuation": looking_at(3, 3, 3, 3, 3),
-    "spread out": looking_at(None, None, None, None, None),
-    "many things at once": looking_at(2, 4, 0, 1, 2),
+# source a b c , </s>: the weights of eight encoder heads, by their expected role
+CONSTRUCTED = {
+    "previous token": attending_to(0, 0, 1, 2, 3),
+    "next token": attending_to(1, 2, 3, 4, 4),
+    "current token": attending_to(0, 1, 2, 3, 4),
+    "first token": attending_to(0, 0, 0, 0, 0),
+    "last token": attending_to(4, 4, 4, 4, 4),
+    "punctuation": attending_to(3, 3, 3, 3, 3),
+    "uniform": attending_to(None, None, None, None, None),
+    "no clear role": attending_to(2, 4, 0, 1, 2),
 }
 
 
 @pytest.fixture(scope="module")
 def translator():
-    return untrained(n_heads=8, d_model=16)
+    return untrained_pipeline(n_heads=8, d_model=16)
 
 
-def by_role(translator, name, weights_BHQK, pairs):
+def statistics_with_weights(translator, name, weights_BHQK, pairs):
     with edit_activations(translator.model, {f"{name}.weights": weights_BHQK}):
         heads = head_statistics(translator, pairs)
     return [head for head in heads if head.name == name]
 
 
-def test_a_head_is_named_for_what_it_was_made_to_do(translator):
-    pairs = [Pair(Aligned().source, Aligned().target)]  # without heads: "next" would be the syntactic head too
-    heads = by_role(translator, "encoder.layers.1.self_attention", torch.stack(list(MADE.values()))[None], pairs)
-    assert [head.role for head in heads] == list(MADE)
+def test_roles_of_constructed_heads(translator):
+    pairs = [
+        Pair(AlignedExample().source, AlignedExample().target)
+    ]  # without heads: "next" would be the syntactic head too
+    heads = statistics_with_weights(
+        translator, "encoder.layers.1.self_attention", torch.stack(list(CONSTRUCTED.values()))[None], pairs
+    )
+    assert [head.role for head in heads] == list(CONSTRUCTED)
     previous, even = heads[0], heads[6]
     assert previous.statistics["previous"] == Statistic(1.0, pytest.approx(1 / 5), pytest.approx(4 / 5))
     assert previous.share == 1
-    assert previous.explanation == (
-        "100% of its weight goes to the token before; attention to all alike would give 20%."
-    )
+    assert previous.explanation == ("100% of its weight goes to the token before; by chance it would be 20%.")
     assert previous.statistics["entropy"].value == 0
-    assert previous.statistics["distance"].value == pytest.approx(4 / 5)  # the first one looks at itself
+    assert previous.statistics["distance"].value == pytest.approx(4 / 5)  # the first token attends to itself
     assert even.statistics["entropy"].value == pytest.approx(math.log(5))
     assert even.evenness == pytest.approx(1)
     for name in ROLES.keys() & even.statistics.keys():
         assert even.statistics[name].gain == pytest.approx(0, abs=1e-6)
 
 
-def test_syntax_and_alignment_where_they_are_known(translator):
-    syntax = torch.stack([looking_at(1, 2, 3, 0, 0)] * 8)[None]
-    [head, *_] = by_role(translator, "encoder.layers.0.self_attention", syntax, [Aligned()])
+def test_syntax_and_alignment_if_known(translator):
+    syntax = torch.stack([attending_to(1, 2, 3, 0, 0)] * 8)[None]
+    [head, *_] = statistics_with_weights(translator, "encoder.layers.0.self_attention", syntax, [AlignedExample()])
     assert head.statistics["syntax"].value == 1
     assert head.statistics["syntax"].counted == pytest.approx(3 / 5)  # the root and </s> have no head
-    # written c b a </s>, from a b c , </s>; heads 1 to 7 look at </s>
-    right, wrong = looking_at(2, 1, 0, 4), looking_at(4, 4, 4, 4)
+    # target c b a </s>, source a b c , </s>; heads 1 to 7 attend to </s>
+    right, wrong = attending_to(2, 1, 0, 4), attending_to(4, 4, 4, 4)
     crossing = torch.stack([right, *[wrong] * 7])[None]
-    first, second, *_ = by_role(translator, "decoder.layers.1.cross_attention", crossing, [Aligned()])
-    assert first.role == "translation"
+    first, second, *_ = statistics_with_weights(
+        translator, "decoder.layers.1.cross_attention", crossing, [AlignedExample()]
+    )
+    assert first.role == "word alignment"
     assert first.statistics["alignment"] == Statistic(1.0, pytest.approx(1 / 5), pytest.approx(3 / 4))
     assert first.agreement == 1
-    assert second.role == "end of text"
+    assert second.role == "last token"
     assert second.agreement == 0
     assert {"distance", "previous", "syntax"}.isdisjoint(first.statistics)
 
 
 def test_a_decoder_has_no_next_token_and_its_first_query_no_choice(translator):
-    decoding = torch.zeros(1, 8, 4, 4)  # reads <s> c b a
+    decoding = torch.zeros(1, 8, 4, 4)  # input <s> c b a
     decoding[..., 0] = 1
-    [head, *_] = by_role(translator, "decoder.layers.0.self_attention", decoding, [Aligned()])
+    [head, *_] = statistics_with_weights(translator, "decoder.layers.0.self_attention", decoding, [AlignedExample()])
     assert head.role == "first token"
     assert {"next", "last"}.isdisjoint(head.statistics)
-    chance = np.mean([1 / 2, 1 / 3, 1 / 4])  # <s> itself may look at nothing else
+    chance = np.mean([1 / 2, 1 / 3, 1 / 4])  # <s> can attend only to itself, so it does not count
     assert head.statistics["first"] == Statistic(1.0, pytest.approx(chance), 1.0)
 
 
 def shares_by_loops(translator, pairs):
-    """The oracle: one sentence at a time, one number at a time."""
+    """The oracle: one sentence and one number at a time."""
     sums = {}
     for pair in pairs:
         source = [*translator.tokenizer.encode(pair.source), translator.tokenizer.eos]
@@ -124,7 +128,7 @@ def shares_by_loops(translator, pairs):
     return {key: np.mean(rows, axis=0) for key, rows in sums.items()}
 
 
-def test_statistics_are_those_of_plain_loops_and_padding_counts_for_nothing(translator):
+def test_statistics_equal_plain_loops_and_ignore_padding(translator):
     pairs = [Pair("a b a c", "b a"), Pair("d", "a b c a b"), Pair("e f g h , a .", "h")]
     expected = shares_by_loops(translator, pairs)
     heads = head_statistics(translator, pairs, batch_size=3)
@@ -153,7 +157,7 @@ def test_statistics_are_those_of_plain_loops_and_padding_counts_for_nothing(tran
     ],
 )
 def test_every_text_model(family, changes, kinds):
-    heads = head_statistics(untrained(family, **changes), ["a b c d a b", "e f , g"])
+    heads = head_statistics(untrained_pipeline(family, **changes), ["a b c d a b", "e f , g"])
     assert {head.kind for head in heads} == kinds
     assert len(heads) == 4
     assert all(
@@ -163,15 +167,17 @@ def test_every_text_model(family, changes, kinds):
     assert (heads[0].statistics["itself"].chance == pytest.approx(0.5)) == windowed
 
 
-def test_images_too():
-    heads = head_statistics(untrained("vision"), list(np.random.default_rng(0).random((3, 1, 4, 4), dtype=np.float32)))
+def test_image_models():
+    heads = head_statistics(
+        untrained_pipeline("vision"), list(np.random.default_rng(0).random((3, 1, 4, 4), dtype=np.float32))
+    )
     assert len(heads) == 4
     assert {"entropy", "distance", "first", "previous"} <= heads[0].statistics.keys()
     assert "punctuation" not in heads[0].statistics
 
 
-def test_as_data_and_in_a_notebook(translator):
-    heads = head_statistics(translator, [Aligned(), Aligned("d e", "e d")])
+def test_json_and_notebook_output(translator):
+    heads = head_statistics(translator, [AlignedExample(), AlignedExample("d e", "e d")])
     row = heads.as_json()[0]
     assert (row["kind"], row["layer"], row["head"], row["name"]) == ("encoder", 0, 0, "encoder.layers.0.self_attention")
     assert {"role", "share", "explanation", "statistics"} <= row.keys()
@@ -187,7 +193,7 @@ def test_as_data_and_in_a_notebook(translator):
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40))
-def test_rare_tokens_are_a_tenth_and_no_more_kinds_than_that_takes(counts):
+def test_rare_tokens_are_the_rarest_tenth(counts):
     count_V = np.array(counts)
     rare = rare_tokens(count_V)
     if not count_V.sum():
@@ -195,8 +201,8 @@ def test_rare_tokens_are_a_tenth_and_no_more_kinds_than_that_takes(counts):
         return
     assert count_V[rare].sum() >= RARE * count_V.sum()
     most = count_V[rare].max()
-    assert count_V[rare & (count_V < most)].sum() < RARE * count_V.sum()  # without the most frequent it is too little
-    assert (rare == ((count_V > 0) & (count_V <= most))).all()  # and whatever is as rare is there
+    assert count_V[rare & (count_V < most)].sum() < RARE * count_V.sum()  # without the most frequent, less than a tenth
+    assert (rare == ((count_V > 0) & (count_V <= most))).all()  # tokens with equal counts are treated alike
 
 
 def test_punctuation():

@@ -1,4 +1,4 @@
-"""Leaks: healthy models of every kind have none, sick ones are found, and the closure is that of matrix products."""
+"""Leak checks: correct models have no leak, broken ones are found, and the closure is a product of masks."""
 
 import dataclasses
 import html
@@ -6,7 +6,7 @@ import html
 import numpy as np
 import pytest
 import torch
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.course.ablations import apply_ablations
 from cutaway.data.examples import Pair
@@ -46,7 +46,7 @@ def leaks_of(pipeline):
     ],
 )
 def test_nothing_leaks(family, changes):
-    report = leaks_of(untrained(family, **changes))
+    report = leaks_of(untrained_pipeline(family, **changes))
     assert report.ok, report.sentences()
     assert report.greatest_forbidden < 1e-12
     assert report.unmoved == 0
@@ -55,41 +55,41 @@ def test_nothing_leaks(family, changes):
 
 
 def test_every_pair_is_checked():
-    report = leaks_of(untrained("decoder"))
+    report = leaks_of(untrained_pipeline("decoder"))
     T = 6  # <s> and five letters
     later = T * (T - 1) // 2
-    assert report.forbidden == later + later + PADDING * T + T  # alone; in company with padding and another text
+    assert report.forbidden == later + later + PADDING * T + T  # alone; in a batch with padding and another text
     assert report.allowed == 2 * (T * T - later)
 
 
 def test_both_sides_of_a_translator():
-    pipeline = untrained()
+    pipeline = untrained_pipeline()
     report = leaks_of(pipeline)
     assert report.ok
     row = row_of(pipeline)
     S, T = len(row.encoder), len(row.decoder)
     later = T * (T - 1) // 2
-    # the memory depends on no target token, and in company neither side on padding or on the other text
+    # the memory depends on no target token; in a batch, neither side on padding or on the other text
     assert report.forbidden == 2 * (later + S * T) + (2 * PADDING + 2) * (S + T)
 
 
-def test_pictures_do_not_see_each_other():
-    report = find_leaks(untrained("vision"), np.random.default_rng(0).random((1, 4, 4), dtype=np.float32))
+def test_images_in_a_batch_are_independent():
+    report = find_leaks(untrained_pipeline("vision"), np.random.default_rng(0).random((1, 4, 4), dtype=np.float32))
     assert report.ok
-    assert report.forbidden == 4 + 1 + 1  # the other picture: at four patches, at the class token, in the answer
+    assert report.forbidden == 4 + 1 + 1  # the other image: at four patches, at the class token, in the answer
 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_decoder_without_its_mask_is_found(family):
-    pipeline = untrained(family)
+    pipeline = untrained_pipeline(family)
     apply_ablations(pipeline.model, ["no-mask"])
     report = leaks_of(pipeline)
     T = len(row_of(pipeline).decoder)
-    assert len(report.leaks) == T * (T - 1)  # all later ones, alone and in company
+    assert len(report.leaks) == T * (T - 1)  # all later tokens, alone and in a batch
     first = report.leaks[0]
-    assert first.why == "which comes later; the mask lets it pass"
-    assert first.output == "the output at '<s>' (place 0)"
-    assert "LEAK: the output at '<s>' (place 0) depends on" in html.unescape(report._repr_html_())
+    assert first.why == "which comes later and the mask allows"
+    assert first.output == "the output at '<s>' (position 0)"
+    assert "LEAK: the output at '<s>' (position 0) depends on" in html.unescape(report._repr_html_())
     assert not report.as_json()["ok"]
 
 
@@ -98,28 +98,28 @@ def test_an_attention_that_ignores_its_mask_is_found(monkeypatch):
     monkeypatch.setattr(
         MultiHeadAttention, "attend", lambda self, q, k, v, mask, **rest: whole(self, q, k, v, None, **rest)
     )
-    report = leaks_of(untrained("encoder", attention="window"))
+    report = leaks_of(untrained_pipeline("encoder", attention="window"))
     reasons = {leak.why for leak in report.leaks}
-    assert reasons == {"in spite of the mask", "which nobody may see"}
+    assert reasons == {"which the mask excludes", "which must be masked"}
 
 
-def test_padding_that_is_seen_is_found(monkeypatch):
+def test_attention_to_padding_is_found(monkeypatch):
     monkeypatch.setattr(nn_masks, "padding_mask", lambda is_token: torch.ones_like(is_token)[:, None, None, :])
-    report = leaks_of(untrained("encoder"))
-    assert {leak.on for leak in report.leaks} == {"the padding at place 7", "the padding at place 8"}
+    report = leaks_of(untrained_pipeline("encoder"))
+    assert {leak.on for leak in report.leaks} == {"the padding at position 7", "the padding at position 8"}
     assert len(report.leaks) == PADDING * 7
 
 
-def test_of_a_model_that_has_diverged_nothing_can_be_said():
-    pipeline = untrained("decoder")
+def test_a_diverged_model_is_rejected():
+    pipeline = untrained_pipeline("decoder")
     with torch.no_grad():
         pipeline.model.head.weight.fill_(float("nan"))
-    with pytest.raises(DataError, match="not finite numbers, so nothing can be said"):
+    with pytest.raises(DataError, match="not finite, so leaks cannot be checked"):
         leaks_of(pipeline)
 
 
-def test_the_model_stays_what_it_was():
-    pipeline = untrained("decoder")
+def test_the_check_does_not_change_the_model():
+    pipeline = untrained_pipeline("decoder")
     before = {name: value.clone() for name, value in pipeline.model.state_dict().items()}
     leaks_of(pipeline)
     for name, value in pipeline.model.state_dict().items():
@@ -142,8 +142,8 @@ def test_the_closure_is_a_power_of_the_mask(rules, layers):
     assert (reach.numpy() == (np.linalg.matrix_power(allowed, layers) > 0)).all()
 
 
-def test_masks_are_those_that_attention_was_given():
-    pipeline = untrained(attention="window")
+def test_recorded_masks_are_the_arguments_of_attention():
+    pipeline = untrained_pipeline(attention="window")
     with record_masks(pipeline.model) as calls:
         pipeline.model(torch.tensor([[4, 5, 6]]), torch.tensor([[1, 4, 5, 6]]))
     assert [c.name for c in calls] == [
@@ -157,29 +157,27 @@ def test_masks_are_those_that_attention_was_given():
     assert [c.kind for c in calls[2:4]] == ["decoder", "cross"]
     assert calls[2].allowed()[0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     assert calls[3].allowed().shape == (1, 4, 3)
-    said = describe_masks(calls)
-    assert said["encoder"] == "Only what is near: fewer than 2 places away (a window of width 2)."
-    assert said["decoder"].startswith(
-        "A token may look at itself and at what came before it, never at what comes after."
-    )
-    assert said["cross"] == "Every token may look at every token of the memory."
+    words = describe_masks(calls)
+    assert words["encoder"] == "Window: a token attends to tokens that are fewer than 2 positions away."
+    assert words["decoder"].startswith("Causal: a token attends to itself and to earlier tokens, never to later ones.")
+    assert words["cross"] == "Every token attends to every token of the memory."
 
 
-def test_rules_in_words():
+def test_descriptions_of_rules():
     assert "every 4th token" in describe_masks([call("encoder", (Strided(4),))])["encoder"]
-    assert "In a text as short as this one" in describe_masks([call("encoder", (SlidingWindow(40),))])["encoder"]
-    assert "In a text as short" not in describe_masks([call("decoder", (Causal(),), n=1)])["decoder"]
+    assert "This text is so short" in describe_masks([call("encoder", (SlidingWindow(40),))])["encoder"]
+    assert "This text is so short" not in describe_masks([call("decoder", (Causal(),), n=1)])["decoder"]
     different = describe_masks([call("encoder", (), layer=0), call("encoder", (SlidingWindow(2),), layer=1)])["encoder"]
     assert different == (
-        "Layer 0: Every token may look at every other, before and after it. "
-        "Layer 1: Only what is near: fewer than 2 places away (a window of width 2)."
+        "Layer 0: Every token attends to every token, before and after it. "
+        "Layer 1: Window: a token attends to tokens that are fewer than 2 positions away."
     )
     matrix = dataclasses.replace(call("encoder", ()), mask=torch.eye(9, dtype=torch.bool))
     assert torch.equal(matrix.allowed()[0], torch.eye(9, dtype=torch.bool))
 
 
-def test_the_picture_in_letters():
-    pipeline = untrained("decoder", attention="window")
+def test_a_mask_as_text():
+    pipeline = untrained_pipeline("decoder", attention="window")
     [view] = mask_views(pipeline, encode_examples(pipeline, ["a b"])[0])
     assert view.text_lines() == [
         "       0 1 2 3 4",
@@ -193,8 +191,8 @@ def test_the_picture_in_letters():
     assert crossed.text_lines()[-1] == "columns: 0 y, 1 z"
 
 
-def test_a_report_shows_text_as_text():
+def test_a_report_escapes_text():
     report = LeakReport(leaks=[Leak("the output at '<b>'", "x", "y", 1.0)] * 7, forbidden=7)
     assert "<b>" not in report._repr_html_()
-    assert report.sentences()[-1] == "... and 2 leaks more."
+    assert report.sentences()[-1] == "... and 2 more leaks."
     assert "nothing changed" in report.sentences()[1]

@@ -1,4 +1,4 @@
-"""Traces of every task hold the model's own numbers; what is worked out from them is worked out right."""
+"""Traces of every task have the model's numbers; everything derived from them is correct."""
 
 import json
 import math
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from helpers import max_difference
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError, DataError
-from cutaway.explore.ablation import ablate, ablation_targets, ablations
+from cutaway.explore.ablation import ablate, ablation_targets, measure_ablations
 from cutaway.explore.beam_tree import beam_tree
 from cutaway.explore.candidates import candidates
 from cutaway.explore.equations import formula_of
-from cutaway.explore.lens import heights
-from cutaway.explore.parts import part, part_tree
+from cutaway.explore.lens import stream_probes
+from cutaway.explore.parts import describe_part, part_tree
 from cutaway.explore.steps import record_steps
 from cutaway.explore.trace import Trace, pack_weights, trace, unpack_weights
 from cutaway.explore.traced_example import prepare_example
@@ -44,8 +44,8 @@ TEXT = "a b c"
 every_task = pytest.mark.parametrize("task", list(MODELS))
 
 
-def pipelines(task):
-    return untrained(**MODELS[task])
+def pipeline_for(task):
+    return untrained_pipeline(**MODELS[task])
 
 
 def content(pipeline, task):
@@ -53,19 +53,19 @@ def content(pipeline, task):
 
 
 @every_task
-def test_a_trace_holds_what_the_model_itself_computes(task):
-    pipeline = pipelines(task)
+def test_a_trace_has_the_numbers_of_the_model(task):
+    pipeline = pipeline_for(task)
     found = trace(pipeline, content(pipeline, task))
-    question = prepare_example(pipeline, content(pipeline, task))
+    example = prepare_example(pipeline, content(pipeline, task))
     with torch.no_grad():
-        p = question.logits(pipeline.model).softmax(-1)
-    assert len(found.steps) == len(p) == len(question.answers)
-    for step, row, answer in zip(found.steps, p, question.answers, strict=True):
+        p = example.logits(pipeline.model).softmax(-1)
+    assert len(found.steps) == len(p) == len(example.answers)
+    for step, row, answer in zip(found.steps, p, example.answers, strict=True):
         assert step["p"] == pytest.approx(row[answer].item(), abs=1e-5)
         assert step["rank"] == (row > row[answer]).sum().item()
-        assert step["tokens"][0] == question.names([row.argmax().item()])[0]
-    answered = [math.log(row[a]) for row, a in zip(p, question.answers, strict=True)]
-    assert found.log_p == pytest.approx(sum(answered[question.prompt :]), abs=1e-4)
+        assert step["tokens"][0] == example.names([row.argmax().item()])[0]
+    answered = [math.log(row[a]) for row, a in zip(p, example.answers, strict=True)]
+    assert found.log_p == pytest.approx(sum(answered[example.prompt :]), abs=1e-4)
     for kind in found.kinds():
         rows, columns = found.axes(kind)
         for layer in range(found.n_layers(kind)):
@@ -77,8 +77,8 @@ def test_a_trace_holds_what_the_model_itself_computes(task):
 
 
 @every_task
-def test_the_last_height_of_the_lens_is_what_is_said(task):
-    found = trace(pipelines(task), content(pipelines(task), task))
+def test_the_last_row_of_the_lens_is_the_output(task):
+    found = trace(pipeline_for(task), content(pipeline_for(task), task))
     assert found.lens["rows"][0] == "embedding"
     assert len(found.lens["rows"]) == len(found.lens["tokens"]) == 3  # the embedding and two layers
     assert found.lens["tokens"][-1] == [step["tokens"][0] for step in found.steps]
@@ -87,27 +87,27 @@ def test_the_last_height_of_the_lens_is_what_is_said(task):
 
 
 def test_the_lens_reads_the_stream_through_norm_and_head():
-    pipeline = pipelines("translation, pre-norm")
-    question, model = prepare_example(pipeline, TEXT), pipeline.model
-    names = list(heights(model).values())
+    pipeline = pipeline_for("translation, pre-norm")
+    example, model = prepare_example(pipeline, TEXT), pipeline.model
+    names = list(stream_probes(model).values())
     assert names[1] == "decoder.layers.0.feed_forward_residual.stream"
     with record_activations(model, names[1]) as seen, torch.no_grad():
-        question.logits(model)
+        example.logits(model)
         x = seen[names[1]][0]
         normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
         normed = normed * model.decoder.norm.weight + model.decoder.norm.bias
         p = (normed @ model.head.weight.T).softmax(-1)
-    told = trace(pipeline, TEXT).lens
-    assert told["p"][1] == pytest.approx(p.max(-1).values.tolist(), abs=1e-3)
+    found = trace(pipeline, TEXT).lens
+    assert found["p"][1] == pytest.approx(p.max(-1).values.tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize("t", [0.3, 1.0, 1.7])
 def test_bins_give_the_right_probability_at_any_temperature(t):
-    question = prepare_example(pipelines("translation, pre-norm"), TEXT)
+    example = prepare_example(pipeline_for("translation, pre-norm"), TEXT)
     torch.manual_seed(0)
-    logits = 3 * torch.randn(len(question.answers), 1000, dtype=torch.float64)
+    logits = 3 * torch.randn(len(example.answers), 1000, dtype=torch.float64)
     whole = (logits / t).softmax(-1)
-    for step, row in zip(candidates(question, logits), whole, strict=True):
+    for step, row in zip(candidates(example, logits), whole, strict=True):
         assert len(step["ids"]) == 128
         assert sum(count for _, count in step["tail"]) == 1000 - 128
         named = [math.exp(v / t) for v in step["logits"]]
@@ -115,29 +115,29 @@ def test_bins_give_the_right_probability_at_any_temperature(t):
         assert named[0] / (sum(named) + rest) == pytest.approx(row.max().item(), rel=0.01)
 
 
-def test_long_texts_keep_the_strongest_and_say_so():
+def test_long_texts_keep_the_largest_weights():
     torch.manual_seed(0)
     weights = {f"w{i}": (4 * torch.randn(2, 300, 300)).softmax(-1) for i in range(2)}
-    told, kept = pack_weights(weights)
+    packed, kept = pack_weights(weights)
     assert kept["per_row"] == 250
     assert 0 < kept["least"] <= kept["mean"] <= 1
     for name, matrix in weights.items():
-        back = unpack_weights(told[name])
+        back = unpack_weights(packed[name])
         assert (np.count_nonzero(back, axis=-1) <= 250).all()
         np.testing.assert_allclose(back[back > 0], matrix.double().numpy()[back > 0], atol=1e-4)
         dropped = np.where(back > 0, 0, matrix.double().numpy())
         smallest = np.where(back > 0, back, 1).min(-1)
-        assert (dropped.max(-1) <= smallest + 1e-4).all()  # nothing stronger was left out
+        assert (dropped.max(-1) <= smallest + 1e-4).all()  # no larger weight was dropped
     assert pack_weights({"w": weights["w0"][:, :20, :20]})[1] is None
 
 
 @every_task
-def test_a_walk_passes_every_probe_and_names_its_axes(task):
-    pipeline = pipelines(task)
-    question = prepare_example(pipeline, content(pipeline, task))
+def test_recorded_steps_cover_every_probe_and_name_its_axes(task):
+    pipeline = pipeline_for(task)
+    example = prepare_example(pipeline, content(pipeline, task))
     with record_steps(pipeline.model) as steps:
-        walked = question.logits(pipeline.model)
-    assert max_difference(walked, question.logits(pipeline.model)) < 1e-4
+        logits = example.logits(pipeline.model)
+    assert max_difference(logits, example.logits(pipeline.model)) < 1e-4
     names = [step.name for step in steps]
     assert set(probes(pipeline.model)) <= set(names)
     assert names[-1] == "head.logits"
@@ -148,12 +148,12 @@ def test_a_walk_passes_every_probe_and_names_its_axes(task):
     assert "<table>" in steps._repr_html_()
 
 
-def test_values_in_a_few_words():
+def test_summaries_of_values():
     value = torch.tensor([[1.0, 2.0, 3.0, math.nan]])
-    told = summarize_value(value, "B D")
-    assert (told.shape, told.mean, told.min, told.max) == ("B 1 × D 4", 2.0, 1.0, 3.0)
-    assert told.std == pytest.approx(math.sqrt(2 / 3))
-    assert told.flags == ["NaN in 1 of 4 values"]
+    found = summarize_value(value, "B D")
+    assert (found.shape, found.mean, found.min, found.max) == ("B 1 × D 4", 2.0, 1.0, 3.0)
+    assert found.std == pytest.approx(math.sqrt(2 / 3))
+    assert found.flags == ["NaN in 1 of 4 values"]
     assert summarize_value(torch.tensor([math.inf]), "D").flags == ["infinite in 1 of 1 values"]
     assert summarize_value(torch.tensor([2e4]), "D").flags == ["values beyond 10,000"]
     sharp = torch.tensor([[[[1.0, 0, 0], [0.9999, 0.0001, 0], [0.99999, 0.00001, 0]]]])
@@ -161,64 +161,64 @@ def test_values_in_a_few_words():
     assert not summarize_value(torch.full((1, 1, 2, 2), 0.5), "B H Q K", is_softmax=True).flags
 
 
-def test_the_tree_stands_in_the_json_on_request():
-    pipeline = pipelines("translation")
+def test_the_beam_tree_is_in_the_json_on_request():
+    pipeline = pipeline_for("translation")
     decode = pipeline.config.decode
-    told = json.loads(trace(pipeline, TEXT, with_beam=True).to_json())
-    assert told["beam"] == beam_tree(pipeline, TEXT, decode.beam_size, decode.length_penalty)
-    assert trace(pipelines("tagging"), TEXT, with_beam=True).beam is None
+    found = json.loads(trace(pipeline, TEXT, with_beam=True).to_json())
+    assert found["beam"] == beam_tree(pipeline, TEXT, decode.beam_size, decode.length_penalty)
+    assert trace(pipeline_for("tagging"), TEXT, with_beam=True).beam is None
 
 
-def test_a_diverged_model_is_refused():
-    pipeline = pipelines("translation")
+def test_a_diverged_model_is_rejected():
+    pipeline = pipeline_for("translation")
     with torch.no_grad():
         pipeline.model.head.weight[0, 0] = math.nan
-    with pytest.raises(DataError, match="not finite numbers: its training has diverged"):
+    with pytest.raises(DataError, match="logits are not finite: its training diverged"):
         trace(pipeline, TEXT)
 
 
-def test_a_diverged_model_is_flagged_where_it_begins():
-    pipeline = pipelines("translation")
+def test_a_diverged_model_is_flagged_at_the_first_bad_value():
+    pipeline = pipeline_for("translation")
     with torch.no_grad():
         pipeline.model.encoder.layers[1].feed_forward.contract.weight[0, 0] = math.nan
-    question = prepare_example(pipeline, "a b c", target="c b a")
+    example = prepare_example(pipeline, "a b c", target="c b a")
     with record_steps(pipeline.model) as steps:
-        question.logits(pipeline.model)
+        example.logits(pipeline.model)
     first = next(step for step in steps if step.summary.flags)
     assert first.name == "encoder.layers.1.feed_forward_residual.update"
     assert first.summary.flags[0].startswith("NaN in")
 
 
 @every_task
-def test_switches_do_what_editing_does(task):
-    pipeline = pipelines(task)
-    model, question = pipeline.model, prepare_example(pipeline, content(pipeline, task))
+def test_an_ablation_equals_editing_the_activation(task):
+    pipeline = pipeline_for(task)
+    model, example = pipeline.model, prepare_example(pipeline, content(pipeline, task))
     known = ablation_targets(model)
     head = next(s for s in known.values() if s.kind == "head" and s.head == 1)
     sublayer = next(s for s in known.values() if s.kind == "sublayer")
     with torch.no_grad():
         with ablate(model, [head.id, sublayer.id]):
-            found = question.logits(model)
+            found = example.logits(model)
         with edit_activations(model, {head.probe: without_head(1), sublayer.probe: torch.zeros_like}):
-            expected = question.logits(model)
+            expected = example.logits(model)
         assert torch.equal(found, expected)
-        assert not torch.equal(found, question.logits(model))
-        one_by_one = ablations(model, question)
+        assert not torch.equal(found, example.logits(model))
+        one_by_one = measure_ablations(model, example)
         with ablate(model, [head.id]):
-            assert one_by_one[head.id] == pytest.approx(question.total_log_p(question.logits(model)))
+            assert one_by_one[head.id] == pytest.approx(example.total_log_p(example.logits(model)))
     assert set(one_by_one) == set(known)
 
 
-def test_an_unknown_switch_is_refused():
+def test_an_unknown_ablation_target_is_rejected():
     with pytest.raises(
         ConfigError,
-        match=r"nothing called 'encoder.layers.0.feed_forwar' .* Did you mean 'encoder.layers.0.feed_forward'",
+        match=r"no head or sub-layer 'encoder.layers.0.feed_forwar'. Did you mean 'encoder.layers.0.feed_forward'",
     ):
-        ablate(pipelines("translation").model, ["encoder.layers.0.feed_forwar"])
+        ablate(pipeline_for("translation").model, ["encoder.layers.0.feed_forwar"])
 
 
-def test_the_beam_tree_holds_the_search():
-    pipeline = pipelines("translation")
+def test_the_beam_tree_equals_the_search():
+    pipeline = pipeline_for("translation")
     for size, alpha in ((1, 0.0), (3, 0.6), (5, 1.5)):
         tree = beam_tree(pipeline, "a b c", size, alpha)
         decode = DecodeConfig(strategy="beam", beam_size=size, length_penalty=alpha)
@@ -244,53 +244,53 @@ def test_the_beam_tree_holds_the_search():
             assert not pruned or max(pruned) <= min(alive) + 1e-6
 
 
-def test_an_answer_can_be_led():
-    pipeline = pipelines("translation")
+def test_an_output_can_be_forced():
+    pipeline = pipeline_for("translation")
     ids = pipeline.tokenizer.encode("c c")
-    led = prepare_example(pipeline, "a b c", prefix=ids)
-    assert led.answers[:2] == ids
-    again = prepare_example(pipeline, "a b c", target=led.output) if led.finished else None
-    assert again is None or again.answers == led.answers
+    forced = prepare_example(pipeline, "a b c", prefix=ids)
+    assert forced.answers[:2] == ids
+    again = prepare_example(pipeline, "a b c", target=forced.output) if forced.finished else None
+    assert again is None or again.answers == forced.answers
     ended = prepare_example(pipeline, "a b c", prefix=[*ids, pipeline.tokenizer.eos])
     assert (ended.output, ended.finished) == ("c c", True)
-    uncached = ids.copy()  # what greedy search without a cache would write after this beginning
+    uncached = ids.copy()  # greedy search without a cache after this prefix
     with torch.no_grad():
-        for _ in led.answers[2:]:
-            source, _ = led.inputs
+        for _ in forced.answers[2:]:
+            source, _ = forced.inputs
             logits = pipeline.model(source, torch.tensor([[pipeline.tokenizer.bos, *uncached]]))
             uncached.append(logits[0, -1].argmax().item())
-    assert uncached == led.answers
+    assert uncached == forced.answers
     assert len(uncached) > 2
-    writer = pipelines("language_model")
+    writer = pipeline_for("language_model")
     ids = writer.tokenizer.encode(" c d")
     assert prepare_example(writer, "a b", prefix=ids).output.startswith(" c d")
-    with pytest.raises(DataError, match="writes nothing that can be led"):
-        prepare_example(pipelines("tagging"), "a b", target="a")
+    with pytest.raises(DataError, match="generates no text, so it takes no target and no prefix"):
+        prepare_example(pipeline_for("tagging"), "a b", target="a")
 
 
-def test_hidden_tokens():
-    pipeline = pipelines("masked_language_model")
-    question = prepare_example(pipeline, "a b c", hidden=[1, 2])
-    assert question.source[1:3] == ["<mask>", "<mask>"]
-    assert len(question.answers) == 2
+def test_masked_tokens():
+    pipeline = pipeline_for("masked_language_model")
+    example = prepare_example(pipeline, "a b c", hidden=[1, 2])
+    assert example.source[1:3] == ["<mask>", "<mask>"]
+    assert len(example.answers) == 2
     written = prepare_example(pipeline, "a <mask> c", hidden=[1])
     assert written.source == ["<s>", "<mask>", "<mask>", "c", "</s>"]
     assert written.hidden == [1, 2]
-    with pytest.raises(DataError, match="token 99 cannot be hidden"):
+    with pytest.raises(DataError, match="token 99 cannot be masked"):
         prepare_example(pipeline, "a b c", hidden=[99])
-    with pytest.raises(DataError, match="there is no token to hide"):
+    with pytest.raises(DataError, match="there is no token to mask"):
         prepare_example(pipeline, "")
 
 
-def test_what_is_too_long_is_refused():
-    with pytest.raises(DataError, match=r"the text has 201 tokens, and this model has positions for 32"):
-        prepare_example(pipelines("translation"), "a " * 200)
+def test_a_text_that_is_too_long_is_rejected():
+    with pytest.raises(DataError, match=r"the text has 201 tokens; this model has positions for 32"):
+        prepare_example(pipeline_for("translation"), "a " * 200)
 
 
 @every_task
-def test_every_part_can_be_laid_open(task):
-    pipeline = pipelines(task)
-    question, model = prepare_example(pipeline, content(pipeline, task)), pipeline.model
+def test_every_part_can_be_described(task):
+    pipeline = pipeline_for(task)
+    example, model = prepare_example(pipeline, content(pipeline, task)), pipeline.model
     json.dumps(part_tree(model))
 
     def names(tree):
@@ -298,38 +298,38 @@ def test_every_part_can_be_laid_open(task):
         for child in tree["parts"]:
             yield from names(child)
 
-    told = list(names(part_tree(model)))
-    assert set(probes(model)) <= set(told)
-    for name in [told[0], *told[1::7]]:
-        laid_open = part(model, question, name)
-        json.dumps(laid_open)
+    all_names = list(names(part_tree(model)))
+    assert set(probes(model)) <= set(all_names)
+    for name in [all_names[0], *all_names[1::7]]:
+        part = describe_part(model, example, name)
+        json.dumps(part)
         kind = type(model.get_submodule(name)).__name__
-        assert laid_open["kind"] == kind
-        if laid_open["source"]:
+        assert part["kind"] == kind
+        if part["source"]:
             owner = kind if kind != "Probe" else type(model.get_submodule(name.rpartition(".")[0])).__name__
-            assert laid_open["source"]["code"].startswith(f"class {owner}")
+            assert part["source"]["code"].startswith(f"class {owner}")
     with pytest.raises(ConfigError, match="this model has no part 'nowhere'"):
-        part(model, question, "nowhere")
+        describe_part(model, example, "nowhere")
 
 
-def test_a_part_shows_its_real_input_and_output():
-    pipeline = pipelines("translation")
-    question, model = prepare_example(pipeline, "a b c", target="c b a"), pipeline.model
+def test_a_part_has_its_inputs_and_outputs():
+    pipeline = pipeline_for("translation")
+    example, model = prepare_example(pipeline, "a b c", target="c b a"), pipeline.model
     seen = []
     hook = model.encoder.layers[0].feed_forward.register_forward_hook(lambda m, i, o: seen.append((i[0], o)))
     with torch.no_grad():
-        question.logits(model)
+        example.logits(model)
     hook.remove()
-    told = part(model, question, "encoder.layers.0.feed_forward")
-    assert told["inputs"][0]["name"] == "x"
-    assert told["inputs"][0]["rows"] == question.source
-    np.testing.assert_allclose(told["inputs"][0]["slices"][""], seen[0][0][0], atol=1e-3)
-    np.testing.assert_allclose(told["outputs"][0]["slices"][""], seen[0][1][0], atol=1e-3)
-    assert told["outputs"][0]["axes"] == [["B", 1], ["S", 4], ["D", 8]]
-    assert told["outputs"][0]["mean"] == pytest.approx(seen[0][1].mean().item(), abs=1e-5)
-    weights = part(model, question, "decoder.layers.0.cross_attention.weights")["outputs"][0]
-    assert weights["rows"] == question.target_in
-    assert weights["columns"] == question.source
+    part = describe_part(model, example, "encoder.layers.0.feed_forward")
+    assert part["inputs"][0]["name"] == "x"
+    assert part["inputs"][0]["rows"] == example.source
+    np.testing.assert_allclose(part["inputs"][0]["slices"][""], seen[0][0][0], atol=1e-3)
+    np.testing.assert_allclose(part["outputs"][0]["slices"][""], seen[0][1][0], atol=1e-3)
+    assert part["outputs"][0]["axes"] == [["B", 1], ["S", 4], ["D", 8]]
+    assert part["outputs"][0]["mean"] == pytest.approx(seen[0][1].mean().item(), abs=1e-5)
+    weights = describe_part(model, example, "decoder.layers.0.cross_attention.weights")["outputs"][0]
+    assert weights["rows"] == example.target_in
+    assert weights["columns"] == example.source
     assert list(weights["slices"]) == ["head 0", "head 1"]
 
 
@@ -346,15 +346,15 @@ def test_a_part_shows_its_real_input_and_output():
         ({"family": "vision"}, "embedding", ["B", "C", "height", "width"]),
     ],
 )
-def test_what_goes_in_has_its_axes_named(changes, name, axes):
-    pipeline = untrained(**changes)
-    question = prepare_example(
+def test_inputs_have_named_axes(changes, name, axes):
+    pipeline = untrained_pipeline(**changes)
+    example = prepare_example(
         pipeline, content(pipeline, "image_classification" if "vision" in changes.values() else "")
     )
-    [given, *_] = part(pipeline.model, question, name)["inputs"]
-    assert [axis for axis, _ in given["axes"]] == axes
+    [first, *_] = describe_part(pipeline.model, example, name)["inputs"]
+    assert [axis for axis, _ in first["axes"]] == axes
     if name.endswith("cross_attention.key"):
-        assert given["rows"] == question.source
+        assert first["rows"] == example.source
 
 
 @pytest.mark.parametrize(
@@ -385,5 +385,5 @@ def test_what_goes_in_has_its_axes_named(changes, name, axes):
         ({"attention": "linear"}, "decoder.layers.0.cross_attention.k", "k = elu(memory W_K + b_K) + 1"),
     ],
 )
-def test_an_equation_is_that_of_the_part_as_it_was_built(changes, name, equation):
-    assert formula_of(untrained(**changes).model, name).equation == equation
+def test_an_equation_describes_the_part_as_built(changes, name, equation):
+    assert formula_of(untrained_pipeline(**changes).model, name).equation == equation

@@ -1,4 +1,4 @@
-"""LoRA, prefix and prompt tuning as parts of a model: what they compute, and that nothing else notices them."""
+"""LoRA, prefix and prompt tuning in a model: what they compute, and that nothing else changes."""
 
 import itertools
 import math
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from helpers import V, batch_for, max_difference, perturbed, random_ids, tiny_of
+from helpers import V, batch_for, max_difference, perturbed_model, random_ids, tiny_of
 from helpers import is_possible as can_be_built
 from torch import nn
 
@@ -31,7 +31,7 @@ from cutaway.train.objectives import OBJECTIVES
 
 FAMILIES = [{"family": "encoder_decoder"}, {"family": "decoder"}, {"family": "encoder"}, {"family": "vision"}]
 METHODS = ["lora", "prefix", "prompt"]
-# what vectors before a text must get along with: every position scheme, every attention, what changes shapes inside
+# settings that prefixes and prompts must work with: every position scheme, every attention, and changed shapes
 CHOICES = [
     {"position": "sinusoidal", "n_kv_heads": 1, "norm_placement": "pre"},
     {"position": "learned", "attention": "window"},
@@ -45,7 +45,7 @@ CHOICES = [
 VECTORS = ["prefix", "prompt"]
 
 
-def test_every_choice_is_met():
+def test_every_choice_is_covered():
     assert {choice["position"] for choice in CHOICES} == set(build.POSITIONS)
     assert {choice.get("attention", "full") for choice in CHOICES} == set(build.ATTENTIONS)
 
@@ -54,9 +54,9 @@ def finetune(method, **changes):
     return FinetuneConfig(base="somewhere", method=method, **changes)
 
 
-def adapted(config, method, seed=0, **changes):
-    """A model with an adapter that has learned something, in double precision."""
-    model = perturbed(config, seed).double()
+def adapted_model(config, method, seed=0, **changes):
+    """A model with a perturbed adapter, in double precision."""
+    model = perturbed_model(config, seed).double()
     settings = {"prompt_length": 3} if method in ("prefix", "prompt") else {"rank": 2}
     adapt(model, finetune(method, **{**settings, **changes}))
     with torch.no_grad():
@@ -91,12 +91,12 @@ def cases(*families, choices=CHOICES):
 # ---- LoRA ----------------------------------------------------------------------------------------------------
 
 
-def test_a_low_rank_map_is_the_equation():
+def test_lora_linear_equals_the_equation():
     torch.manual_seed(0)
     linear = nn.Linear(5, 7).double()
     part = LoRALinear(linear, rank=2, alpha=3.0)
     x = torch.randn(4, 5, dtype=torch.float64)
-    assert torch.equal(part(x), linear(x))  # before the first step
+    assert torch.equal(part(x), linear(x))  # B is zero at the start
     with torch.no_grad():
         part.up.normal_()
     expected = x @ linear.weight.T + linear.bias + 3.0 / 2 * (x @ part.down.T) @ part.up.T
@@ -106,27 +106,27 @@ def test_a_low_rank_map_is_the_equation():
 
 
 @pytest.mark.parametrize("choice", FAMILIES, ids=lambda choice: choice["family"])
-def test_merged_is_unmerged(choice):
+def test_merging_and_unmerging(choice):
     config = tiny_of(**choice)
-    model = adapted(config, "lora", target_modules=("*_attention.*", "*.feed_forward.*"), alpha=5.0)
+    model = adapted_model(config, "lora", target_modules=("*_attention.*", "*.feed_forward.*"), alpha=5.0)
     weights = {name: weight.clone() for name, weight in model.named_parameters()}
     apart = forward(model, config)
     merge(model)
     together = forward(model, config)
-    assert not torch.equal(apart, together)  # another order of sums
+    assert not torch.equal(apart, together)  # the sums are rounded in another order
     assert max_difference(apart, together) < 1e-10
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, weights[name])]
     assert len(changed) == sum(isinstance(part, LoRALinear) for part in model.modules())
-    merge(model)  # once more changes nothing
+    merge(model)  # a second merge changes nothing
     assert torch.equal(forward(model, config), together)
     unmerge(model)
     assert all(torch.equal(weight, weights[name]) for name, weight in model.named_parameters())
     assert torch.equal(forward(model, config), apart)
 
 
-def test_merging_counts():
-    """The weight that goes into a merged map is W + α/r · up · down, by another way of computing it."""
-    model = adapted(tiny_of("decoder"), "lora", alpha=6.0)
+def test_the_merged_weight():
+    """The merged weight is W + α/r · up · down, computed in another way."""
+    model = adapted_model(tiny_of("decoder"), "lora", alpha=6.0)
     part = model.decoder.layers[0].self_attention.query
     expected = [
         [w + 3.0 * sum(part.up[i, r].item() * part.down[r, j].item() for r in range(2)) for j, w in enumerate(row)]
@@ -136,7 +136,7 @@ def test_merging_counts():
     assert max_difference(part.weight, torch.tensor(expected, dtype=torch.float64)) < 1e-12
 
 
-def test_lora_at_rank_8_trains_less_than_a_hundredth_of_gpt2():
+def test_lora_of_rank_8_trains_less_than_one_percent_of_gpt2():
     with torch.device("meta"):
         model = build_model(preset("gpt2"))
         before = sum(p.numel() for p in model.parameters())
@@ -144,10 +144,10 @@ def test_lora_at_rank_8_trains_less_than_a_hundredth_of_gpt2():
     assert before == 124_439_808
     assert (share.trained, share.total) == (12 * 2 * 2 * 8 * 768, before + 12 * 2 * 2 * 8 * 768)
     assert share.trained / share.total < 0.01
-    assert str(share) == "294,912 of 124,734,720 parameters (0.24 %): lora on 24 parts"
+    assert str(share) == "294,912 of 124,734,720 parameters (0.24 %): lora on 24 modules"
 
 
-def test_parts_are_chosen_by_pattern():
+def test_modules_are_selected_by_pattern():
     model = build_model(tiny_of("decoder"))
     adapt(model, finetune("lora", target_modules=("decoder.layers.1.*", "*.0.feed_forward.expand")))
     chosen = [name for name, part in model.named_modules() if isinstance(part, LoRALinear)]
@@ -169,38 +169,40 @@ def test_parts_are_chosen_by_pattern():
         ({"method": "prompt", "target_modules": ("encoder",)}, r"'encoder' matches nothing. .*Allowed: decoder\."),
         ({"method": "lora", "also_train": ("haed.*",)}, r"finetune.also_train: 'haed.\*' matches nothing"),
         ({"freeze": ("embeding.*",)}, r"finetune.freeze: 'embeding.\*' matches nothing"),
-        ({"freeze": ("*",)}, r"finetune.freeze = \['\*'\] leaves nothing to train"),
+        ({"freeze": ("*",)}, r"finetune.freeze = \['\*'\] freezes all weights"),
     ],
 )  # fmt: skip
-def test_a_pattern_that_matches_nothing_is_named(settings, message):
+def test_the_error_for_a_pattern_without_a_match(settings, message):
     with pytest.raises(ConfigError, match=message):
         adapt(build_model(tiny_of("decoder")), FinetuneConfig(base="x", **settings))
 
 
-# ---- What is trained -----------------------------------------------------------------------------------------
+# ---- Trainable weights -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("choice", FAMILIES, ids=lambda choice: choice["family"])
-def test_an_adapter_alone_gets_gradients_and_all_of_it_does(method, choice):
+def test_all_weights_of_the_adapter_and_no_others_get_gradients(method, choice):
     config = tiny_of(**choice)
     model = build_model(config)
     base = {name: id(weight) for name, weight in model.named_parameters()}
     share = adapt(model, finetune(method))
     with torch.no_grad():
         for weight in trainable_parameters(model).values():
-            weight.add_(0.1 * torch.randn_like(weight))  # LoRA's up begins with zeros, and down then has no gradient
+            weight.add_(
+                0.1 * torch.randn_like(weight)
+            )  # `up` of LoRA starts with zeros, and then `down` has no gradient
     forward(model, config).square().sum().backward()
     for name, weight in model.named_parameters():
         assert (weight.grad is None) == (name in base), name
         if name in base:
-            assert id(weight) == base[name]  # the very same, under the same name
+            assert id(weight) == base[name]  # the same object under the same name
         else:
             assert weight.grad.abs().sum() > 0, name
     assert share.trained == sum(p.numel() for n, p in model.named_parameters() if n not in base)
 
 
-def test_a_new_head_and_what_is_named_are_trained_beside_an_adapter():
+def test_a_new_head_and_also_train_are_trained_with_an_adapter():
     model = build_model(tiny_of("encoder", head="classes"))
     share = adapt(model, finetune("lora", rank=1, train=("*norm*",)), new_head=True)
     names = set(trainable_parameters(model))
@@ -210,7 +212,7 @@ def test_a_new_head_and_what_is_named_are_trained_beside_an_adapter():
     assert "and a new head" in str(share)
 
 
-def test_freezing_by_pattern():
+def test_freeze_by_pattern():
     model = build_model(tiny_of("encoder", head="classes"))
     share = adapt(model, FinetuneConfig(base="x", freeze=("embedding.*", "encoder.layers.0.*")))
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
@@ -222,14 +224,14 @@ def test_freezing_by_pattern():
 
 
 def both_sides(method, family):
-    """A prompt on the side that writes as well."""
+    """A prompt in encoder and decoder."""
     return {"target_modules": ("encoder", "decoder")} if method == "prompt" and family == "encoder_decoder" else {}
 
 
 @pytest.mark.parametrize(("method", "choice"), cases("encoder_decoder", "decoder"))
-def test_cached_is_uncached(method, choice):
-    """Token by token, in pieces and at once: the same. In a beam's order, too."""
-    model = adapted(tiny_of(**choice), method, **both_sides(method, choice["family"]))
+def test_cached_equals_uncached(method, choice):
+    """Token by token, in chunks and at once give the same, also after reordering rows."""
+    model = adapted_model(tiny_of(**choice), method, **both_sides(method, choice["family"]))
     ids, source = random_ids(3, 7), random_ids(3, 5, seed=1)
     source_mask = torch.arange(5)[None] < torch.tensor([5, 3, 4])[:, None]
     with torch.no_grad():
@@ -251,20 +253,20 @@ def test_cached_is_uncached(method, choice):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("position", ["sinusoidal", "rope"])
-def test_searches_find_what_a_search_without_a_cache_would(method, position):
-    """Greedy and beam, by a step function that reads the whole text again each time."""
+def test_searches_find_the_same_without_a_cache(method, position):
+    """Greedy and beam search, with a step function that reads the whole text at each step."""
     config = tiny_of("decoder", position=position)
-    model = adapted(config, method)
+    model = adapted_model(config, method)
     prompt, eos = random_ids(2, 3), 2
     for search in (lambda s: greedy(s, prompt[:, -1], [6, 6], eos),
                    lambda s: [b[0] for b in beam_search(s, prompt[:, -1], [6, 6], eos, 3, 0.6, 1)]):  # fmt: skip
         with torch.no_grad():
-            cached, again = search(TextStepper(model, prompt)), search(Rereading(model, prompt))
+            cached, again = search(TextStepper(model, prompt)), search(UncachedStepper(model, prompt))
         assert [h.tokens for h in cached] == [h.tokens for h in again]
         assert all(math.isclose(a.score, b.score, abs_tol=1e-9) for a, b in zip(cached, again, strict=True))
 
 
-class Rereading:
+class UncachedStepper:
     """A stepper without a cache."""
 
     def __init__(self, model, prompt):
@@ -279,8 +281,8 @@ class Rereading:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_translation_by_beam_is_the_same_alone_and_in_a_batch(method):
-    model = adapted(tiny_of(), method, **both_sides(method, "encoder_decoder"))
+def test_beam_search_finds_the_same_translation_alone_and_in_a_batch(method):
+    model = adapted_model(tiny_of(), method, **both_sides(method, "encoder_decoder"))
     rows = [random_ids(1, n, seed=n)[0].tolist() for n in (5, 3, 4)]
 
     def search(some):
@@ -302,17 +304,17 @@ def test_translation_by_beam_is_the_same_alone_and_in_a_batch(method):
     for p, a, k, n in itertools.product(build.POSITIONS, build.ATTENTIONS, build.KERNELS, (0, 1))
     if can_be_built({"position": p, "attention": a, "attention_kernel": k, "n_kv_heads": n})
 ]))  # fmt: skip
-def test_vectors_get_along_with_any_choice(method, choice):
-    """As above, and as below, with the full product of the tables."""
-    test_cached_is_uncached(method, choice)
-    test_padding_and_company_change_nothing(method, choice)
-    test_watchers_see_the_text_alone(method, choice)
+def test_prefix_and_prompt_with_every_choice(method, choice):
+    """The tests above and below, with the full product of the tables."""
+    test_cached_equals_uncached(method, choice)
+    test_padding_and_other_texts_in_the_batch_change_nothing(method, choice)
+    test_probes_see_only_the_text(method, choice)
 
 
 @pytest.mark.parametrize(("method", "choice"), cases("encoder", "decoder"))
-def test_padding_and_company_change_nothing(method, choice):
+def test_padding_and_other_texts_in_the_batch_change_nothing(method, choice):
     config = tiny_of(**choice)
-    model = adapted(config, method, **both_sides(method, choice["family"]))
+    model = adapted_model(config, method, **both_sides(method, choice["family"]))
     ids, lengths = random_ids(3, 6), (6, 4, 5)
     mask = torch.arange(6)[None] < torch.tensor(lengths)[:, None]
 
@@ -330,7 +332,7 @@ def test_padding_and_company_change_nothing(method, choice):
 
 @pytest.mark.parametrize(("method", "choice"), cases("decoder"))
 def test_the_future_cannot_change_the_past(method, choice):
-    model = adapted(tiny_of(**choice), method)
+    model = adapted_model(tiny_of(**choice), method)
     ids = random_ids(1, 7)
     other = ids.clone()
     other[0, 4] = (ids[0, 4] + 1) % V
@@ -340,11 +342,11 @@ def test_the_future_cannot_change_the_past(method, choice):
     assert max_difference(before[4], after[4]) > 1e-3
 
 
-# ---- Oracles: what a prefix and a prompt are -----------------------------------------------------------------------
+# ---- Oracles for prefix and prompt -----------------------------------------------------------------------
 
 
-def test_a_prefix_is_more_keys_and_values_in_the_softmax():
-    """By hand, for one attention with causality: no position, no mask, no rotation for the prefix."""
+def test_a_prefix_adds_keys_and_values_to_the_softmax():
+    """Computed step by step for one causal attention: no position, no mask, no rotation for the prefix."""
     torch.manual_seed(0)
     attention = MultiHeadAttention(8, 2).double()
     keys, values = torch.randn(2, 3, 4).double(), torch.randn(2, 3, 4).double()
@@ -364,10 +366,10 @@ def test_a_prefix_is_more_keys_and_values_in_the_softmax():
 
 @pytest.mark.parametrize("method", VECTORS)
 @pytest.mark.parametrize("attention", ["full", "window", "sparse"])
-def test_long_texts_go_in_chunks_too(method, attention, monkeypatch):
-    """What is worked block by block is what a spelled-out mask gives."""
-    model = adapted(tiny_of("decoder", attention=attention, position="alibi", max_length=128), method)
-    plain = adapted(tiny_of("decoder", attention=attention, position="none", max_length=128), method)
+def test_long_texts_are_computed_in_chunks(method, attention, monkeypatch):
+    """Attention in chunks gives the same as attention with a mask matrix."""
+    model = adapted_model(tiny_of("decoder", attention=attention, position="alibi", max_length=128), method)
+    plain = adapted_model(tiny_of("decoder", attention=attention, position="none", max_length=128), method)
     ids = random_ids(2, 90)
     for one in (model, plain):
         with torch.no_grad():
@@ -378,75 +380,78 @@ def test_long_texts_go_in_chunks_too(method, attention, monkeypatch):
 
 
 @pytest.mark.parametrize("position", ["none", "rope", "alibi", "relative_bias"])
-def test_a_prompt_of_known_tokens_is_those_tokens(position):
-    """With vectors that are embedded tokens, a prompted decoder says what the plain one says after these tokens."""
+def test_a_prompt_of_embedded_tokens_equals_these_tokens(position):
+    """With a prompt of embedded tokens, a decoder predicts the same as the base model after these tokens."""
     config = tiny_of("decoder", position=position)
-    plain = perturbed(config).double()
+    plain = perturbed_model(config).double()
     words, ids = random_ids(1, 3, seed=5), random_ids(2, 6)
     with torch.no_grad():
         expected = plain(torch.cat([words.expand(2, -1), ids], dim=1))[:, 3:]
         vectors = plain.embedding(words)[0].clone()
-    model = perturbed(config).double()
+    model = perturbed_model(config).double()
     adapt(model, finetune("prompt", prompt_length=3))
     with torch.no_grad():
         model.decoder.prompt.copy_(vectors)
         assert max_difference(model(ids), expected) < 1e-12
 
 
-def test_a_prompt_leaves_the_positions_at_the_input_alone():
-    """Learned and sinusoidal positions are added before the prompt is: a text as long as ever can be read."""
+def test_a_prompt_does_not_change_the_positions_at_the_input():
+    """Learned and sinusoidal positions are added before the prompt, so the longest text stays as long."""
     for position in ("learned", "sinusoidal"):
         config = tiny_of("decoder", position=position, max_length=8)
-        model = adapted(config, "prompt", prompt_length=5)
+        model = adapted_model(config, "prompt", prompt_length=5)
         with record_activations(model, "embedding.embedded") as seen:
             model(random_ids(1, 8))
-        plain = perturbed(config).double()
+        plain = perturbed_model(config).double()
         assert torch.equal(seen["embedding.embedded"], plain.embedding(random_ids(1, 8)))
 
 
-def test_a_prompt_and_a_text_that_do_not_fit_the_rotation_are_refused():
-    model = adapted(tiny_of("decoder", position="rope", max_length=8), "prompt", prompt_length=3)
+def test_a_prompt_and_text_longer_than_the_rotary_table_are_refused():
+    model = adapted_model(tiny_of("decoder", position="rope", max_length=8), "prompt", prompt_length=3)
     model(random_ids(1, 5))
-    with pytest.raises(DataError, match=r"the text has 6 tokens, and 3 more stand before it.*positions for 8 in all"):
+    with pytest.raises(DataError, match=r"the text has 6 tokens and the learned prompt 3; this model has 8 positions"):
         model(random_ids(1, 6))
     cache = model.new_cache()
     model.decode(random_ids(1, 5), cache=cache)
-    with pytest.raises(DataError, match="the text has 6 tokens, and 3 more"):
+    with pytest.raises(DataError, match="the text has 6 tokens and the learned prompt 3"):
         model.decode(random_ids(1, 1), cache=cache)
 
 
-def test_linear_attention_has_no_keys_to_stand_before():
+def test_linear_attention_refuses_a_prefix():
     with pytest.raises(ConfigError, match="is linear attention"):
         adapt(build_model(tiny_of("decoder", attention="linear")), finetune("prefix"))
 
 
-# ---- Watching --------------------------------------------------------------------------------------------------
+# ---- Probes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("method", "choice"), cases("encoder_decoder", "decoder"))
-def test_watchers_see_the_text_alone(method, choice):
-    """Every value inside has the shape that it has in the base, so that pictures need not know of adapters."""
+def test_probes_see_only_the_text(method, choice):
+    """Every recorded value has the same shape as in the base, so figures need no special case."""
     config = tiny_of(**choice)
-    model, plain = adapted(config, method, **both_sides(method, choice["family"])), perturbed(config).double()
+    model, plain = (
+        adapted_model(config, method, **both_sides(method, choice["family"])),
+        perturbed_model(config).double(),
+    )
     with torch.no_grad(), record_activations(model) as seen, record_activations(plain) as before:
         out = forward(model, config)
         forward(plain, config)
-    assert max_difference(out, forward(model, config)) < 1e-12  # to be watched changes nothing
+    assert max_difference(out, forward(model, config)) < 1e-12  # recording changes nothing
     shapes, shapes_before = (
         {name: tuple(value.shape) for name, value in some.items() if ".experts." not in name} for some in (seen, before)
-    )  # an expert is asked by another number of tokens
+    )  # experts may get another number of tokens
     assert list(shapes.items()) == list(shapes_before.items())
     if method == "prefix":
         weights = [value for name, value in seen.items() if name.endswith("_attention.weights")]
         assert all((value.sum(-1) < 1 + 1e-9).all() for value in weights)
-        assert any((value.sum(-1) < 0.999).any() for value in weights)  # the rest of the row is the prefix's
+        assert any((value.sum(-1) < 0.999).any() for value in weights)  # the rest of the row belongs to the prefix
 
 
 @pytest.mark.parametrize("method", VECTORS)
-def test_edits_change_the_text_alone(method):
-    """What a watcher puts in goes on; an edit that puts in what was there changes nothing."""
+def test_edits_change_only_the_text(method):
+    """An edit takes effect; an edit that returns the same value changes nothing."""
     config = tiny_of("decoder")
-    model, ids = adapted(config, method), random_ids(1, 6)
+    model, ids = adapted_model(config, method), random_ids(1, 6)
     with torch.no_grad():
         before = model(ids)
         for probe in ("*.weights", "*.heads", "*.stream", "*.hidden", "*.k"):
@@ -458,12 +463,12 @@ def test_edits_change_the_text_alone(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_idle_adapter_keeps_the_fused_kernel(method, monkeypatch):
+def test_an_adapter_without_watchers_uses_the_fused_kernel(method, monkeypatch):
     fused, calls = torch.nn.functional.scaled_dot_product_attention, []
     monkeypatch.setattr(
         torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
     )
-    model = adapted(tiny_of("decoder"), method)
+    model = adapted_model(tiny_of("decoder"), method)
     calls.clear()
     model(random_ids(1, 6))
     assert len(calls) == 2
@@ -471,22 +476,22 @@ def test_an_idle_adapter_keeps_the_fused_kernel(method, monkeypatch):
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rope", "alibi", "relative_bias"])
 def test_padding_on_the_left(position):
-    """A prefix does not mind; a prompt would be torn from its text, so that is refused."""
-    model = adapted(tiny_of("decoder", position=position), "prefix")
+    """A prefix supports it. A prompt does not, because padding would be between prompt and text."""
+    model = adapted_model(tiny_of("decoder", position=position), "prefix")
     ids = random_ids(2, 6)
     with torch.no_grad():
         together = model.decode(ids, cache=model.new_cache(torch.tensor([0, 3])))
         assert max_difference(together[1:, 3:], model.decode(ids[1:, 3:])) < 1e-12
-    prompted = adapted(tiny_of("decoder", position=position), "prompt")
-    with pytest.raises(DataError, match="Give texts of one length"):
+    prompted = adapted_model(tiny_of("decoder", position=position), "prompt")
+    with pytest.raises(DataError, match="Use texts of the same length"):
         prompted.new_cache(torch.tensor([0, 3]))
     with pytest.raises(DataError, match="model.new_cache"):
         prompted.decode(ids, cache=KVCache(2))
 
 
-def test_threads_do_not_mind_each_others_prompts():
-    """One records a whole forward while another is in the middle of a cached step."""
-    model, ids = adapted(tiny_of("decoder"), "prompt"), random_ids(2, 4)
+def test_threads_do_not_disturb_each_other():
+    """One thread records a whole forward during a cached step of another thread."""
+    model, ids = adapted_model(tiny_of("decoder"), "prompt"), random_ids(2, 4)
     with torch.no_grad():
         cache = model.new_cache()
         model.decode(ids, cache=cache)

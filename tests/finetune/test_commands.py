@@ -1,14 +1,14 @@
-"""Fine-tuning from the command line: the base first, then everything that one may do with such a run."""
+"""Fine-tuning from the command line: first the base, then every command on the fine-tuned run."""
 
 import json
 import subprocess
 import sys
 
 import pytest
-from helpers import cutaway_here as cutaway
+from helpers import run_cutaway as cutaway
 
 from cutaway.runs import RunFolder
-from cutaway.system import resources as shipped
+from cutaway.system import resources
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ METHODS = ["lora", "prefix", "prompt", "full"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with recipes of our own as the built-in ones, and one run of each."""
+    """A folder with small recipes in place of the built-in ones, and one run of each."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "recipes").mkdir()
     (folder / "recipes/tiny-base.toml").write_text(BASE)
@@ -69,7 +69,7 @@ def home(tmp_path_factory):
     (folder / "a.txt").write_text("a b c d e .\n\nb c d e a .\n\n" * 8)
     (folder / "b.txt").write_text("e d c b a .\n\na e d c b .\n\n" * 8)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shipped, "shipped", lambda name: folder / name)
+        patched.setattr(resources, "shipped_folder", lambda name: folder / name)
         told = {method: cutaway("train", f"tiny-{method}", cwd=folder) for method in METHODS}
     for method, result in told.items():
         assert result.returncode == 0, result.stderr
@@ -77,50 +77,50 @@ def home(tmp_path_factory):
     return folder
 
 
-def ok(result):
+def assert_ok(result):
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     return result.stdout
 
 
-def test_the_base_comes_first_and_once(home):
+def test_the_base_is_trained_first_and_only_once(home):
     logs = {method: (home / f"{method}.log").read_text() for method in METHODS}
     assert "there is none yet. It comes first, into runs/tiny-base" in " ".join(logs["lora"].split())
     assert all("comes first" not in log for method, log in logs.items() if method != "lora")
     assert RunFolder(home / "runs/tiny-base").require()
 
 
-def test_the_share_that_is_trained_is_printed(home):
+def test_the_share_of_trained_parameters_is_printed(home):
     log = " ".join((home / "lora.log").read_text().split())
     # two layers with a query and a value each, 8 x 16 and 16 x 8
     assert "Base: tiny-base" in log
     assert f"Trained: {2 * 2 * 2 * 8 * 16:,} of " in log
-    assert "%): lora on 4 parts" in log
+    assert "%): lora on 4 modules" in log
     assert "(100.00 %): all" in (home / "full.log").read_text()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_everything_works_on_such_a_run(home, method):
+def test_every_command_works_on_a_fine_tuned_run(home, method):
     run = f"runs/tiny-{method}"
-    assert ok(cutaway("generate", run, "a e", cwd=home)).startswith("a e")
-    assert "perplexity" in json.loads(ok(cutaway("evaluate", run, "--json", cwd=home)))
-    told = json.loads(ok(cutaway("runs", run, "--json", cwd=home)))["runs"][0]
+    assert assert_ok(cutaway("generate", run, "a e", cwd=home)).startswith("a e")
+    assert "perplexity" in json.loads(assert_ok(cutaway("evaluate", run, "--json", cwd=home)))
+    told = json.loads(assert_ok(cutaway("runs", run, "--json", cwd=home)))["runs"][0]
     assert told["state"] == "finished"
     assert told["parameters"] > 3_000
     assert cutaway("doctor", run, "--json", cwd=home).returncode in (0, 3)
-    walk = json.loads(ok(cutaway("trace", run, "a e d", "--json", cwd=home)))
+    walk = json.loads(assert_ok(cutaway("trace", run, "a e d", "--json", cwd=home)))
     assert len(walk["attention"]) == 2
-    assert "Nothing leaks." in ok(cutaway("mask", run, "a e d", cwd=home))
-    ok(cutaway("explore", run, "--export", f"{method}.html", cwd=home))
+    assert "Nothing leaks." in assert_ok(cutaway("mask", run, "a e d", cwd=home))
+    assert_ok(cutaway("explore", run, "--export", f"{method}.html", cwd=home))
     assert (home / f"{method}.html").stat().st_size > 10_000
     assert (home / run / "report.html").is_file()
-    ok(cutaway("figures", run, "a e d", cwd=home))
+    assert_ok(cutaway("figures", run, "a e d", cwd=home))
 
 
-def test_a_lora_run_is_exported_as_one_of_its_own(home):
-    ok(cutaway("export", "runs/tiny-lora", "alone", "--to", "run", cwd=home))
+def test_a_lora_run_is_exported_as_a_run_without_adapter(home):
+    assert_ok(cutaway("export", "runs/tiny-lora", "alone", "--to", "run", cwd=home))
     assert (home / "alone/model.safetensors").is_file()
-    texts = [ok(cutaway("generate", run, "a e", cwd=home)) for run in ("alone", "runs/tiny-lora")]
+    texts = [assert_ok(cutaway("generate", run, "a e", cwd=home)) for run in ("alone", "runs/tiny-lora")]
     assert texts[0] == texts[1]
     refused = cutaway("export", "runs/tiny-prefix", "no", "--to", "run", cwd=home)
     assert refused.returncode == 1
@@ -130,9 +130,9 @@ def test_a_lora_run_is_exported_as_one_of_its_own(home):
 def test_it_resumes(home):
     steps = ("--set", "train.steps=9", "--resume")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shipped, "shipped", lambda name: home / name)
+        patched.setattr(resources, "shipped_folder", lambda name: home / name)
         result = cutaway("train", "tiny-lora", *steps, "--run", "runs/tiny-lora", cwd=home)
-    ok(result)
+    assert_ok(result)
     assert "Resuming at step 6" in result.stderr
 
 
@@ -147,7 +147,7 @@ def test_it_resumes(home):
         (["finetune.method=prompt", "finetune.prompt_length=120"], "finetune.prompt_length = 120 vectors before data.max_tokens = 24"),
     ],
 )  # fmt: skip
-def test_mistakes(home, settings, message):
+def test_errors(home, settings, message):
     words = [word for setting in settings for word in ("--set", setting)]
     result = cutaway("train", "recipes/tiny-lora.toml", "--run", "runs/new", *words, cwd=home)
     assert result.returncode == 1
@@ -156,22 +156,22 @@ def test_mistakes(home, settings, message):
     assert not (home / "runs/new/config.json").exists()
 
 
-def test_with_the_numpy_engine_it_says_what_it_cannot(home):
+def test_the_numpy_engine_says_what_it_cannot_do(home):
     result = cutaway("train", "recipes/tiny-lora.toml", "--run", "runs/new", "--engine", "numpy", cwd=home)
     assert result.returncode == 1
-    assert "trains a model from nothing" in result.stderr
+    assert "engine 'numpy' cannot fine-tune" in result.stderr
     for method, code in (("lora", 0), ("prefix", 1)):
         result = cutaway("generate", f"runs/tiny-{method}", "a e", "--engine", "numpy", cwd=home)
         assert result.returncode == code
     assert "Use engine 'torch'" in result.stderr
 
 
-def test_data_inspect_reads_with_the_tokenizer_of_the_base(home):
-    assert "tokens (from a file)" in ok(cutaway("data", "inspect", "recipes/tiny-lora.toml", cwd=home))
+def test_data_inspect_uses_the_tokenizer_of_the_base(home):
+    assert "tokens (from a file)" in assert_ok(cutaway("data", "inspect", "recipes/tiny-lora.toml", cwd=home))
 
 
-def test_two_processes_train_what_one_does(home):
-    """Started by the command itself; both find the base."""
+def test_two_processes_train_the_same_as_one(home):
+    """The command starts the processes; both find the base."""
     runs = []
     for processes in (1, 2):
         name = f"runs/by-{processes}"

@@ -1,4 +1,4 @@
-"""How far each method gets: the example of the recipes, smaller, with its distances stated."""
+"""How much each method improves the loss: the example of the recipes, smaller."""
 
 import math
 
@@ -30,7 +30,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def losses(tmp_path_factory):
-    """Method -> nats a token on docstrings that nobody has seen; "base": what it begins with."""
+    """Method -> nats per token on held-out docstrings; "base": before fine-tuning."""
     folder = tmp_path_factory.mktemp("quality")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
@@ -44,14 +44,14 @@ def losses(tmp_path_factory):
         return {key: measured(TextGenerator.load(f"runs/{name}"), texts).nll for key, name in names.items()}
 
 
-def test_lora_comes_near_to_full_fine_tuning(losses):
-    """It goes at least 60 % of the way that the full one goes, in nats a token (the recipe itself: 73 %)."""
+def test_lora_comes_close_to_full_fine_tuning(losses):
+    """It reaches at least 60 % of the improvement of full fine-tuning, in nats per token (the recipe: 73 %)."""
     assert losses["base"] - losses["full"] > 0.3
     assert losses["base"] - losses["lora"] > 0.6 * (losses["base"] - losses["full"])
 
 
 def test_every_method_learns(losses):
-    """What fewer numbers can do is less: here a prompt is a single matrix, a prefix one for each layer."""
+    """Fewer parameters improve less: a prompt is one matrix, a prefix has matrices in each layer."""
     assert losses["lora"] < losses["prefix"] < losses["base"] - 0.05
     assert losses["prompt"] < losses["base"] - 0.05
     assert all(math.isfinite(value) for value in losses.values())

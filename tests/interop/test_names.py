@@ -1,4 +1,4 @@
-"""The tables of names: against our own models, without transformers. They must be complete, and go both ways."""
+"""The name tables, tested on our own models without transformers: they are complete and invertible."""
 
 import dataclasses
 import json
@@ -7,20 +7,20 @@ import struct
 import numpy as np
 import pytest
 import torch
-from helpers import C, perturbed
+from helpers import C, perturbed_model
 
 from cutaway.config import ModelConfig
 from cutaway.config.presets import preset
 from cutaway.errors import ConfigError, DataError, RunError
 from cutaway.interop import names
-from cutaway.interop.architecture import FREE, ForeignConfig
+from cutaway.interop.architecture import UNRESTRICTED, HuggingFaceConfig
 from cutaway.interop.huggingface import ARCHITECTURES, choose_architecture
-from cutaway.interop.tensors import TensorFiles, cut, read_bytes, read_folder, write_folder
+from cutaway.interop.tensors import TensorFiles, read_bytes, read_folder, split_into_shards, write_folder
 from cutaway.models.build import build_model
 from cutaway.runs.recipe import read_recipe
-from cutaway.system.resources import shipped
+from cutaway.system.resources import shipped_folder
 
-# a preset, what is different, and the architecture that it is to them
+# preset, changed settings, model_type
 CASES = {
     "gpt2": ("tiny-gpt2", {}, "gpt2"),
     "gpt2-untied": ("tiny-gpt2", {"embeddings": "separate", "feed_forward": "silu"}, "gpt2"),
@@ -59,39 +59,38 @@ def weights_of(model) -> dict[str, np.ndarray]:
 def round_trip(case: str):
     config = config_of(case)
     table = choose_architecture(config).table(config)
-    ours = weights_of(perturbed(config))
+    ours = weights_of(perturbed_model(config))
     return table, ours, names.write(table, ours, "a run")
 
 
 @every_case
-def test_the_architecture_that_is_found(case):
+def test_the_chosen_architecture(case):
     assert choose_architecture(config_of(case)).model_type == CASES[case][2]
 
 
 @every_case
-def test_every_weight_has_an_entry_and_comes_back(case):
-    """Whatever they are called: names and shapes of our models, there and back again."""
+def test_every_weight_has_a_rule_and_survives_a_round_trip(case):
     table, ours, theirs = round_trip(case)
     assert sorted(table.names) == sorted(ours)  # each exactly once
     back, left_out = names.read(table, theirs, "a file")
-    assert not set(left_out) - {*table.copies, *(name for entry in table.known for name in entry.theirs)}
+    assert not set(left_out) - {*table.written_duplicates, *(name for rule in table.constants for name in rule.theirs)}
     assert {name: array.shape for name, array in back.items()} == {name: array.shape for name, array in ours.items()}
     for name, array in ours.items():
-        assert np.allclose(back[name], array, rtol=1e-6, atol=0), name  # some are scaled, and rounded by that
+        assert np.allclose(back[name], array, rtol=1e-6, atol=0), name  # scaling rounds some
         assert back[name].dtype == array.dtype == np.float32
 
 
 @every_case
-def test_their_settings_lead_back_to_the_model(case):
-    """config_to and config_from are inverse, but for what is another word for the same thing."""
+def test_settings_survive_a_round_trip(case):
+    """config_to and config_from are inverse, except for settings with the same meaning."""
     config = config_of(case)
     architecture = choose_architecture(config)
-    their_config = architecture.config_to(config)
+    hf_config = architecture.config_to(config)
     if config.head in ("classes", "tags"):
-        their_config["num_labels"] = config.n_classes
+        hf_config["num_labels"] = config.n_classes
     _, _, theirs = round_trip(case)
-    back = architecture.config_from(ForeignConfig(json.loads(json.dumps(their_config))), theirs)
-    normal = {"init": config.init, "attention_kernel": config.attention_kernel}  # not theirs to say
+    back = architecture.config_from(HuggingFaceConfig(json.loads(json.dumps(hf_config))), theirs)
+    normal = {"init": config.init, "attention_kernel": config.attention_kernel}  # not in their config
     if config.embedding_scale == "sqrt_d" and architecture.model_type in ("gpt2", "llama"):
         normal |= {"embeddings": "separate", "embedding_scale": "one"}
     if case == "t5-1.1-scaled":
@@ -104,15 +103,14 @@ def test_their_settings_lead_back_to_the_model(case):
 
 
 @every_case
-def test_their_model_means_the_same(case):
-    """What they make of it, read again: our model with those weights says what the first one said."""
+def test_a_round_trip_gives_the_same_outputs(case):
     config = config_of(case)
     architecture = choose_architecture(config)
     torch.manual_seed(0)
-    ours = perturbed(config)
+    ours = perturbed_model(config)
     theirs = names.write(architecture.table(config), weights_of(ours), "a run")
-    their_config = architecture.config_to(config) | {"num_labels": config.n_classes or 2}
-    again = architecture.config_from(ForeignConfig(their_config), theirs)
+    hf_config = architecture.config_to(config) | {"num_labels": config.n_classes or 2}
+    again = architecture.config_from(HuggingFaceConfig(hf_config), theirs)
     read, _ = names.read(architecture.table(again), theirs, "a file")
     other = build_model(again).eval()
     other.load_state_dict({n: torch.tensor(read[n]) for n, _ in other.named_parameters()}, strict=False)
@@ -129,13 +127,13 @@ def inputs_for(config):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_no_setting_of_ours_is_overlooked(name):
-    """A setting that is new here must be in the demands of every architecture, or be of no concern to any."""
+def test_every_setting_has_a_requirement(name):
+    """A new setting needs a requirement in every architecture, or belongs to UNRESTRICTED."""
     settings = {field.name for field in dataclasses.fields(ModelConfig)}
-    assert settings == FREE | set(ARCHITECTURES[name].demands)
+    assert settings == UNRESTRICTED | set(ARCHITECTURES[name].requirements)
 
 
-# Reading: what is missing, too much, of another shape, or there twice.
+# Reading: missing, unknown, duplicate tensors, and wrong shapes.
 
 
 def test_a_missing_tensor():
@@ -148,12 +146,12 @@ def test_a_missing_tensor():
 def test_a_tensor_of_another_shape():
     table, _, theirs = round_trip("bert")
     theirs["bert.embeddings.LayerNorm.weight"] = np.ones(9, np.float32)
-    expected = r"'bert.embeddings.LayerNorm.weight' in a file has the shape \(9,\).*should have \(8,\)"
+    expected = r"'bert.embeddings.LayerNorm.weight' in a file has the shape \(9,\).*requires \(8,\)"
     with pytest.raises(DataError, match=expected):
         names.read(table, theirs, "a file")
 
 
-def test_a_tensor_that_nobody_knows():
+def test_an_unknown_tensor():
     table, _, theirs = round_trip("llama")
     theirs["model.layers.2.mlp.gate_proj.weight"] = np.ones((16, 8), np.float32)
     with pytest.raises(DataError, match=r"does not have: model.layers.2.mlp.gate_proj.weight\..*number of layers"):
@@ -171,13 +169,13 @@ def test_a_tensor_that_nobody_knows():
         ("llama", "model.embed_tokens.weight", "lm_head.weight"),
     ],
 )
-def test_a_tensor_that_is_there_twice(case, first, second):
-    """The same is left out, another refused; and alone, the second will do."""
+def test_a_duplicate_tensor(case, first, second):
+    """An equal duplicate is left out; another one raises; the second name alone is enough."""
     table, ours, theirs = round_trip(case)
     back, left_out = names.read(table, {**theirs, second: theirs[first].copy()}, "a file")
     assert left_out[second] == f"the same as {first}"
     assert back.keys() == ours.keys()
-    with pytest.raises(DataError, match=rf"'{first}' and '{second}' in a file should be one.*tie_word_embeddings"):
+    with pytest.raises(DataError, match=rf"'{first}' and '{second}' in a file should be equal.*tie_word_embeddings"):
         names.read(table, {**theirs, second: theirs[first] + 1}, "a file")
     alone = {second if name == first else name: array for name, array in theirs.items()}
     again, _ = names.read(table, alone, "a file")
@@ -195,7 +193,7 @@ def test_a_tensor_that_is_there_twice(case, first, second):
         ("vit", {"vit.pooler.dense.bias": (8,)}),
     ],
 )  # fmt: skip
-def test_what_is_of_no_use_is_left_out_with_a_reason(case, extra):
+def test_unused_tensors_are_left_out_with_a_reason(case, extra):
     table, ours, theirs = round_trip(case)
     back, left_out = names.read(table, {**theirs, **{n: np.ones(s, np.float32) for n, s in extra.items()}}, "a file")
     assert left_out.keys() == extra.keys()
@@ -204,20 +202,22 @@ def test_what_is_of_no_use_is_left_out_with_a_reason(case, extra):
 
 
 @pytest.mark.parametrize("case", ["marian", "pegasus"])
-def test_sinusoids_in_a_file_must_be_the_sinusoids(case):
+def test_sinusoids_in_a_file_are_checked(case):
     table, ours, theirs = round_trip(case)
     name = "model.decoder.embed_positions.weight"
-    known = {entry.theirs[0]: entry.write([])[0] for entry in (*table.known, *table.checked)}
+    known = {rule.theirs[0]: rule.write([])[0] for rule in (*table.constants, *table.unwritten_constants)}
     assert (name in theirs) == (case == "pegasus")
     back, left_out = names.read(table, {**theirs, name: known[name]}, "a file")
     assert name in left_out
     assert back.keys() == ours.keys()
-    with pytest.raises(DataError, match=rf"'{name}' is not what its architecture defines"):
+    with pytest.raises(
+        DataError, match=rf"'{name}' differs by up to .* from the constant that its architecture defines"
+    ):
         names.read(table, {**theirs, name: known[name][:, ::-1].copy()}, "a file")
 
 
 def test_other_spellings():
-    """Without a prefix, and with the norms' names of TensorFlow's time."""
+    """Without a prefix, and with the names of norms from TensorFlow."""
     table, ours, theirs = round_trip("bert")
     old = {
         name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): array
@@ -236,11 +236,11 @@ def test_weights_of_another_run():
     table, ours, _ = round_trip("gpt2")
     with pytest.raises(RunError, match=r"missing \['decoder.norm.weight'\], unknown \['other'\]"):
         names.write(table, {**{n: a for n, a in ours.items() if n != "decoder.norm.weight"}, "other": ours["decoder.norm.bias"]}, "a run")  # fmt: skip
-    with pytest.raises(RunError, match=r"decoder.norm.weight in a run.*should be \(8,\)"):
+    with pytest.raises(RunError, match=r"decoder.norm.weight in a run.*requires \(8,\)"):
         names.write(table, {**ours, "decoder.norm.weight": np.ones(9, np.float32)}, "a run")
 
 
-# Which of our models they can express.
+# Which of our models can be exported.
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_weights_of_another_run():
      ("python-gpt", "llama")],
 )  # fmt: skip
 def test_recipes_that_can_be_exported(recipe, model_type):
-    config = read_recipe(shipped("recipes") / f"{recipe}.toml").model
+    config = read_recipe(shipped_folder("recipes") / f"{recipe}.toml").model
     assert choose_architecture(config).model_type == model_type
 
 
@@ -262,19 +262,19 @@ def test_recipes_that_can_be_exported(recipe, model_type):
         ("python-bert", "BERT", "model.position = 'rope' (BERT has 'learned')"),
     ],
 )
-def test_recipes_that_cannot(recipe, nearest, setting):
-    config = read_recipe(shipped("recipes") / f"{recipe}.toml").model
-    with pytest.raises(ConfigError) as refused:
+def test_recipes_that_cannot_be_exported(recipe, nearest, setting):
+    config = read_recipe(shipped_folder("recipes") / f"{recipe}.toml").model
+    with pytest.raises(ConfigError) as error:
         choose_architecture(config)
-    assert f"{nearest} is nearest" in str(refused.value)
-    assert setting in str(refused.value)
+    assert f"{nearest} is nearest" in str(error.value)
+    assert setting in str(error.value)
 
 
-# Settings of theirs that we cannot express.
+# Settings of Hugging Face that Cutaway does not support.
 
 
 @pytest.mark.parametrize(
-    ("model_type", "setting", "named"),
+    ("model_type", "setting", "message"),
     [
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights = False"),
@@ -309,26 +309,31 @@ def test_recipes_that_cannot(recipe, nearest, setting):
         ("vit", {"id2label": {"0": "a", "2": "b"}}, "id2label"),
     ],
 )  # fmt: skip
-def test_settings_of_theirs_that_are_refused(model_type, setting, named):
+def test_unsupported_settings(model_type, setting, message):
     architecture = ARCHITECTURES[model_type]
-    settings = ForeignConfig({"architectures": [architecture.classes[0]], **setting}, "the model in FOLDER")
-    with pytest.raises(ConfigError, match=named):
+    settings = HuggingFaceConfig({"architectures": [architecture.classes[0]], **setting}, "the model in FOLDER")
+    with pytest.raises(ConfigError, match=message):
         architecture.config_from(settings, {"final_logits_bias": np.zeros(1)})
-    architecture.config_from(ForeignConfig({"architectures": [architecture.classes[0]]}), {})  # without it, all is well
+    architecture.config_from(
+        HuggingFaceConfig({"architectures": [architecture.classes[0]]}), {}
+    )  # without the setting it works
 
 
-def test_rope_in_both_ways_to_say_it():
-    of = ARCHITECTURES["llama"].config_from
-    assert of(ForeignConfig({"rope_theta": 500_000.0, "rope_scaling": None}), {}).rope_base == 500_000.0
-    assert of(ForeignConfig({"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}}), {}).rope_base == 3e5
-    assert of(ForeignConfig({"rope_scaling": {"rope_type": "default"}}), {}).rope_base == 10_000.0
-    stretched = of(ForeignConfig({"rope_theta": 3e5, "rope_scaling": {"type": "linear", "factor": 2}}), {})
-    assert (stretched.rope_base, stretched.rope_scaling, stretched.rope_factor) == (3e5, "linear", 2.0)
+def test_both_formats_of_rope_settings():
+    config_from = ARCHITECTURES["llama"].config_from
+    assert config_from(HuggingFaceConfig({"rope_theta": 500_000.0, "rope_scaling": None}), {}).rope_base == 500_000.0
+    assert (
+        config_from(HuggingFaceConfig({"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}}), {}).rope_base
+        == 3e5
+    )
+    assert config_from(HuggingFaceConfig({"rope_scaling": {"rope_type": "default"}}), {}).rope_base == 10_000.0
+    scaled = config_from(HuggingFaceConfig({"rope_theta": 3e5, "rope_scaling": {"type": "linear", "factor": 2}}), {})
+    assert (scaled.rope_base, scaled.rope_scaling, scaled.rope_factor) == (3e5, "linear", 2.0)
 
 
-def test_t5_says_in_several_ways_that_it_does_not_scale():
-    """1.1 as published, and as their version 5 writes it, which claims that everything is tied."""
-    of = ARCHITECTURES["t5"].config_from
+def test_formats_of_t5_without_scaling():
+    """T5 1.1 as published, and as transformers 5 writes it, which always sets tie_word_embeddings."""
+    config_from = ARCHITECTURES["t5"].config_from
     one, other = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
     files = {
         "tied": {"shared.weight": one},
@@ -336,23 +341,23 @@ def test_t5_says_in_several_ways_that_it_does_not_scale():
         "own": {"shared.weight": one, "lm_head.weight": other},
     }
 
-    def said(file, **settings):
-        config = of(ForeignConfig(settings), files[file])
+    def read(file, **settings):
+        config = config_from(HuggingFaceConfig(settings), files[file])
         return config.embeddings, config.embedding_scale
 
-    assert said("tied") == said("twice") == said("tied", scale_decoder_outputs=True) == ("shared", "sqrt_d")
-    assert said("own", tie_word_embeddings=False) == ("inputs", "one")
-    assert said("own", tie_word_embeddings=True, scale_decoder_outputs=False) == ("inputs", "one")
-    assert said("tied", tie_word_embeddings=True, scale_decoder_outputs=False) == ("shared", "one")
+    assert read("tied") == read("twice") == read("tied", scale_decoder_outputs=True) == ("shared", "sqrt_d")
+    assert read("own", tie_word_embeddings=False) == ("inputs", "one")
+    assert read("own", tie_word_embeddings=True, scale_decoder_outputs=False) == ("inputs", "one")
+    assert read("tied", tie_word_embeddings=True, scale_decoder_outputs=False) == ("shared", "one")
     with pytest.raises(ConfigError, match=r'lm_head.weight.*"tie_word_embeddings": false'):
-        said("own", tie_word_embeddings=True, scale_decoder_outputs=True)
+        read("own", tie_word_embeddings=True, scale_decoder_outputs=True)
 
 
 # Files.
 
 
-def file_of(arrays, kinds=None) -> bytes:
-    """A safetensors file, by hand: the format, not the library."""
+def make_file(arrays, kinds=None) -> bytes:
+    """A safetensors file, built without the library."""
     header, data = {}, b""
     for name, array in arrays.items():
         kind = (kinds or {}).get(name) or {"f4": "F32", "f8": "F64", "f2": "F16", "i8": "I64"}[array.dtype.str[1:]]
@@ -367,11 +372,11 @@ def read_raw(content: bytes) -> TensorFiles:
     return TensorFiles(read_bytes(np.frombuffer(content, np.uint8), "a file"))
 
 
-def test_every_type_of_number():
+def test_number_types():
     numbers = np.array([[1.5, -2.25], [0.0, 3e38], [1e-40, -0.0]], np.float32)
     brain = (numbers.view(np.uint32) >> 16).astype(np.uint16)
     tensors = read_raw(
-        file_of(
+        make_file(
             {"single": numbers, "double": numbers.astype(np.float64), "half": numbers[:2, :1].astype(np.float16),
              "brain": brain, "ids": np.arange(3)},
             {"brain": "BF16"},
@@ -382,11 +387,11 @@ def test_every_type_of_number():
     assert np.array_equal(tensors["half"], numbers[:2, :1])
     assert np.array_equal(tensors["brain"], torch.tensor(brain.view(np.int16)).view(torch.bfloat16).float().numpy())
     assert {tensors[name].dtype for name in ("single", "half", "brain")} == {np.dtype(np.float32)}
-    with pytest.raises(DataError, match=r"'ids' in a file is of type I64"):
+    with pytest.raises(DataError, match=r"'ids' in a file has the type I64"):
         tensors["ids"]
 
 
-WHOLE = file_of({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float32)})
+WHOLE = make_file({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -394,9 +399,9 @@ WHOLE = file_of({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float32)}
     [b"", WHOLE[:5], WHOLE[:40], WHOLE[:-1], WHOLE[:-4], WHOLE + b"\0", b"\xff" * 64,
      WHOLE.replace(b"[2, 3]", b"[2, 4]"), WHOLE.replace(b'"shape"', b'"sharp"'), struct.pack("<Q", 2) + b"[]"],
 )  # fmt: skip
-def test_a_file_that_is_not_whole(content, tmp_path):
+def test_an_incomplete_file(content, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match=r"model.safetensors is (not a whole safetensors file|empty).*again"):
+    with pytest.raises(DataError, match=r"model.safetensors is (not a complete safetensors file|empty).*again"):
         read_folder(tmp_path)
 
 
@@ -407,14 +412,14 @@ def some_arrays():
 
 @pytest.mark.parametrize("shard_bytes", [1, 60, 100, 10**9])
 def test_shards(tmp_path, shard_bytes):
-    """Read as written, and no shard larger than asked for, unless it holds one tensor alone."""
+    """Read what was written. No shard is larger than `shard_bytes`, unless it has only one tensor."""
     arrays = some_arrays()
     files = write_folder(tmp_path, arrays, shard_bytes)
     assert (len(files) == 1) == (shard_bytes == 10**9)
     found = read_folder(tmp_path)
     assert found.keys() == arrays.keys()
     assert all(np.array_equal(found[name], array) for name, array in arrays.items())
-    for shard in cut(arrays, shard_bytes):
+    for shard in split_into_shards(arrays, shard_bytes):
         assert len(shard) == 1 or sum(array.nbytes for array in shard.values()) <= shard_bytes
 
 
@@ -425,7 +430,7 @@ def test_a_missing_shard(tmp_path):
         read_folder(tmp_path)
 
 
-def test_an_index_that_is_wrong(tmp_path):
+def test_a_wrong_index(tmp_path):
     write_folder(tmp_path, some_arrays(), 60)
     path = tmp_path / "model.safetensors.index.json"
     index = json.loads(path.read_text())
@@ -434,13 +439,13 @@ def test_an_index_that_is_wrong(tmp_path):
     with pytest.raises(DataError, match=r"'tensor.9' is not in .*model-00001.*index"):
         read_folder(tmp_path)
     path.write_text(json.dumps({"weight_map": {"tensor.0": "../../elsewhere.safetensors"}}))
-    with pytest.raises(DataError, match=r"elsewhere.safetensors', which is not a file beside it"):
+    with pytest.raises(DataError, match=r"elsewhere.safetensors', which is not a file in the same folder"):
         read_folder(tmp_path)
     path.write_text("{}")
     with pytest.raises(DataError, match="weight_map"):
         read_folder(tmp_path)
     path.write_text("{")
-    with pytest.raises(DataError, match="not JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         read_folder(tmp_path)
 
 
@@ -449,13 +454,13 @@ def test_an_index_that_is_wrong(tmp_path):
 def test_nothing_is_unpickled(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n")
     (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DataError) as error:
         read_folder(tmp_path)
-    assert name in str(refused.value)
-    assert f'GPT2LMHeadModel.from_pretrained("{tmp_path}").save_pretrained("{tmp_path}")' in str(refused.value)
+    assert name in str(error.value)
+    assert f'GPT2LMHeadModel.from_pretrained("{tmp_path}").save_pretrained("{tmp_path}")' in str(error.value)
 
 
-def test_no_weights_at_all(tmp_path):
+def test_no_weights(tmp_path):
     with pytest.raises(DataError, match=r"no weights in .*save_pretrained"):
         read_folder(tmp_path)
     (tmp_path / "adapter_model.safetensors").write_bytes(WHOLE)

@@ -1,4 +1,4 @@
-"""The tokenizers of others, read without their libraries: against those libraries, on vocabularies that are made here."""
+"""Tokenizer files, read without the original libraries and compared with them, on small vocabularies."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def write(path, value):
 
 @pytest.fixture(scope="module")
 def spm(tmp_path_factory):
-    """A SentencePiece model of each kind that is asked for."""
+    """A function that trains a SentencePiece model with these options."""
     import sentencepiece
 
     folder = tmp_path_factory.mktemp("spm")
@@ -70,7 +70,7 @@ def pieces_of(path, text):
     ],
     ids=["usual", "no-prefix", "identity", "bytes"],
 )
-def test_t5_reads_as_sentencepiece_does(spm, tmp_path, options):
+def test_t5_is_equal_to_sentencepiece(spm, tmp_path, options):
     path = spm("t5" + "-".join(map(str, options.values())), pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **options)
     (tmp_path / "spiece.model").write_bytes(path.read_bytes())
     tokenizer = read_tokenizer(tmp_path, {"model_type": "t5", "decoder_start_token_id": 0})
@@ -87,7 +87,7 @@ def test_t5_reads_as_sentencepiece_does(spm, tmp_path, options):
 
 
 @pytest.mark.slow
-def test_marian_reads_as_its_own_tokenizer_does(spm, tmp_path):
+def test_marian_is_equal_to_transformers(spm, tmp_path):
     from transformers import MarianTokenizer
 
     german = ["Die kleine Katze schläft auf dem warmen Stein.", "Der Mond ist aus Stein, nicht aus Käse.", "漢 ist neu"]
@@ -107,7 +107,7 @@ def test_marian_reads_as_its_own_tokenizer_does(spm, tmp_path):
     write(tmp_path / "tokenizer_config.json", {"source_lang": "eng", "target_lang": "deu"})
     theirs = MarianTokenizer.from_pretrained(str(tmp_path))
     ours = read_tokenizer(tmp_path, {"model_type": "marian", "decoder_start_token_id": ids["<pad>"]})
-    neighbours = (ODD[1], ODD[3])  # "“qu", "漢字": unknown to the source side by side, but not all to the target
+    neighbours = (ODD[1], ODD[3])  # adjacent characters that the source does not know, and the target knows in part
     for text in [*TEXTS, *(t for t in ODD[:-1] if t not in neighbours), ">>deu<< The cat sleeps."]:
         assert [*ours.encode(text), ours.eos] == theirs(text).input_ids, text
     assert [names[i] for i in ours.encode("漢字 a")] == ["▁", "漢", "<unk>", "▁", "a"]  # theirs: one <unk> for both
@@ -115,7 +115,7 @@ def test_marian_reads_as_its_own_tokenizer_does(spm, tmp_path):
     for text in german:
         assert [*ours.for_target.encode(text), ours.eos] == theirs(text_target=text).input_ids
         assert ours.for_target.encode(text) != ours.encode(text)
-    again = Tokenizer.from_json(ours.to_json(), ours.roles)  # one file holds both
+    again = Tokenizer.from_json(ours.to_json(), ours.roles)  # one file has both
     assert again.for_target.encode(german[0]) == ours.for_target.encode(german[0])
     assert again.encode(TEXTS[0]) == ours.encode(TEXTS[0])
     written = theirs(text_target=german[0]).input_ids
@@ -124,7 +124,7 @@ def test_marian_reads_as_its_own_tokenizer_does(spm, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lower", [True, False])
-def test_bert_reads_as_its_own_tokenizer_does(tmp_path, lower):
+def test_bert_is_equal_to_transformers(tmp_path, lower):
     from transformers import BertTokenizer
 
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "small", "cat", "##s", "sleep", "dog", ",", ".",
@@ -139,7 +139,7 @@ def test_bert_reads_as_its_own_tokenizer_does(tmp_path, lower):
 
 
 @pytest.mark.slow
-def test_gpt2_reads_as_its_own_tokenizer_does(tmp_path):
+def test_gpt2_is_equal_to_transformers(tmp_path):
     from transformers import GPT2Tokenizer
 
     learned = Tokenizer.train(TEXTS, "bpe", 320)
@@ -161,8 +161,8 @@ def test_gpt2_reads_as_its_own_tokenizer_does(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["decoder", "encoder", "encoder_decoder"])
 @pytest.mark.parametrize("scheme", ["bpe", "word", "char", "byte"])
-def test_ours_written_for_others(tmp_path, family, scheme):
-    """What we put around a text when a batch is made, their tokenizer puts there itself."""
+def test_written_tokenizers_work_in_transformers(tmp_path, family, scheme):
+    """Their tokenizer adds the special tokens that our batching adds."""
     from transformers import AutoTokenizer
 
     ours = Tokenizer.train(TEXTS, scheme, 300, has_mask=family == "encoder")
@@ -191,56 +191,60 @@ def test_ours_written_for_others(tmp_path, family, scheme):
     assert family != "decoder" or back.adds_bos
 
 
-def saved(tokenizer, folder, **settings):
+def save(tokenizer, folder, **settings):
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     write(folder / "tokenizer_config.json", settings)
 
 
 def test_roles_come_from_the_files_then_from_the_ids(tmp_path):
     ours = Tokenizer.train(TEXTS, "word", 60)
-    saved(ours, tmp_path, bos_token="<s>", eos_token={"content": "</s>"})
+    save(ours, tmp_path, bos_token="<s>", eos_token={"content": "</s>"})
     found = read_tokenizer(tmp_path, {"model_type": "llama", "pad_token_id": None})
-    assert (found.bos, found.eos, found.pad) == (ours.bos, ours.eos, ours.eos)  # without padding, the end does as well
+    assert (found.bos, found.eos, found.pad) == (
+        ours.bos,
+        ours.eos,
+        ours.eos,
+    )  # without a padding token, the end token is used
     found = read_tokenizer(tmp_path, {"model_type": "t5", "pad_token_id": ours.pad, "decoder_start_token_id": ours.unk})
     assert (found.bos, found.pad) == (ours.unk, ours.pad)
-    saved(ours, tmp_path)
+    save(ours, tmp_path)
     found = read_tokenizer(tmp_path, {"model_type": "llama", "bos_token_id": 5, "eos_token_id": [6, 7]})
     assert (found.bos, found.eos) == (5, 6)
 
 
-@pytest.mark.parametrize(("given", "begins"), [(None, False), (True, True), (False, False)])
-def test_whether_a_text_begins_with_bos(tmp_path, given, begins):
+@pytest.mark.parametrize(("given", "adds_bos"), [(None, False), (True, True), (False, False)])
+def test_whether_a_text_starts_with_bos(tmp_path, given, adds_bos):
     ours = Tokenizer.train(TEXTS, "word", 60)
-    saved(ours, tmp_path, **({} if given is None else {"add_bos_token": given}), bos_token="<s>")
+    save(ours, tmp_path, **({} if given is None else {"add_bos_token": given}), bos_token="<s>")
     found = read_tokenizer(tmp_path, {"model_type": "llama"})
-    assert found.adds_bos is begins
-    again = Tokenizer.from_json(found.to_json(), found.roles)  # the file itself says so: a run folder needs no more
-    assert again.adds_bos is begins
-    assert again.add_bos([9]) == ([again.bos, 9] if begins else [9])
+    assert found.adds_bos is adds_bos
+    again = Tokenizer.from_json(found.to_json(), found.roles)  # the file contains it
+    assert again.adds_bos is adds_bos
+    assert again.add_bos([9]) == ([again.bos, 9] if adds_bos else [9])
 
 
-def test_a_folder_without_a_tokenizer_is_told(tmp_path):
+def test_a_folder_without_a_tokenizer(tmp_path):
     with pytest.raises(DataError, match=r"none of tokenizer.json, vocab.json and merges.txt.*save_pretrained"):
         read_tokenizer(tmp_path, {"model_type": "gpt2"})
     (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match=r"tokenizer.json is not a tokenizer.json that can be read"):
+    with pytest.raises(DataError, match=r"tokenizer.json is not a readable tokenizer.json"):
         read_tokenizer(tmp_path, {"model_type": "gpt2"})
 
 
 @pytest.mark.slow
-def test_damaged_sentencepiece_files_are_told(spm, tmp_path):
+def test_damaged_sentencepiece_files(spm, tmp_path):
     content = spm("source").read_bytes()
     for name, damaged in {"cut": content[:1000], "empty": b"", "text": b"hello there, this is text"}.items():
         (tmp_path / name).write_bytes(damaged)
-        with pytest.raises(DataError, match=f"{name} is not a SentencePiece model that can be read"):
+        with pytest.raises(DataError, match=f"{name} is not a readable SentencePiece model"):
             read_model(tmp_path / name)
     (tmp_path / "bpe").write_bytes(spm("bpe", model_type="bpe").read_bytes())
-    with pytest.raises(DataError, match=r"another kind than Unigram.*save_pretrained"):
+    with pytest.raises(DataError, match=r"only Unigram is supported.*save_pretrained"):
         read_model(tmp_path / "bpe")
 
 
-def test_a_vocabulary_is_cut_at_line_feeds_alone(tmp_path):
-    """Chinese BERT's has U+2028 for a word, which Python takes for the end of a line."""
+def test_a_vocabulary_is_split_only_at_line_feeds(tmp_path):
+    """The vocabulary of Chinese BERT contains U+2028, where splitlines() would split."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "\x85", "cat", "dog"]
     (tmp_path / "vocab.txt").write_bytes("\r\n".join(words).encode() + b"\r\n")
     found = read_tokenizer(tmp_path, {"model_type": "bert"})
@@ -251,10 +255,10 @@ def test_a_vocabulary_is_cut_at_line_feeds_alone(tmp_path):
         read_tokenizer(tmp_path, {"model_type": "bert"})
 
 
-def test_one_token_for_everything_is_an_end_and_not_unknown(tmp_path):
-    """As in SmolLM: <|endoftext|> begins, ends, pads, and is what would be unknown."""
+def test_one_token_for_all_roles_is_not_the_unknown_token(tmp_path):
+    """In SmolLM, <|endoftext|> is the start, end, padding and unknown token."""
     ours = Tokenizer.train(TEXTS, "bpe", 300)
-    saved(ours, tmp_path, bos_token="</s>", eos_token="</s>", pad_token="</s>", unk_token="</s>")
+    save(ours, tmp_path, bos_token="</s>", eos_token="</s>", pad_token="</s>", unk_token="</s>")
     found = read_tokenizer(tmp_path, {"model_type": "llama"})
     assert found.unk != found.eos
     after = found.encode(" sleeps", continues=True)
@@ -264,24 +268,24 @@ def test_one_token_for_everything_is_an_end_and_not_unknown(tmp_path):
 @pytest.mark.parametrize(
     "settings", [{"strip_accents": "yes"}, {"cls_token": ["a"]}, {"do_lower_case": {}, "strip_accents": []}]
 )
-def test_settings_that_make_no_sense_are_told(tmp_path, settings):
+def test_invalid_settings(tmp_path, settings):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ncat\n", encoding="utf-8")
     write(tmp_path / "tokenizer_config.json", settings)
-    with pytest.raises(DataError, match="cannot be made sense of"):
+    with pytest.raises(DataError, match="is invalid"):
         read_tokenizer(tmp_path, {"model_type": "bert"})
 
 
-def test_a_role_that_nobody_plays_is_named_with_a_remedy_for_importers(tmp_path):
+def test_a_missing_role_names_the_file_to_edit(tmp_path):
     (tmp_path / "vocab.txt").write_text("cat\ndog\n[UNK]\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"no token for.*special_tokens_map.json"):
         read_tokenizer(tmp_path, {"model_type": "bert"})
 
 
-def test_of_two_tokenizers_the_reading_one_is_written(tmp_path):
-    reading, writing = Tokenizer.train(TEXTS, "word", 60), Tokenizer.train(TEXTS, "word", 60)
-    both = Tokenizer(reading.backend, reading.roles, writing.backend)
-    assert Tokenizer.from_json(both.to_json(), both.roles).for_target.encode(TEXTS[0]) == writing.encode(TEXTS[0])
+def test_only_the_source_tokenizer_is_written(tmp_path):
+    source, target = Tokenizer.train(TEXTS, "word", 60), Tokenizer.train(TEXTS, "word", 60)
+    both = Tokenizer(source.backend, source.roles, target.backend)
+    assert Tokenizer.from_json(both.to_json(), both.roles).for_target.encode(TEXTS[0]) == target.encode(TEXTS[0])
     write_tokenizer(both, tmp_path, "encoder_decoder", 64)
-    found = read_tokenizer(tmp_path, {"model_type": "marian", "decoder_start_token_id": reading.bos})
+    found = read_tokenizer(tmp_path, {"model_type": "marian", "decoder_start_token_id": source.bos})
     assert found.for_target is found
-    assert found.encode(TEXTS[0]) == reading.encode(TEXTS[0])
+    assert found.encode(TEXTS[0]) == source.encode(TEXTS[0])

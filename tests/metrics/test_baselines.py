@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.data.examples import LabelledImage, LabelledText
 from cutaway.errors import DataError, MissingExtra
@@ -33,7 +33,7 @@ def tagged(text):
 def test_most_frequent_tags():
     train = [tagged("the/D run/N is/V"), tagged("they/P run/V a/D run/N")]
     assert most_frequent_tags(train, [["run", "the", "fox"], []]) == [["N", "D", "D"], []]
-    assert most_frequent_tags([tagged("a/Y a/X")], [["a"]]) == [["X"]]  # a draw is decided by name
+    assert most_frequent_tags([tagged("a/Y a/X")], [["a"]]) == [["X"]]  # ties: the first by name
     with pytest.raises(DataError, match="no tagged words"):
         most_frequent_tags([], [["a"]])
 
@@ -52,8 +52,8 @@ def test_bag_of_words_without_scikit_learn(monkeypatch):
         bag_of_words(["a"], ["b"], ["c"])
 
 
-def test_words_and_pairs_know_the_order_of_neighbours():
-    """Which of two words comes first: no count of words can tell, and pairs can."""
+def test_words_and_pairs_uses_the_order_of_words():
+    """The label is the order of two words, which bigrams show and word counts do not."""
     fillers = [f"w{i}" for i in range(9)]
     texts = [f"{fillers[i % 9]} {pair} {fillers[i * 5 % 9]}" for i in range(40) for pair in ("a b", "b a")]
     labels, new = ["ab", "ba"] * 40, ["w3 a b w1 w1", "b a w7 w2"]
@@ -62,41 +62,41 @@ def test_words_and_pairs_know_the_order_of_neighbours():
     assert words_and_marks("Don't stop!") == ["don", "'", "t", "stop", "!"]
 
 
-def test_a_small_network_learns_what_no_neighbour_knows():
-    """The parity of two pixels among noise: near in all other pixels says nothing."""
+def test_small_mlp_learns_the_parity_of_two_pixels():
+    """All other pixels are noise, so the nearest neighbour does not help."""
     draw = np.random.default_rng(0)
     pixels = draw.random((700, 1, 5, 5))
     pixels[:, 0, 0, :2] = draw.integers(0, 2, (700, 2))
     labels = [str(int(a != b)) for a, b in pixels[:, 0, 0, :2]]
 
-    def right(method):
+    def correct(method):
         found = method(pixels[:600], labels[:600], pixels[600:])
         return sum(f == g for f, g in zip(found, labels[600:], strict=True))
 
-    assert right(small_mlp) > 90
-    assert right(small_mlp) == right(small_mlp)
-    assert small_mlp(pixels[:6], ["a", "b", "c", "d", "e", "a"], pixels[:1])  # nothing can be held back of these
+    assert correct(small_mlp) > 90
+    assert correct(small_mlp) == correct(small_mlp)
+    assert small_mlp(pixels[:6], ["a", "b", "c", "d", "e", "a"], pixels[:1])  # too few for early stopping
 
 
-def test_a_part_of_large_data_is_said(monkeypatch):
-    from cutaway.inference import evaluation as measure
+def test_large_data_is_used_in_part_with_a_note(monkeypatch):
+    from cutaway.inference import evaluation
 
-    made = untrained("encoder", head="classes")
+    made = untrained_pipeline("encoder", head="classes")
     examples = [LabelledText(f"{word} {i}", word) for i in range(60) for word in ("good", "bad")]
-    assert measure.words_of_text(made, examples, examples).note == ""
-    monkeypatch.setattr(measure, "MOST_CHARACTERS", 300)
-    found = measure.words_of_text(made, examples, examples)
+    assert evaluation.tfidf_baseline(made, examples, examples).note == ""
+    monkeypatch.setattr(evaluation, "MAX_CHARACTERS", 300)
+    found = evaluation.tfidf_baseline(made, examples, examples)
     assert found.note == "TF-IDF regression: learned from 40 of the 120 training examples, to save time."
     assert found.figures == {"accuracy": 1.0, "macro_f1": 1.0}
 
 
-def test_without_scikit_learn_images_have_the_nearest_neighbour(monkeypatch):
-    from cutaway.inference import evaluation as measure
+def test_image_baseline_without_scikit_learn(monkeypatch):
+    from cutaway.inference import evaluation
 
     examples = [LabelledImage(np.full((1, 2, 2), i % 2, np.float32), str(i % 2)) for i in range(8)]
-    assert measure.pixels_alone(None, examples, examples).name == "small MLP"
-    monkeypatch.setattr(measure, "find_spec", lambda name: None)
-    assert measure.pixels_alone(None, examples, examples).name == "nearest neighbour"
+    assert evaluation.pixel_baseline(None, examples, examples).name == "small MLP"
+    monkeypatch.setattr(evaluation, "find_spec", lambda name: None)
+    assert evaluation.pixel_baseline(None, examples, examples).name == "nearest neighbour"
 
 
 # ---- Bigram --------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ corpora = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=12), min_size=1)
 
 
 def slow_table(sequences):
-    """p(t | s) by dictionaries, as Witten & Bell's formula reads."""
+    """p(t | s) with dictionaries, by Witten & Bell's formula."""
     unigram = Counter(t for ids in sequences for t in ids)
     total = sum(unigram.values())
     after = {s: Counter() for s in range(VOCAB)}
@@ -137,14 +137,14 @@ def test_bigram_against_dictionaries(sequences):
 def test_bigram_does_not_count_across_sequences():
     model = Bigram([[0, 1], [0, 1], [], [2]], 3)
     assert model.best(np.array([0]))[0] == 1
-    # nothing follows 1, so only how frequent each token is counts: (c + 1) / (5 + 3)
+    # nothing follows 1, so p is the unigram probability (c + 1) / (5 + 3)
     assert np.exp(-model.nll(np.array([1, 1, 1]), np.array([0, 1, 2]))) == pytest.approx([3 / 8, 3 / 8, 2 / 8])
 
 
 def test_bigram_is_fast_enough_and_learns():
     draw = np.random.default_rng(0)
     ids = draw.integers(0, 4_000, 1_000_000)
-    ids[1::2] = ids[::2] * 7 % 4_000  # every second token is given by the one before
+    ids[1::2] = ids[::2] * 7 % 4_000  # every second token depends on the one before
     started = time.perf_counter()
     model = Bigram([ids[:900_000]], 4_000)
     nll = model.nll(ids[900_000:-1], ids[900_001:])
@@ -154,13 +154,13 @@ def test_bigram_is_fast_enough_and_learns():
 
 
 def test_bigram_errors():
-    with pytest.raises(DataError, match="at least one token"):
+    with pytest.raises(DataError, match="needs at least one"):
         Bigram([[]], 3)
-    with pytest.raises(DataError, match="ids run from 1 to 5, but must be from 0 to 3"):
+    with pytest.raises(DataError, match="ids are from 1 to 5. Expected 0 to 3"):
         Bigram([[1, 5]], 4)
 
 
-# ---- Pictures and translations -------------------------------------------------------------------------------
+# ---- Images and translations ---------------------------------------------------------------------------------
 
 
 def test_nearest_neighbour_against_scikit_learn():
@@ -170,8 +170,8 @@ def test_nearest_neighbour_against_scikit_learn():
     train, test = draw.random((300, 1, 3, 2)), draw.random((70, 1, 3, 2))
     labels = [str(label) for label in draw.integers(0, 4, 300)]
     oracle = KNeighborsClassifier(1).fit(train.reshape(300, -1), labels)
-    assert nearest_neighbour(train, labels, test, block=32) == list(oracle.predict(test.reshape(70, -1)))
-    with pytest.raises(DataError, match="300 pictures have 2 labels"):
+    assert nearest_neighbour(train, labels, test, batch_size=32) == list(oracle.predict(test.reshape(70, -1)))
+    with pytest.raises(DataError, match="300 images have 2 labels"):
         nearest_neighbour(train, ["a", "b"], test)
 
 
@@ -188,7 +188,7 @@ def test_word_for_word():
     assert word_for_word(train, [["the", "red", "cat", "does", "sleep", "."], ["the", "dog", "!"], []]) == [
         "le rouge chat dort.", "le!", "",
     ]  # fmt: skip
-    with pytest.raises(DataError, match="given a text where it expects words"):
+    with pytest.raises(DataError, match="got a text instead of a list of words"):
         word_for_word(train, ["the cat"])
 
 

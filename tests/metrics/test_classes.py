@@ -45,12 +45,12 @@ def test_scores_of_classes_against_scikit_learn(pairs):
     "damaged", [{}, {"confusion": 3}, {"confusion": {"labels": ["a"], "counts": [[1, 2]]}},
                 {"confusion": {"labels": ["a"], "counts": [["x"]]}}, {"confusion": {"labels": [], "counts": []}}]
 )  # fmt: skip
-def test_a_confusion_that_cannot_be_read_is_none(damaged):
+def test_invalid_confusion_matrix_is_none(damaged):
     assert Confusion.read(damaged) is None
 
 
 @given(st.lists(pairs_of_tags, min_size=1))
-def test_scores_of_spans_add_up_to_all_together(pairs):
+def test_span_scores_of_each_label(pairs):
     predicted, gold = zip(*pairs, strict=True)
     of_labels = {
         label: span_f1([[t if t[2:] == label else "O" for t in row] for row in predicted],
@@ -61,7 +61,7 @@ def test_scores_of_spans_add_up_to_all_together(pairs):
         assert score[:3] == pytest.approx((of_labels[label].precision, of_labels[label].recall, of_labels[label].f1))
 
 
-def test_tables_stay_short_however_many_classes_there_are(capsys):
+def test_tables_with_many_classes_are_short(capsys):
     gold = [f"class {i:03}" for i in range(300)]
     predicted = [*gold[1:4], *gold[3:]]
     figures = class_figures(predicted, gold)
@@ -69,10 +69,10 @@ def test_tables_stay_short_however_many_classes_there_are(capsys):
     print_confusion(**figures["confusion"])
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 40
-    assert "class 001            given as class 002                  1   100.0% of class 001" in text
+    assert f"{'class 001':20} predicted as {'class 002':20}       1  100.0%" in text
     assert "--json prints all 300" in text
     print_confusion(["[red]", "b"], [[3, 1], [0, 2]])
-    assert capsys.readouterr().out.split() == ["given:", "[red]", "b", "[red]", "3", "1", "b", "0", "2"]
+    assert capsys.readouterr().out.split() == ["predicted:", "[red]", "b", "[red]", "3", "1", "b", "0", "2"]
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_spans_by_hand(tags, spans):
 
 @given(tags)
 def test_spans_against_their_definition(tags):
-    """A stretch of one label is a span if it begins and ends where it must, and no B- is inside."""
+    """A span starts at B- or at a new label, continues with I- of this label, and ends where that stops."""
 
-    def begins(i):
+    def starts(i):
         return tags[i] != "O" and (tags[i][0] == "B" or i == 0 or tags[i - 1][2:] != tags[i][2:])
 
     def is_span(i, j):
         inside = all(tags[k] == "I-" + tags[i][2:] for k in range(i + 1, j))
-        return begins(i) and inside and (j == len(tags) or tags[j] != "I-" + tags[i][2:])
+        return starts(i) and inside and (j == len(tags) or tags[j] != "I-" + tags[i][2:])
 
     n = len(tags)
     expected = [(i, j, tags[i][2:]) for i in range(n) for j in range(i + 1, n + 1) if is_span(i, j)]
@@ -108,7 +108,7 @@ def test_spans_against_their_definition(tags):
 
 
 @given(st.lists(pairs_of_tags, min_size=1))
-def test_f1_against_one_big_set(pairs):
+def test_f1_against_sets(pairs):
     predicted, gold = zip(*pairs, strict=True)
     found = {(n, span) for n, row in enumerate(predicted) for span in spans_of(row)}
     wanted = {(n, span) for n, row in enumerate(gold) for span in spans_of(row)}
@@ -128,21 +128,21 @@ def test_f1_by_hand():
     assert span_f1([["O"] * 4, ["O"] * 2], gold) == SpanScore(0, 0, 0)
 
 
-def test_which_tags_mark_spans():
+def test_has_spans():
     assert has_spans(["O", "B-x", "I-x", "B-y"])
     assert has_spans({"B-x"})
     for tags in (["NOUN", "VERB"], ["O"], [], ["I-x", "O"], ["B-x", "NOUN"], ["B-", "O"], ["B", "I", "O"]):
         assert not has_spans(tags)
 
 
-def test_errors_give_both_numbers():
-    with pytest.raises(DataError, match="1 predicted classes cannot be scored against 2 gold ones"):
+def test_errors_name_both_lengths():
+    with pytest.raises(DataError, match="1 predicted classes cannot be compared with 2 gold classes"):
         accuracy(["a"], ["a", "b"])
     with pytest.raises(DataError, match="at least one"):
         accuracy([], [])
-    with pytest.raises(DataError, match="0 predicted sequences cannot be scored against 1 gold"):
+    with pytest.raises(DataError, match="0 predicted sequences cannot be compared with 1 gold"):
         span_f1([], [["O"]])
-    with pytest.raises(DataError, match="1 predicted tags of sequence 2 cannot be scored against 3 gold"):
+    with pytest.raises(DataError, match="1 predicted tags of sequence 2 cannot be compared with 3 gold"):
         span_f1([["O"], ["O"]], [["O"], ["O"] * 3])
     with pytest.raises(DataError, match="tag 2 is 'NOUN'. Spans need BIO tags"):
         spans_of(["O", "NOUN"])

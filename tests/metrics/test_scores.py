@@ -43,8 +43,8 @@ def test_chrf_exact_match_and_perplexity():
     assert perplexity(1e9) > 1e300
 
 
-def test_unequal_numbers_are_refused():
-    with pytest.raises(DataError, match="2 translations cannot be scored against 1 references"):
+def test_unequal_lengths_are_rejected():
+    with pytest.raises(DataError, match="2 translations cannot be compared with 1 references"):
         bleu(["a", "b"], ["a"])
     with pytest.raises(DataError, match="0 translations"):
         exact_match([], [])
@@ -65,8 +65,8 @@ def test_alignment_error_rate_is_one_minus_f1(found, gold):
     assert alignment_error_rate([gold], [gold]) == 0
 
 
-def test_links_from_attention_over_pieces_of_words():
-    """source: two words of one and two tokens, then </s>; target: two words of two tokens and one."""
+def test_links_from_attention_between_subword_tokens():
+    """Source: two words of one and two tokens, then </s>. Target: two words of two tokens and one."""
     import numpy as np
 
     weights = np.array([[0.4, 0.3, 0.3, 0.0], [0.5, 0.2, 0.3, 0.0], [0.1, 0.0, 0.1, 0.8]])
@@ -82,7 +82,7 @@ def test_words_of_tokens():
     assert words_of_tokens("a b", ["a", "b"], [(0, 1), (1, 2), (2, 3)]) == [0, None, 1]
 
 
-def test_bleu_as_older_papers_measure_it():
+def test_bleu_of_older_papers():
     hypotheses, references = ["Ein Hund, der rennt!"], ["ein hund , der rennt !"]
     assert bleu(hypotheses, references).value < 75
     older = bleu(hypotheses, references, lowercase=True, tokenize="moses-de")

@@ -1,11 +1,11 @@
-"""Building: parameter counts to the unit, sharing, initialisation, saved = loaded."""
+"""build_model: parameter counts, shared matrices, initialisation, saving and loading."""
 
 import math
 
 import pytest
 import safetensors.torch
 import torch
-from helpers import TABLES, perturbed, random_ids, tiny_config, tiny_model, tiny_of
+from helpers import TABLES, perturbed_model, random_ids, tiny_config, tiny_model, tiny_of
 
 from cutaway.config import ModelConfig
 from cutaway.config.checks import choices
@@ -25,11 +25,11 @@ from cutaway.nn.dropout import Dropout
         ("pooling", build.POOLINGS),
     ],
 )
-def test_the_config_and_the_tables_name_the_same_choices(axis, table):
+def test_the_config_and_the_tables_have_the_same_choices(axis, table):
     assert set(choices(ModelConfig, axis)) == set(table)
 
 
-def parameters_by_hand(c: ModelConfig) -> int:
+def expected_parameters(c: ModelConfig) -> int:
     """Counted from the paper's description, not from our modules."""
     attention = 4 * (c.d_model * c.d_model + c.d_model)
     feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
@@ -41,7 +41,7 @@ def parameters_by_hand(c: ModelConfig) -> int:
 
 @pytest.mark.parametrize(("name", "count"), [("paper-base", 63_082_496), ("paper-big", 214_245_376)])
 def test_the_papers_models_have_the_papers_size(name, count):
-    assert size_of(preset(name)) == count == parameters_by_hand(preset(name))
+    assert size_of(preset(name)) == count == expected_parameters(preset(name))
 
 
 def size_of(config: ModelConfig) -> int:
@@ -51,7 +51,7 @@ def size_of(config: ModelConfig) -> int:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [  # as published with the released weights; test_huggingface.py counts theirs
+    [  # as published; test_huggingface.py counts the parameters of their models
         ("gpt2", 124_439_808),
         ("bert-base", 109_514_298),
         ("t5-small", 60_506_624),
@@ -66,7 +66,7 @@ def test_presets_have_the_published_size(name, count):
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("tiny")])
 def test_tiny_presets_are_tiny_and_run(name):
     config = preset(name)
-    model = perturbed(config)
+    model = perturbed_model(config)
     assert count_parameters(model) < 5_000
     inputs = {
         "vision": (torch.rand(2, 1, 4, 4),),
@@ -112,7 +112,7 @@ def test_xavier():
     assert all((p == 0).all() for name, p in model.named_parameters() if name.endswith("bias"))
 
 
-def test_gpt2_begins_with_small_weights_and_smaller_ones_where_they_add_up():
+def test_gpt2_init_is_smaller_for_the_last_matrix_of_a_sublayer():
     torch.manual_seed(0)
     sizes = {"d_model": 256, "d_ff": 1024, "decoder_layers": 3, "vocab_size": 500}
     model = build_model(ModelConfig(family="decoder", init="gpt2", position="learned", max_length=64, **sizes))
@@ -128,7 +128,7 @@ def test_gpt2_begins_with_small_weights_and_smaller_ones_where_they_add_up():
     assert all((p == 0).all() for name, p in model.named_parameters() if name.endswith("bias"))
 
 
-def test_dropout_stands_where_the_paper_puts_it():
+def test_dropout_is_where_the_paper_puts_it():
     """After each sub-layer and after the embeddings: 2 · 2 encoder + 2 · 3 decoder sub-layers + 2 embeddings."""
     model = tiny_model(dropout=0.25)
     places = [name for name, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.25]
@@ -141,7 +141,7 @@ def test_dropout_stands_where_the_paper_puts_it():
 @pytest.mark.parametrize("position", build.POSITIONS)
 @pytest.mark.parametrize("embeddings", choices(ModelConfig, "embeddings"))
 def test_saved_equals_loaded(position, embeddings):
-    """Where parts share a matrix, or layers a position scheme, it is kept once."""
+    """A shared matrix or position scheme is stored once."""
     choice = {"position": position, "embeddings": embeddings, "attention_kernel": "exact", "experts": 2}
     model, other = tiny_model(seed=1, **choice), tiny_model(seed=2, **choice)
     load_weights(other, weights_to_bytes(model))
@@ -151,14 +151,14 @@ def test_saved_equals_loaded(position, embeddings):
 
 @pytest.mark.parametrize("family", build.FAMILIES)
 def test_the_names_of_the_weights_do_not_depend_on_the_order_of_sharing(family):
-    names = [name for name, _ in perturbed(tiny_of(family=family, position="relative_bias")).named_parameters()]
+    names = [name for name, _ in perturbed_model(tiny_of(family=family, position="relative_bias")).named_parameters()]
     expected = ["source_embedding", "target_embedding"] if family == "encoder_decoder" else ["embedding"]
     assert [n for n in names if "position" in n] == [f"{e}.position.table" for e in expected]
 
 
-def test_weights_that_do_not_fit_are_refused_by_name():
+def test_weights_that_do_not_fit_are_named_in_the_error():
     data = weights_to_bytes(tiny_model())
-    with pytest.raises(RunError, match=r"source_embedding.tokens.weight is \(11, 8\) there and \(12, 8\) here"):
+    with pytest.raises(RunError, match=r"source_embedding.tokens.weight has the shape \(11, 8\) instead of \(12, 8\)"):
         load_weights(tiny_model(vocab_size=12), data)
     with pytest.raises(RunError, match=r"missing head.weight, target_embedding.tokens.weight, unknown nothing"):
         load_weights(tiny_model(embeddings="separate"), data)
@@ -167,7 +167,7 @@ def test_weights_that_do_not_fit_are_refused_by_name():
         load_weights(before, safetensors.torch.save({**safetensors.torch.load(data), "x": torch.zeros(1)}))
 
 
-def test_a_text_longer_than_the_positions_is_refused_with_both_numbers():
+def test_a_text_longer_than_the_positions_is_refused():
     model = tiny_model(max_length=6)
     with pytest.raises(DataError, match="the text has 7 tokens; this model has positions for 6"):
         model.encode(random_ids(1, 7))
@@ -186,7 +186,7 @@ def test_a_model_needs_a_vocabulary_and_a_classifier_classes():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_same_numbers():
+def test_the_same_numbers_on_a_gpu():
     model = tiny_model()
     source, target = random_ids(2, 5), random_ids(2, 4)
     mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])

@@ -1,4 +1,4 @@
-"""Multi-head attention against torch.nn.MultiheadAttention, and its own promises."""
+"""Multi-head attention against torch.nn.MultiheadAttention, with caches, probes and options."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_equals_torch(seed, n_heads, cross, masked):
     keys = memory if cross else x
     mask = torch.rand(5, keys.size(1)) < 0.6 if masked else None
     if mask is not None:
-        mask[:, 0] = True  # torch gives NaN where a row may attend to nothing; ours gives zeros, tested elsewhere
+        mask[:, 0] = True  # torch returns NaN for a row without any allowed key; ours returns zeros, tested elsewhere
     with record_activations(ours, "weights") as seen:
         exact = ours(x, memory if cross else None, mask)
     fused = ours(x, memory if cross else None, mask)
@@ -54,7 +54,7 @@ def test_equals_torch(seed, n_heads, cross, masked):
 def test_cached_steps_equal_one_forward():
     torch.manual_seed(0)
     attention = MultiHeadAttention(8, 2)
-    x = torch.randn(2, 40, 8)  # longer than the cache's first buffer, so that it must grow
+    x = torch.randn(2, 40, 8)  # longer than the first buffer of the cache, so it must grow
     whole = attention(x, mask=causal_mask(40))
     cache = KVCache(1)
     for start, end in [(0, 3), (3, 4), (4, 20), (20, 21), (21, 40)]:
@@ -73,14 +73,14 @@ def test_split_gives_each_head_its_own_columns():
     assert torch.equal(attention.merge(heads), x)
 
 
-def test_kernel_is_exact_only_while_watched():
+def test_the_exact_kernel_runs_only_while_probes_are_watched():
     calls = []
 
-    def counted(*args, **options):
+    def count_calls(*args, **options):
         calls.append(args)
         return attend_fused(*args, **options)
 
-    attention, x = MultiHeadAttention(4, 2, kernel=counted), torch.randn(1, 3, 4)
+    attention, x = MultiHeadAttention(4, 2, kernel=count_calls), torch.randn(1, 3, 4)
     with record_activations(attention, "weights") as seen:
         attention(x)
     assert not calls
@@ -136,7 +136,7 @@ def test_grouped_queries_are_full_attention_with_repeated_weights(attend, n_kv_h
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 @pytest.mark.usefixtures("double")
 def test_qk_norm_equals_formula(norm):
-    """norm(q)·norm(k)/sqrt(E), head by head, each side with a weight of its own; values are left alone."""
+    """norm(q)·norm(k)/sqrt(E) for each head, with separate weights for queries and keys; values are not normed."""
     torch.manual_seed(0)
     attention = MultiHeadAttention(8, 2, head_norm=lambda: norm(4, eps=1e-5))
     for side in (attention.query_norm, attention.key_norm):
@@ -145,12 +145,12 @@ def test_qk_norm_equals_formula(norm):
     heads = []
     for h in range(2):
         q, k, v = (p(x)[0, :, 4 * h : 4 * h + 4] for p in (attention.query, attention.key, attention.value))
-        q, k = (normed(y, side.weight, norm) for y, side in ((q, attention.query_norm), (k, attention.key_norm)))
+        q, k = (apply_norm(y, side.weight, norm) for y, side in ((q, attention.query_norm), (k, attention.key_norm)))
         heads.append((q @ k.T / 2).softmax(-1) @ v)
     assert max_difference(attention(x), attention.output(torch.cat(heads, -1))[None]) < 1e-10
 
 
-def normed(y, weight, kind):
+def apply_norm(y, weight, kind):
     y = y - y.mean(-1, keepdim=True) if kind is LayerNorm else y
     return y / (y.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * weight
 
@@ -172,7 +172,7 @@ def test_cap_bounds_the_recorded_scores():
 
 
 @pytest.mark.parametrize("option", [{"cap": 1.0}, {"position": RelativePosition(4, 9)}])
-def test_what_the_fused_kernel_cannot_do_is_refused(option):
+def test_the_fused_kernel_refuses_what_it_cannot_compute(option):
     attention = MultiHeadAttention(8, 2, attend_fused, **option)
     with pytest.raises(ConfigError, match="Use attend_exact"):
         attention(torch.randn(1, 3, 8))
@@ -181,7 +181,7 @@ def test_what_the_fused_kernel_cannot_do_is_refused(option):
 @pytest.mark.parametrize("rules", [(), (Causal(),), (Causal(), SlidingWindow(3)), (Strided(3),)])
 @pytest.mark.parametrize("attend", [attend_exact, attend_fused])
 @pytest.mark.usefixtures("double")
-def test_a_mask_of_rules_and_the_same_spelled_out(attend, rules):
+def test_a_mask_of_rules_equals_its_matrix(attend, rules):
     torch.manual_seed(0)
     attention, x = MultiHeadAttention(8, 2, attend), torch.randn(2, 7, 8)
     for is_token in (None, torch.arange(7) < torch.tensor([[7], [4]])):
@@ -193,7 +193,7 @@ def test_a_mask_of_rules_and_the_same_spelled_out(attend, rules):
 
 
 @pytest.mark.usefixtures("double")
-def test_heads_may_be_of_any_width_and_without_bias():
+def test_heads_can_have_any_width_and_no_bias():
     attention = MultiHeadAttention(6, 2, d_head=5, bias=False)
     assert attention.output.weight.shape == (6, 10)
     assert not any("bias" in name for name, _ in attention.named_parameters())

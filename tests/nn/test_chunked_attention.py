@@ -1,4 +1,4 @@
-"""Attention in chunks against the same all at once; and that nothing of n×n numbers comes into being on the way."""
+"""Attention in chunks against attention without chunks; and no tensor with n×n numbers is created."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def random_qkv(Q, K, H=4, G=4, B=2, E=3, seed=0):
 
 def value_and_gradients(attend, q, k, v):
     out = attend(q, k, v)
-    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)  # each number of the output matters
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)  # every output number gets a gradient
     return [out, *torch.autograd.grad((out * weights).sum(), (q, k, v))]
 
 
@@ -50,8 +50,8 @@ def assert_same(attend, mask, q, k, v):
 @pytest.mark.parametrize("G", [1, 2, 4])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_chunks_equal_all_at_once(rules, padded, G, kernel):
-    """A whole text, and a cached range of queries; neither a multiple of the block."""
+def test_chunks_equal_attention_without_chunks(rules, padded, G, kernel):
+    """A whole text, and queries after a cache; neither length is a multiple of the chunk size."""
     for queries, keys in ((range(77), range(77)), (range(5, 77), range(77)), (range(2 * CHUNK), range(2 * CHUNK))):
         is_token = torch.arange(len(keys)) < torch.tensor([[len(keys)], [50]]) if padded else None
         assert_same(kernel, Mask(queries, keys, rules, is_token), *random_qkv(len(queries), len(keys), G=G))
@@ -69,8 +69,8 @@ def test_options_reach_the_kernel(cap):
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_rows_that_may_see_nothing(kernel):
-    """Padding before the text and a whole row of padding: zeros, and no NaN on the way back."""
+def test_rows_without_allowed_keys(kernel):
+    """Padding before the text and a row with only padding give zeros, and no NaN in backward."""
     is_token = torch.ones(2, 77, dtype=torch.bool)
     is_token[0, :40], is_token[1] = False, False
     mask = Mask(range(77), range(77), (Causal(), SlidingWindow(5)), is_token)
@@ -81,8 +81,8 @@ def test_rows_that_may_see_nothing(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_a_block_that_reaches_no_key_at_all(kernel):
-    mask = Mask(range(40, 117), range(77), (SlidingWindow(9),))  # the last queries are far beyond the last key
+def test_a_chunk_that_reaches_no_key(kernel):
+    mask = Mask(range(40, 117), range(77), (SlidingWindow(9),))  # the last queries are far after the last key
     out, *gradients = value_and_gradients(lambda q, k, v: attend_in_chunks(kernel, q, k, v, mask), *random_qkv(77, 77))
     assert (out[:, :, 77 + 8 - 40 :] == 0).all()
     assert all(g.isfinite().all() for g in gradients)
@@ -90,20 +90,20 @@ def test_a_block_that_reaches_no_key_at_all(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_the_way_back_drops_what_the_way_there_dropped(kernel):
-    """With the same weights dropped the output is linear in v, so <d, out(v)> = <v, gradient of v>; else it is not."""
+def test_backward_uses_the_same_dropout_as_forward(kernel):
+    """With the same dropout, the output is linear in v, so <d, out(v)> = <v, gradient of v>; otherwise not."""
     q, k, v = random_qkv(77, 77)
     mask = Mask(range(77), range(77), (Causal(),))
     torch.manual_seed(3)
     out = attend_in_chunks(lambda q, k, v, m: kernel(q, k, v, m, dropout=0.4), q, k, v, mask)
     d = torch.randn_like(out)
     state = torch.get_rng_state()
-    torch.randn(1000)  # other random numbers are drawn between there and back
+    torch.randn(1000)  # other random numbers between forward and backward
     drawn = torch.get_rng_state()
     (gradient,) = torch.autograd.grad(out, v, d)
     assert max_difference(out, attend_in_chunks(kernel, q, k, v, mask)) > 1e-2  # something was dropped
     assert abs((d * out).sum() - (v * gradient).sum()) < 1e-9
-    assert torch.equal(torch.get_rng_state(), drawn)  # the way back leaves the random numbers where they were
+    assert torch.equal(torch.get_rng_state(), drawn)  # backward restores the random state
     assert not torch.equal(state, drawn)
 
 
@@ -123,7 +123,7 @@ def test_dropout_gradients_of_queries_and_keys_by_finite_differences():
         assert abs((ends[0] - ends[1]).item() / 2e-5 - (gradient * direction).sum().item()) < 1e-5
 
 
-def test_gradients_only_where_they_are_wanted():
+def test_gradients_only_for_inputs_that_require_them():
     q, k, v = random_qkv(77, 77)
     mask = Mask(range(77), range(77), (Causal(),))
     attend_in_chunks(attend_fused, q, k.detach(), v.detach(), mask).sum().backward()
@@ -132,7 +132,7 @@ def test_gradients_only_where_they_are_wanted():
         assert not attend_in_chunks(attend_fused, q, k, v, mask).requires_grad
 
 
-# through the module and through whole models
+# in the module and in whole models
 
 
 @pytest.mark.usefixtures("double")
@@ -144,10 +144,12 @@ def test_through_multi_head_attention(rules, kernel, monkeypatch):
     is_token = torch.arange(77) < torch.tensor([[77], [60]])
     mask = Mask(range(77), range(77), rules, is_token)
     at_once = results(attention, x, mask)
-    used = forced_chunks(monkeypatch)
+    used = force_chunks(monkeypatch)
     for a, b in zip(results(attention, x, mask), at_once, strict=True):
         assert max_difference(a, b) < 1e-10
-    assert len(used) == (0 if kernel is attend_fused and not rules else 1)  # then the fused kernel needs no chunks
+    assert len(used) == (
+        0 if kernel is attend_fused and not rules else 1
+    )  # without rules, the fused kernel needs no chunks
 
 
 def results(module, x, mask):
@@ -155,8 +157,8 @@ def results(module, x, mask):
     return [out, *torch.autograd.grad(out.pow(2).sum(), list(module.parameters()))]
 
 
-def forced_chunks(monkeypatch):
-    """From here on every mask counts as too large to be spelled out. -> the masks that were worked in chunks"""
+def force_chunks(monkeypatch):
+    """Treat every mask as too large for a matrix. Return the list of masks that were computed in chunks."""
     used, work = [], kernels.attend_in_chunks
     monkeypatch.setattr(kernels, "MAX_DENSE_ENTRIES", 0)
     monkeypatch.setattr(
@@ -179,7 +181,7 @@ def test_through_a_whole_model(attention, kernel, monkeypatch):
         return [logits, *torch.autograd.grad(logits.log_softmax(-1)[..., 5].sum(), list(model.parameters()))]
 
     at_once = logits_and_gradients()
-    used = forced_chunks(monkeypatch)
+    used = force_chunks(monkeypatch)
     for a, b in zip(logits_and_gradients(), at_once, strict=True):
         assert max_difference(a, b) < 1e-9
     assert used
@@ -189,7 +191,7 @@ def test_through_a_whole_model(attention, kernel, monkeypatch):
 
 
 class LargestTensor(TorchDispatchMode):
-    """Watches every operator, there and back, and notes the most numbers that a tensor has memory for."""
+    """Record the size of the largest tensor that any operator allocates, forward and backward."""
 
     numbers = 0
 
@@ -227,11 +229,11 @@ def test_no_matrix_of_all_queries_and_keys(mask, n_kv_heads):
 
 
 @pytest.mark.parametrize("options", [{"attend": attend_exact}, {"dropout": 0.1}], ids=["exact", "dropout"])
-def test_nor_with_the_exact_kernel_or_with_dropout(options):
+def test_no_matrix_with_the_exact_kernel_or_with_dropout(options):
     assert largest_tensor(LONG_MASKS["window"], LONG, **options) < LONG**2 / 8
 
 
-def test_the_watch_would_notice_one():
+def test_largest_tensor_notices_a_matrix():
     n = 512
     assert largest_tensor(torch.ones(n, n, dtype=torch.bool), n, attend=attend_exact) >= 2 * n**2  # two heads
 
@@ -240,16 +242,16 @@ WAYS = {"at once, by is_causal": (Causal(),), "spelled out": (SlidingWindow(3),)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_cheapest_way_is_taken(way, monkeypatch):
+def test_the_cheapest_method_is_used(way, monkeypatch):
     calls = []
 
-    def noted(q, k, v, mask=None, causal=False):
+    def record_call(q, k, v, mask=None, causal=False):
         calls.append((q.size(2), causal, mask is not None))
         return attend_fused(q, k, v, mask, causal=causal)
 
-    monkeypatch.setattr(kernels, "attend_fused", noted)
+    monkeypatch.setattr(kernels, "attend_fused", record_call)
     if way == "in chunks":
         monkeypatch.setattr(kernels, "MAX_DENSE_ENTRIES", 0)
-    attend_masked(noted, *random_qkv(64, 64), Mask(range(64), range(64), WAYS[way]))
+    attend_masked(record_call, *random_qkv(64, 64), Mask(range(64), range(64), WAYS[way]))
     expected = {"at once, by is_causal": [(64, True, False)], "spelled out": [(64, False, True)]}
     assert calls == expected.get(way, [(CHUNK, False, True)] * 2)

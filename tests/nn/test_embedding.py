@@ -34,7 +34,7 @@ def test_tokens_are_rows_of_the_matrix_times_sqrt_d(scaled):
 
 
 @pytest.mark.usefixtures("double")
-def test_segments_positions_and_norm_in_bert_s_order():
+def test_segments_positions_and_norm_in_the_order_of_bert():
     embedding = InputEmbedding(
         TokenEmbedding(11, 8, scaled=False),
         LearnedPosition(8, 20),
@@ -83,7 +83,7 @@ def test_patches_are_a_convolution_with_its_stride(channels, image, patch):
 
 
 @pytest.mark.usefixtures("double")
-def test_the_class_token_stands_first_and_has_position_0():
+def test_the_class_token_comes_first_and_has_position_0():
     embedding = random_parameters(PatchEmbedding(4, 2, 1, 8, LearnedPosition(8, 5), 0.0, class_token=True))
     images = torch.randn(2, 1, 4, 4)
     out, table = embedding(images), embedding.position.table
@@ -95,5 +95,5 @@ def test_the_class_token_stands_first_and_has_position_0():
 
 def test_images_of_another_size_are_refused_with_both_sizes():
     embedding = PatchEmbedding(4, 2, 1, 8, Position(5), 0.0, class_token=True)
-    with pytest.raises(DataError, match=r"the images are \[2, 3, 4, 4\]; this model reads \[any number, 1, 4, 4\]"):
+    with pytest.raises(DataError, match=r"the images have shape \[2, 3, 4, 4\]; this model expects \[batch, 1, 4, 4\]"):
         embedding(torch.zeros(2, 3, 4, 4))

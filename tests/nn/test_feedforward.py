@@ -10,7 +10,7 @@ from helpers import tiny_config
 from cutaway.models.build import FEED_FORWARDS
 from cutaway.nn.recording import record_activations
 
-# max(0, x) and the like, number by number
+# activations of a single number
 ACTIVATIONS = {
     "relu": lambda x: max(0.0, x),
     "relu2": lambda x: max(0.0, x) ** 2,  # So et al. 2021
@@ -23,7 +23,7 @@ ACTIVATIONS = {
 }
 
 
-def through(linear, x):
+def apply_linear(linear, x):
     """W x + b, row by row."""
     weight = linear.weight.detach().numpy()
     bias = np.zeros(len(weight)) if linear.bias is None else linear.bias.detach().numpy()
@@ -42,14 +42,14 @@ def test_feed_forward_equals_its_formula(name, bias):
     for b, t in np.ndindex(2, 3):
         token = x[b, t].numpy()
         if "glu" in name:
-            opened = np.array([ACTIVATIONS[name](n) for n in through(network.gate, token)])
-            hidden = opened * through(network.expand, token)
+            opened = np.array([ACTIVATIONS[name](n) for n in apply_linear(network.gate, token)])
+            hidden = opened * apply_linear(network.expand, token)
         else:
-            hidden = np.array([ACTIVATIONS[name](n) for n in through(network.expand, token)])
+            hidden = np.array([ACTIVATIONS[name](n) for n in apply_linear(network.expand, token)])
         assert np.abs(seen["hidden"][b, t].numpy() - hidden).max() < 1e-10
-        assert np.abs(out[b, t].detach().numpy() - through(network.contract, hidden)).max() < 1e-10
+        assert np.abs(out[b, t].detach().numpy() - apply_linear(network.contract, hidden)).max() < 1e-10
 
 
-def test_bias_can_be_left_out():
+def test_without_bias():
     for name, make in FEED_FORWARDS.items():
         assert not any("bias" in p for p, _ in make(tiny_config(feed_forward=name, bias=False)).named_parameters())

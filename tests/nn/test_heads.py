@@ -1,4 +1,4 @@
-"""Heads and poolings against their formulas, with padding that must not matter."""
+"""Heads and poolings against their formulas, with and without padding."""
 
 import math
 
@@ -36,7 +36,10 @@ def pool_by_loops(name, x, pool):
 @pytest.mark.parametrize("name", POOLINGS)
 def test_poolings_equal_loops_over_the_tokens(name, padded):
     torch.manual_seed(0)
-    pool, x = POOLINGS[name](tiny_config()), torch.randn(3, 5, 8) - 3  # mostly negative: a 0 for padding would be seen
+    pool, x = (
+        POOLINGS[name](tiny_config()),
+        torch.randn(3, 5, 8) - 3,
+    )  # mostly negative, so a 0 for padding would be noticed
     lengths = (5, 3, 1) if padded else (5, 5, 5)
     is_token = torch.arange(5) < torch.tensor(lengths)[:, None] if padded else None
     if padded:
@@ -47,7 +50,7 @@ def test_poolings_equal_loops_over_the_tokens(name, padded):
         assert np.abs(out[b].detach().numpy() - expected).max() < 1e-10
 
 
-def test_attention_pool_shows_its_weights():
+def test_attention_pool_has_a_probe_for_its_weights():
     pool, x = AttentionPool(4), torch.randn(2, 3, 4)
     is_token = torch.tensor([[True] * 3, [True, False, False]])
     with record_activations(pool, "weights") as seen:
@@ -78,7 +81,7 @@ def test_masked_language_head_formula():
 
 
 @pytest.mark.usefixtures("double")
-def test_language_head_is_the_embedding_turned_round():
+def test_language_head_is_the_transposed_embedding():
     shared = nn.Parameter(torch.randn(11, 8))
     head, x = LanguageHead(11, 8, shared), torch.randn(2, 3, 8)
     assert max_difference(head(x), x @ shared.T) < 1e-12
@@ -110,7 +113,7 @@ def test_tag_and_class_heads():
     assert max_difference(logits, means @ classes.classify.weight.T + classes.classify.bias) < 1e-12
 
 
-def test_heads_drop_only_in_training():
+def test_dropout_of_heads_only_in_training():
     x = torch.randn(2, 4, 8)
     for head in (TagHead(3, 8, dropout=0.5), ClassHead(POOLINGS["max"](tiny_config()), 3, 8, dropout=0.5)):
         assert not torch.equal(head.train()(x), head(x))

@@ -1,4 +1,4 @@
-"""The readable kernel against the formula in NumPy, the fused one against the readable one, and rows of nothing."""
+"""The exact kernel against the formula in NumPy, the fused one against the exact one, and rows without allowed keys."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def random_qkv(seed, B=2, H=3, Q=4, K=5, E=6):
 
 
 def attention_in_numpy(q, k, v, mask, bias=None, cap=0.0):
-    """softmax(QKᵀ/sqrt(d)) V, one query at a time, straight from the paper; scores capped, then biased."""
+    """softmax(QKᵀ/sqrt(d)) V, one query at a time, from the paper; scores are capped, then biased."""
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     for b, h, i in np.ndindex(q.shape[:-1]):
         allowed = [j for j in range(k.shape[2]) if mask[b, h, i, j]]
@@ -55,7 +55,7 @@ def test_fused_equals_exact_forward_and_backward(seed, mask_shape):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_a_row_that_may_attend_to_nothing_gives_zeros_and_no_gradient(kernel, dtype):
+def test_a_row_without_allowed_keys_gives_zeros_and_no_gradient(kernel, dtype):
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in random_qkv(0))
     mask = torch.ones(2, 3, 4, 5, dtype=torch.bool)
     mask[0, :, 2] = False
@@ -68,7 +68,7 @@ def test_a_row_that_may_attend_to_nothing_gives_zeros_and_no_gradient(kernel, dt
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_nothing_at_all_to_attend_to(kernel):
+def test_no_keys_at_all(kernel):
     q, k, v = random_qkv(0)
     out = kernel(q, k, v, torch.zeros(4, 5, dtype=torch.bool))
     out.sum().backward()
@@ -97,7 +97,7 @@ def test_bias_is_added_to_the_scores(kernel, seed, masked):
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_a_biased_row_of_nothing_gives_zeros_and_no_gradient(kernel):
+def test_a_biased_row_without_allowed_keys_gives_zeros_and_no_gradient(kernel):
     q, k, v = random_qkv(0)
     bias = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
     mask = torch.ones(2, 3, 4, 5, dtype=torch.bool)
@@ -113,13 +113,13 @@ def test_a_biased_row_of_nothing_gives_zeros_and_no_gradient(kernel):
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 50.0]))
 def test_cap_equals_formula(seed, cap):
     q, k, v = random_qkv(seed)
-    q = 20 * q  # so that the cap is felt
+    q = 20 * q  # so that the cap has an effect
     bias, mask = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.ones(2, 3, 4, 5, dtype=torch.bool)
     expected = attention_in_numpy(*(x.detach().numpy() for x in (q, k, v)), mask.numpy(), bias.numpy(), cap)
     assert max_difference(attend_exact(q, k, v, None, bias, cap=cap), torch.from_numpy(expected)) < 1e-10
 
 
-def test_soft_cap_holds_large_scores_and_leaves_small_ones():
+def test_soft_cap_bounds_large_scores_and_keeps_small_ones():
     assert soft_cap(torch.tensor([-1e6, 1e6]), 50.0).tolist() == [-50.0, 50.0]
     small = torch.linspace(-0.01, 0.01, 9, dtype=torch.float64)
     assert max_difference(soft_cap(small, 50.0), small) < 1e-9
@@ -127,8 +127,8 @@ def test_soft_cap_holds_large_scores_and_leaves_small_ones():
 
 @pytest.mark.parametrize("G", [1, 2, 3])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_grouped_heads_are_repeated_heads(kernel, G):
-    """Head h looks at key-value head h // (H/G), and gradients of those who share are added up."""
+def test_grouped_heads_equal_repeated_heads(kernel, G):
+    """Head h uses key-value head h // (H/G); the gradients of heads that share are summed."""
     q, k, v = random_qkv(3, H=6)
     shared = [x.detach()[:, :G].clone().requires_grad_() for x in (k, v)]
     full = [torch.stack([x[:, h // (6 // G)] for h in range(6)], dim=1).detach().requires_grad_() for x in shared]
@@ -139,7 +139,7 @@ def test_grouped_heads_are_repeated_heads(kernel, G):
         assert max_difference(few.grad, many.grad.unflatten(1, (G, -1)).sum(2)) < 1e-10
 
 
-def test_relative_values_are_made_of_the_weights():
+def test_relative_values_are_computed_from_the_weights():
     q, k, v = random_qkv(4)
     seen = {}
     out = attend_exact(
@@ -149,6 +149,6 @@ def test_relative_values_are_made_of_the_weights():
 
 
 @pytest.mark.parametrize("option", [{"cap": 1.0}, {"relative_values": lambda w: w}])
-def test_the_fused_kernel_says_what_it_cannot_do(option):
-    with pytest.raises(ConfigError, match="can neither cap scores nor add relative values. Use attend_exact"):
+def test_the_fused_kernel_refuses_unsupported_options(option):
+    with pytest.raises(ConfigError, match="cannot cap scores or add relative values. Use attend_exact"):
         attend_fused(*random_qkv(0), **option)

@@ -1,4 +1,4 @@
-"""The encoder's and the decoder's stack against torch.nn.TransformerEncoder/Decoder, on the same weights."""
+"""Encoder and decoder stacks against torch.nn.TransformerEncoder and TransformerDecoder, with the same weights."""
 
 import pytest
 import torch
@@ -73,7 +73,7 @@ def test_stacks_equal_torch(placement, activation):
     expected = decoder(y, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~is_token)
     assert max_difference(out, expected) < 1e-10
 
-    # and the way back: gradients at the inputs
+    # gradients of the inputs
     memory = memory.detach()
     for pair, start in (
         ((model.encoder, encoder), x),
@@ -88,7 +88,7 @@ def test_stacks_equal_torch(placement, activation):
 
 
 def test_layers_are_independent():
-    """N layers with weights of their own, never one layer N times."""
+    """N layers with different weights, not one layer N times."""
     model = tiny_model()
     for stack in (model.encoder, model.decoder):
         seen = [id(p) for layer in stack.layers for p in layer.parameters()]
@@ -97,21 +97,21 @@ def test_layers_are_independent():
         assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("crossing", [False, True])
+@pytest.mark.parametrize("with_cross_attention", [False, True])
 @pytest.mark.usefixtures("double")
-def test_parallel_layer_formula(crossing):
-    """x + attention(norm(x)) + feed_forward(norm(x)), the very same norm(x) (and cross-attention beside them)."""
+def test_parallel_layer_formula(with_cross_attention):
+    """x + attention(norm(x)) + feed_forward(norm(x)), with the same norm(x), and optionally cross-attention."""
     torch.manual_seed(0)
     layer = ParallelLayer(
         self_attention=MultiHeadAttention(8, 2),
         feed_forward=FeedForward(8, 16, torch.relu),
         residual=PreNorm(lambda: LayerNorm(8), 0.0),
-        cross_attention=MultiHeadAttention(8, 2) if crossing else None,
+        cross_attention=MultiHeadAttention(8, 2) if with_cross_attention else None,
     )
     x, memory, mask = torch.randn(2, 5, 8), torch.randn(2, 4, 8), Mask(range(5), range(5), (Causal(),))
     normed = layer.residual.norm(x)
     expected = x + layer.self_attention(normed, mask=causal_mask(5)) + layer.feed_forward(normed)
-    if crossing:
+    if with_cross_attention:
         expected = expected + layer.cross_attention(normed, memory)
     assert max_difference(layer(x, mask, memory), expected) < 1e-10
     assert sum(isinstance(m, LayerNorm) for m in layer.modules()) == 1
@@ -120,24 +120,24 @@ def test_parallel_layer_formula(crossing):
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 @pytest.mark.usefixtures("double")
 def test_residual_formulas(norm):
-    """Norms with different weights before and after, so that one in the place of the other would be noticed."""
+    """The norms before and after have different weights, so that swapping them would be noticed."""
     torch.manual_seed(0)
     x, f = torch.randn(2, 3, 4), nn.Linear(4, 4)
 
-    def made(kind):
+    def make(kind):
         residual = kind(lambda: norm(4), 0.0)
         for parameter in residual.parameters():
             nn.init.normal_(parameter)
         return residual
 
-    post, pre, sandwich = made(PostNorm), made(PreNorm), made(SandwichNorm)
+    post, pre, sandwich = make(PostNorm), make(PreNorm), make(SandwichNorm)
     assert max_difference(post(x, f), post.norm(x + f(x))) < 1e-10
     assert max_difference(pre(x, f), x + f(pre.norm(x))) < 1e-10
     assert max_difference(sandwich(x, f), x + sandwich.norm_after(f(sandwich.norm(x)))) < 1e-10
-    assert [kind.ends_normed for kind in (PostNorm, PreNorm, SandwichNorm)] == [True, False, False]
+    assert [kind.has_normed_output for kind in (PostNorm, PreNorm, SandwichNorm)] == [True, False, False]
 
 
-def test_dropout_is_on_the_branch_and_never_on_the_stream():
+def test_dropout_is_on_the_branch_and_not_on_the_residual_stream():
     torch.manual_seed(0)
     for kind in (PreNorm, SandwichNorm):
         residual = kind(lambda: LayerNorm(4), 0.999999).train()
@@ -146,12 +146,12 @@ def test_dropout_is_on_the_branch_and_never_on_the_stream():
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "sandwich"])
-def test_a_stack_ends_normed_whatever_the_placement(placement):
+def test_the_output_of_a_stack_is_normed_for_every_placement(placement):
     model = tiny_model(norm_placement=placement)
     assert isinstance(model.encoder.norm, nn.Identity) == (placement == "post")
 
 
-def test_tokens_of_new_positions_only():
+def test_the_token_mask_of_new_positions_only():
     is_token = torch.tensor([[True, True, False, True]])
     mask = Mask(range(2, 4), range(4), (Causal(),), is_token)
     assert token_mask(torch.zeros(1, 2, 3), mask).tolist() == [[False, True]]
@@ -161,7 +161,7 @@ def test_tokens_of_new_positions_only():
 
 @pytest.mark.parametrize("block", ["sequential", "parallel"])
 def test_cross_attention_without_a_memory_is_refused(block):
-    """Looking at itself instead, without a mask, it would see the future."""
+    """If it used x instead, without a mask, it would attend to the future."""
     model = tiny_model(family="decoder", encoder_layers=6, cross_attention=True, block=block)
     with pytest.raises(CutawayError, match="memory"):
         model(random_ids(1, 5))

@@ -1,4 +1,4 @@
-"""Linear attention against its quadratic form by loops, and as the recurrent network that it is."""
+"""Linear attention against loops over all pairs, and as a recurrent network."""
 
 import math
 
@@ -24,8 +24,8 @@ def phi(x):
     return np.vectorize(lambda n: n + 1 if n > 0 else math.exp(n))(x)
 
 
-def by_loops(attention, x, memory, may_see):
-    """Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j), over the j that i may see; for one text. -> [Q,D]"""
+def by_loops(attention, x, memory, may_attend):
+    """Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j), over the j that i may attend to; for one text. -> [Q,D]"""
     H, G, E = attention.n_heads, attention.n_kv_heads, attention.d_head
     q = phi(attention.query(x).detach().numpy().reshape(-1, H, E))
     k, v = (p(memory).detach().numpy().reshape(-1, G, E) for p in (attention.key, attention.value))
@@ -34,14 +34,14 @@ def by_loops(attention, x, memory, may_see):
     for i in range(len(q)):
         for h in range(H):
             g = h // (H // G)
-            keys = [j for j in range(len(k)) if may_see(i, j)]
+            keys = [j for j in range(len(k)) if may_attend(i, j)]
             similar = np.array([q[i, h] @ k[j, g] for j in keys])
             if keys:
                 heads[i, h * E : (h + 1) * E] = similar @ v[keys, g] / similar.sum()
     return attention.output(torch.from_numpy(heads)).detach()
 
 
-def a_module(seed=0, n_heads=4, n_kv_heads=None):
+def make_module(seed=0, n_heads=4, n_kv_heads=None):
     torch.manual_seed(seed)
     return LinearAttention(8, n_heads, n_kv_heads=n_kv_heads)
 
@@ -51,8 +51,8 @@ def a_module(seed=0, n_heads=4, n_kv_heads=None):
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_the_loops(causal, padded, n_kv_heads):
-    n = 2 * CHUNK + 13  # three chunks, the last one short
-    attention, x = a_module(n_kv_heads=n_kv_heads), torch.randn(2, n, 8)
+    n = 2 * CHUNK + 13  # three chunks; the last one is shorter
+    attention, x = make_module(n_kv_heads=n_kv_heads), torch.randn(2, n, 8)
     lengths = (n, CHUNK + 5) if padded else (n, n)
     is_token = torch.arange(n) < torch.tensor(lengths)[:, None]
     mask = Mask(range(n), range(n), (Causal(),) if causal else (), is_token if padded else None)
@@ -68,10 +68,10 @@ def test_equals_the_loops(causal, padded, n_kv_heads):
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("n_kv_heads", [4, 1])
-def test_one_token_at_a_time_is_the_same(n_kv_heads):
-    """The recurrent form, equations 18 to 20: two sums are all that is kept, however long the text."""
+def test_cached_steps_equal_one_forward(n_kv_heads):
+    """The recurrent form, equations 18 to 20: the cache holds two sums, independent of the length."""
     n = CHUNK + 7
-    attention, x = a_module(n_kv_heads=n_kv_heads), torch.randn(2, n, 8)
+    attention, x = make_module(n_kv_heads=n_kv_heads), torch.randn(2, n, 8)
     whole = attention(x, mask=Mask(range(n), range(n), (Causal(),)))
     cache = KVCache(1)
     for t in range(n):
@@ -85,9 +85,9 @@ def test_one_token_at_a_time_is_the_same(n_kv_heads):
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=4), st.integers(0, 100))
 @pytest.mark.usefixtures("double")
-def test_in_pieces_of_any_size_with_padding(sizes, seed):
+def test_cached_steps_of_any_size_with_padding(sizes, seed):
     n = sum(sizes)
-    attention, x = a_module(seed), torch.randn(2, n, 8)
+    attention, x = make_module(seed), torch.randn(2, n, 8)
     is_token = torch.rand(2, n) < 0.8
     whole = attention(x, mask=Mask(range(n), range(n), (Causal(),), is_token))
     cache, start = KVCache(1), 0
@@ -102,7 +102,7 @@ def test_in_pieces_of_any_size_with_padding(sizes, seed):
 
 @pytest.mark.usefixtures("double")
 def test_cross_attention_and_its_cache():
-    attention, x, memory = a_module(n_kv_heads=2), torch.randn(2, 5, 8), torch.randn(2, 6, 8)
+    attention, x, memory = make_module(n_kv_heads=2), torch.randn(2, 5, 8), torch.randn(2, 6, 8)
     is_token = torch.arange(6) < torch.tensor([[6], [4]])
     mask = Mask(range(5), range(6), is_token=is_token)
     out = attention(x, memory, mask)
@@ -120,9 +120,9 @@ def test_cross_attention_and_its_cache():
 
 
 @pytest.mark.usefixtures("double")
-def test_gradients_are_those_of_the_quadratic_form():
+def test_gradients_equal_the_quadratic_form():
     n = CHUNK + 9
-    attention, x = a_module(n_kv_heads=2), torch.randn(2, n, 8)
+    attention, x = make_module(n_kv_heads=2), torch.randn(2, n, 8)
     mask = Mask(range(n), range(n), (Causal(),), torch.arange(n) < torch.tensor([[n], [30]]))
 
     def gradients():
@@ -137,9 +137,9 @@ def test_gradients_are_those_of_the_quadratic_form():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("watched", [False, True])
-def test_a_query_that_may_see_nothing_gets_zeros_and_no_nan(watched, causal):
-    """In single precision, where 1 / tiny is close to the largest number there is."""
-    attention, x = a_module(), torch.randn(2, 6, 8, requires_grad=True)
+def test_a_query_without_allowed_keys_gets_zeros_and_no_nan(watched, causal):
+    """In single precision, where 1 / tiny is close to the largest number."""
+    attention, x = make_module(), torch.randn(2, 6, 8, requires_grad=True)
     is_token = torch.tensor([[True] * 6, [False] * 6])
     mask = Mask(range(6), range(6), (Causal(),) if causal else (), is_token)
     if watched:
@@ -156,18 +156,18 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_no_nan(watched, causal):
 @pytest.mark.parametrize(
     "mask", [causal_mask(3), Mask(range(3), range(3), (SlidingWindow(2),))], ids=["tensor", "window"]
 )
-def test_masks_that_no_sum_can_keep_are_refused(mask):
-    with pytest.raises(ConfigError, match="linear attention knows padding and causality"):
-        a_module()(torch.randn(1, 3, 8), mask=mask)
+def test_unsupported_masks_are_refused(mask):
+    with pytest.raises(ConfigError, match="linear attention supports only causal and padding masks"):
+        make_module()(torch.randn(1, 3, 8), mask=mask)
 
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_a_position_scheme_that_acts_inside_attention_is_refused(name):
-    """Not ignored in silence, whoever built the module."""
+    """It is not ignored silently."""
     scheme = POSITIONS[name](tiny_of(), False)
     assert scheme.acts_in_attention == (name not in INPUT_POSITIONS)
     if scheme.acts_in_attention:
-        with pytest.raises(ConfigError, match=f"no scores or rotations for {type(scheme).__name__}"):
+        with pytest.raises(ConfigError, match=f"has no scores, so it cannot use {type(scheme).__name__}"):
             LinearAttention(8, 2, position=scheme)
     else:
         LinearAttention(8, 2, position=scheme)

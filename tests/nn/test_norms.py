@@ -34,8 +34,8 @@ def test_norms_equal_their_formulas(epsilon):
 
 
 @pytest.mark.usefixtures("double")
-def test_what_each_norm_ignores():
-    """Both forget the scale; only LayerNorm forgets the mean as well."""
+def test_invariance_of_each_norm():
+    """Both ignore the scale; only LayerNorm also ignores the mean."""
     x = torch.randn(5, 8)
     layer, rms = LayerNorm(8, 1e-12), RMSNorm(8, 1e-12)
     assert torch.allclose(layer(7 * x + 3), layer(x))
@@ -44,7 +44,7 @@ def test_what_each_norm_ignores():
 
 
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
-def test_a_token_of_zeros_is_no_division_by_zero(norm):
+def test_no_division_by_zero_for_a_token_of_zeros(norm):
     x = torch.zeros(1, 1, 4, requires_grad=True)
     norm(4, 1e-5)(x).sum().backward()
     assert x.grad.isfinite().all()

@@ -1,4 +1,4 @@
-"""Positions against their formulas, written once more in NumPy; what a buffer is."""
+"""Position schemes against their formulas, written again in NumPy."""
 
 import math
 
@@ -30,10 +30,10 @@ def test_sinusoids_equal_their_formula(d_model):
 
 
 @pytest.mark.usefixtures("double")
-def test_a_step_forward_is_a_linear_map():
-    """PE(pos + k) = M_k PE(pos), the same M_k everywhere: why the paper hopes relative positions are easy."""
+def test_a_shift_of_positions_is_a_linear_map():
+    """PE(pos + k) = M_k PE(pos) with the same M_k for all pos: the paper's argument for sinusoids."""
     table, k = SinusoidalPosition(16, 60).table, 5
-    step = torch.zeros(16, 16)  # each pair (sine, cosine) is turned by k times its frequency, wherever it stands
+    step = torch.zeros(16, 16)  # rotates each pair (sine, cosine) by k times its frequency
     for i in range(0, 16, 2):
         sin, cos = math.sin(k / 10000 ** (i / 16)), math.cos(k / 10000 ** (i / 16))
         step[i : i + 2, i : i + 2] = torch.tensor([[cos, sin], [-sin, cos]])
@@ -58,7 +58,7 @@ def test_learned_positions_are_trained():
 
 @pytest.mark.parametrize("scheme", [SinusoidalPosition, LearnedPosition])
 def test_positions_are_explicit(scheme):
-    """Position 7 alone is what position 7 is in a row: cached decoding is right by construction."""
+    """Position 7 alone gives the same as position 7 in a sequence, as cached decoding needs."""
     position = scheme(8, 20)
     torch.nn.init.normal_(position.table)
     x = torch.randn(2, 10, 8)
@@ -76,8 +76,8 @@ def test_the_scheme_none_does_nothing():
 # RoPE
 
 
-def rotated(x: np.ndarray, pos: int, base: float) -> np.ndarray:
-    """RoFormer, equation 34, for one vector: each pair (2i, 2i+1) by the matrix of rotation by pos · base^(-2i/E)."""
+def rotate(x: np.ndarray, pos: int, base: float) -> np.ndarray:
+    """RoFormer, equation 34, for one vector: rotate each pair (2i, 2i+1) by pos · base^(-2i/E)."""
     out = np.zeros_like(x)
     for i in range(len(x) // 2):
         angle = pos * base ** (-2 * i / len(x))
@@ -93,37 +93,37 @@ def test_rope_equals_its_formula(base):
     x = torch.randn(2, 3, 4, 8)
     out = RotaryPosition(8, 50, base).rotate(x, positions)
     for b, h, t in np.ndindex(2, 3, 4):
-        expected = rotated(x[b, h, t].numpy(), positions[t].item(), base)
+        expected = rotate(x[b, h, t].numpy(), positions[t].item(), base)
         assert np.abs(out[b, h, t].numpy() - expected).max() < 1e-10
 
 
 @pytest.mark.usefixtures("double")
-def test_stretched_rope_equals_its_formula():
-    """Pair by pair, by its wave length; of the pairs here, some are kept, some stretched, some between."""
+def test_scaled_rope_equals_its_formula():
+    """For each pair, by its wavelength. The pairs here cover all three cases: kept, scaled, interpolated."""
     factor, slow, fast, length, base, width = 8.0, 1.0, 4.0, 64, 100.0, 16
-    stretched = RotaryPosition(width, 50, base, llama3_scaling(factor, slow, fast, length))
+    scaled = RotaryPosition(width, 50, base, llama3_scaling(factor, slow, fast, length))
     evenly = RotaryPosition(width, 50, base, linear_scaling(factor))
     kinds = set()
     for i in range(width // 2):
         speed = base ** (-2 * i / width)
         wave = 2 * math.pi / speed
         if wave < length / fast:
-            kind, wanted = "kept", speed
+            kind, expected = "kept", speed
         elif wave > length / slow:
-            kind, wanted = "stretched", speed / factor
+            kind, expected = "scaled", speed / factor
         else:
             share = (length / wave - slow) / (fast - slow)
-            kind, wanted = "between", (1 - share) * speed / factor + share * speed
+            kind, expected = "interpolated", (1 - share) * speed / factor + share * speed
         kinds.add(kind)
         for position in (1, 49):
-            assert abs(stretched.cos[position, i].item() - math.cos(position * wanted)) < 1e-12
+            assert abs(scaled.cos[position, i].item() - math.cos(position * expected)) < 1e-12
             assert abs(evenly.sin[position, i].item() - math.sin(position * speed / factor)) < 1e-12
-    assert kinds == {"kept", "between", "stretched"}
+    assert kinds == {"kept", "interpolated", "scaled"}
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 39))
 @pytest.mark.usefixtures("double")
-def test_rope_sees_differences_only(i, j, shift):
+def test_rope_depends_on_differences_only(i, j, shift):
     position = RotaryPosition(6, 100)
     q, k = torch.randn(2, 1, 1, 1, 6)
 
@@ -134,7 +134,7 @@ def test_rope_sees_differences_only(i, j, shift):
 
 
 @pytest.mark.usefixtures("double")
-def test_rope_in_attention_turns_queries_and_keys_and_not_values():
+def test_rope_rotates_queries_and_keys_but_not_values():
     attention = MultiHeadAttention(8, 2, position=RotaryPosition(4, 10))
     x = torch.randn(1, 6, 8)
     q, k, v = (
@@ -143,16 +143,16 @@ def test_rope_in_attention_turns_queries_and_keys_and_not_values():
     )
     heads = np.zeros((2, 6, 4))
     for h, i in np.ndindex(2, 6):
-        scores = np.array([rotated(q[0, h, i], i, 1e4) @ rotated(k[0, h, j], j, 1e4) / 2 for j in range(6)])
+        scores = np.array([rotate(q[0, h, i], i, 1e4) @ rotate(k[0, h, j], j, 1e4) / 2 for j in range(6)])
         heads[h, i] = softmax(scores) @ v[0, h]
-    assert max_difference(attention(x), projected(attention, heads)) < 1e-10
+    assert max_difference(attention(x), apply_output(attention, heads)) < 1e-10
 
 
 # ALiBi
 
 
 def released_slopes(n: int) -> list[float]:
-    """As in the repository of the authors (ofirpress/attention_with_linear_biases, get_slopes), its arithmetic kept."""
+    """Copied from the repository of the authors (ofirpress/attention_with_linear_biases, get_slopes)."""
 
     def get_slopes_power_of_2(n):
         start = 2 ** (-(2 ** -(math.log2(n) - 3)))
@@ -196,14 +196,14 @@ def test_alibi_in_attention(kernel, causal):
         scores = np.array([q[h, i] @ k[h, j] / 2 - released_slopes(3)[h] * abs(i - j) for j in keys])
         heads[h, i] = softmax(scores) @ v[h, : len(keys)]
     mask = Mask(range(7), range(7), (Causal(),)) if causal else None
-    assert max_difference(attention(x, mask=mask), projected(attention, heads)) < 1e-10
+    assert max_difference(attention(x, mask=mask), apply_output(attention, heads)) < 1e-10
 
 
 # T5
 
 
 def bucket_by_definition(distance: int, buckets: int, max_distance: int, causal: bool) -> int:
-    """In whole numbers, where no logarithm is rounded.
+    """In integers, so that no logarithm is rounded.
 
     The far buckets begin where n · log(d/e) / log(M/e) passes m = 0, 1, 2, ...; that is, at (M/e)^m ≤ (d/e)^n.
     """
@@ -228,7 +228,7 @@ def bucket_by_definition(distance: int, buckets: int, max_distance: int, causal:
     [(32, 128), (8, 16), (16, 64), (4, 3), (12, 100), (64, 256), (20, 50), (20, 160), (36, 32), (48, 81)],
 )
 def test_t5_buckets(buckets, max_distance, causal, dtype, double):
-    """In both precisions, for the logarithm is rounded: 64/8 = 16^(3/4) must not fall short of its bucket."""
+    """In both precisions. A rounded logarithm could put 64/8 = 16^(3/4) into the bucket below."""
     torch.set_default_dtype(dtype)
     distance = torch.arange(-300, 301)
     expected = [bucket_by_definition(d, buckets, max_distance, causal) for d in distance.tolist()]
@@ -240,7 +240,7 @@ def test_t5_buckets(buckets, max_distance, causal, dtype, double):
 def test_t5_bias_is_the_table_by_bucket_of_key_minus_query(causal):
     position = RelativeBiasPosition(3, 50, buckets=8, max_distance=16, causal=causal)
     torch.nn.init.normal_(position.table)
-    query, key = torch.arange(20, 25), torch.arange(45)  # beyond the farthest bucket on both sides
+    query, key = torch.arange(20, 25), torch.arange(45)  # beyond the last bucket on both sides
     bias = position.bias(torch.zeros(1, 3, 5, 2), query, key)
     for h, i, j in np.ndindex(3, 5, 45):
         bucket = bucket_by_definition(int(key[j] - query[i]), 8, 16, causal)
@@ -251,7 +251,7 @@ def test_t5_bias_is_the_table_by_bucket_of_key_minus_query(causal):
 
 
 def shaw(q, k, v, a_k, a_v, clip, allowed):
-    """Shaw et al. 2018, equations 3 and 4, for one head: triple loop over i, j and the numbers of a vector."""
+    """Shaw et al. 2018, equations 3 and 4, for one head: a triple loop over i, j and the numbers of a vector."""
     T, E = q.shape
     out = np.zeros((T, E))
     for i in range(T):
@@ -282,7 +282,7 @@ def test_shaw_in_attention(clip, causal):
         tables = [t.detach().numpy() for t in (attention.position.for_keys, attention.position.for_values)]
         may = lambda i, j, b=b: is_token[b, j] and (j <= i or not causal)  # noqa: E731
         heads = np.stack([shaw(q[h], k[h], v[h], *tables, clip, may) for h in range(2)])
-        assert max_difference(out[b : b + 1], projected(attention, heads)) < 1e-10
+        assert max_difference(out[b : b + 1], apply_output(attention, heads)) < 1e-10
 
 
 def test_shaw_tables_have_gradients():
@@ -294,8 +294,8 @@ def test_shaw_tables_have_gradients():
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("scheme", ["rope", "alibi", "relative_bias", "relative"])
-def test_positions_play_no_part_in_cross_attention(scheme):
-    """The memory's order is no order of x: with a scheme or without one, the numbers are the same."""
+def test_cross_attention_does_not_use_positions(scheme):
+    """With and without a position scheme, the numbers are the same."""
     made = {
         "rope": RotaryPosition(4, 10),
         "alibi": AlibiPosition(2, 10),
@@ -309,15 +309,15 @@ def test_positions_play_no_part_in_cross_attention(scheme):
     without.load_state_dict({n: p for n, p in with_scheme.state_dict().items() if not n.startswith("position")})
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     assert torch.equal(with_scheme(x, memory), without(x, memory))
-    assert max_difference(with_scheme(x), without(x)) > 1e-3  # in self-attention it does play one
+    assert max_difference(with_scheme(x), without(x)) > 1e-3  # self-attention does use them
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
     return np.exp(scores) / np.exp(scores).sum()
 
 
-def projected(attention: MultiHeadAttention, heads_HTE: np.ndarray) -> torch.Tensor:
-    """Heads side by side, through the output matrix. -> [1,T,D]"""
+def apply_output(attention: MultiHeadAttention, heads_HTE: np.ndarray) -> torch.Tensor:
+    """Concatenate the heads and apply the output matrix. -> [1,T,D]"""
     side_by_side = np.concatenate(list(heads_HTE), axis=-1)
     return torch.from_numpy(
         side_by_side @ attention.output.weight.detach().numpy().T + attention.output.bias.detach().numpy()

@@ -1,4 +1,4 @@
-"""Probes: seen values are the real ones, edits take effect, and an idle probe costs no operator."""
+"""Probes: recorded values are the real ones, edits take effect, and a probe without watchers runs no operator."""
 
 import threading
 
@@ -15,7 +15,7 @@ from cutaway.nn.recording import edit_activations, probes, record_activations, w
 SOURCE, TARGET = random_ids(2, 5), random_ids(2, 4, seed=1)
 
 
-def test_recording_sees_every_probe_in_the_order_of_computation():
+def test_recording_has_every_probe_in_the_order_of_computation():
     model = tiny_model()
     with record_activations(model) as seen:
         model(SOURCE, TARGET)
@@ -63,7 +63,7 @@ def test_recorded_weights_are_distributions_that_respect_the_masks():
     assert (seen["decoder.layers.0.self_attention.weights"].triu(1) == 0).all()
 
 
-def test_an_idle_probe_runs_no_operator():
+def test_a_probe_without_watchers_runs_no_operator():
     model, bare = tiny_model(), tiny_model()
     for name in probes(bare):
         parent, _, child = name.rpartition(".")
@@ -74,7 +74,7 @@ def test_an_idle_probe_runs_no_operator():
             m(SOURCE, TARGET)
         return [event.name for event in recorded.events() if event.name.startswith("aten::")]
 
-    operators(model)  # the first call may set things up
+    operators(model)  # the first call may run one-time initialisation
     assert operators(model) == operators(bare)
 
 
@@ -85,13 +85,13 @@ class NoProbe(nn.Module):
         return value
 
 
-def test_switching_a_head_off_is_what_zeroing_its_output_weights_does():
-    model, surgery = tiny_model(), tiny_model()
+def test_switching_a_head_off_equals_zeroing_its_output_weights():
+    model, ablated = tiny_model(), tiny_model()
     with torch.no_grad():
-        surgery.decoder.layers[1].cross_attention.output.weight[:, 4:] = 0  # the columns of head 1 of 2
+        ablated.decoder.layers[1].cross_attention.output.weight[:, 4:] = 0  # the columns of head 1 of 2
     with edit_activations(model, {"decoder.layers.1.cross_attention.heads": without_head(1)}):
         edited = model(SOURCE, TARGET)
-    assert max_difference(edited, surgery(SOURCE, TARGET)) < 1e-6
+    assert max_difference(edited, ablated(SOURCE, TARGET)) < 1e-6
     assert max_difference(edited, model(SOURCE, TARGET)) > 1e-3
 
 
@@ -104,7 +104,7 @@ def test_patching_all_activations_from_another_run_gives_its_output():
         assert max_difference(model(SOURCE, TARGET), expected) < 1e-6
 
 
-def test_edits_end_with_the_block_even_after_an_error():
+def test_edits_end_with_the_with_statement_even_after_an_error():
     model = tiny_model()
     plain = model(SOURCE, TARGET)
     with pytest.raises(RuntimeError, match="on purpose"), edit_activations(model, {"*.stream": torch.zeros_like}):
@@ -131,7 +131,7 @@ def test_a_probe_has_no_state():
     assert not Probe().state_dict()
 
 
-def test_what_another_thread_does_with_the_model_is_not_recorded():
+def test_calls_of_another_thread_are_not_recorded():
     model = tiny_model()
     with record_activations(model, "*.weights") as seen:
         other = threading.Thread(target=lambda: model(random_ids(1, 3), random_ids(1, 2)))

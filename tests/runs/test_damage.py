@@ -1,4 +1,4 @@
-"""Damaged, hostile and left-over files: refused by name, in a sentence, before anything large is built."""
+"""Damaged, malicious and left-over files: the error names the file, before a large model is built."""
 
 import errno
 import json
@@ -16,7 +16,7 @@ import pytest
 import tokenizers
 from damaging import copy_of, damage, files_of, flip
 from foreign import write_theirs
-from helpers import cutaway_here, tiny_of
+from helpers import run_cutaway, tiny_of
 from tokenizers import decoders, models, normalizers
 
 import cutaway
@@ -28,7 +28,7 @@ from cutaway.models.build import build_model
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import clear_leftovers, replacing_folder, write_json, write_text
-from cutaway.runs.weights import check_sizes, sealed
+from cutaway.runs.weights import check_sizes, seal_weights
 
 OLD = Path(__file__).parents[1] / "fixtures/v0.1"
 RUNS = ("translator", "base", "adapter", "resume")
@@ -43,7 +43,7 @@ def sealed_runs(tmp_path_factory):
     run, tokenizer = RunFolder(home / "classifier"), Tokenizer.train(["a cat is a cat"], "word", 20)
     model = tiny_of("encoder", head="classes", vocab_size=tokenizer.vocab_size)
     run.path.mkdir()
-    run.model.write_bytes(sealed(weights_to_bytes(build_model(model))))
+    run.model.write_bytes(seal_weights(weights_to_bytes(build_model(model))))
     write_text(run.tokenizer, tokenizer.to_json())
     write_json(run.labels, ["cat", "dog", "other"])
     run.write_config(Config(model=model, data=DataConfig(tokenizer="word", max_tokens=32)))
@@ -96,22 +96,22 @@ def no_labels(run: Path) -> None:
         (other_tokenizer, "tokenizer.json"), (new_roles, "tokenizer_config.json"), (no_labels, "labels.json"),
     ],
 )  # fmt: skip
-def test_a_changed_file_is_refused_by_name(sealed_runs, tmp_path, change, file):
+def test_error_names_the_changed_file(sealed_runs, tmp_path, change, file):
     home = copy_of(sealed_runs, tmp_path / "runs")
     change(home / "classifier")
     with pytest.raises(RunError, match=file.replace(".", r"\.")):
         cutaway.Classifier.load(home / "classifier")
-    told = cutaway_here("runs", "runs", "--verify", cwd=tmp_path)
-    assert told.returncode == 1
-    assert "1 of 5 runs are damaged: runs/classifier" in told.stderr
-    assert file in told.stdout
+    result = run_cutaway("runs", "runs", "--verify", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "1 of 5 runs are damaged: runs/classifier" in result.stderr
+    assert file in result.stdout
     if (home / "classifier/labels.json").is_file():
-        assert "classifier is damaged" in cutaway_here("runs", "runs", cwd=tmp_path).stderr
-        assert cutaway_here("runs", "runs/classifier", "--seal", cwd=tmp_path).returncode == 0
+        assert "classifier is damaged" in run_cutaway("runs", "runs", cwd=tmp_path).stderr
+        assert run_cutaway("runs", "runs/classifier", "--seal", cwd=tmp_path).returncode == 0
         RunFolder(home / "classifier").read_config()  # accepted as it is now
 
 
-def test_every_flipped_bit_is_noticed(sealed_runs, tmp_path):
+def test_every_flipped_bit_is_detected(sealed_runs, tmp_path):
     """A sample here; thousands in the slow tier."""
     flip_bits(sealed_runs, tmp_path, 150)
 
@@ -145,25 +145,25 @@ def same_content(file: Path, before: bytes, after: bytes) -> bool:
     )
 
 
-def test_an_old_run_loads_with_a_note_and_can_be_sealed(tmp_path):
+def test_old_run_loads_with_a_note_and_can_be_sealed(tmp_path):
     run = copy_of(OLD / "translator", tmp_path / "translator")
     with pytest.warns(CutawayWarning, match="older version, without checksums.*--seal"):
         cutaway.Translator.load(run, engine="numpy")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        told = cutaway_here("translate", run, "red numbers: one two.", cwd=tmp_path)
-    assert told.stdout == "Zahlen, eins zwei, rot.\n"
-    assert told.stderr.startswith("Note: ")
-    told = cutaway_here("runs", run, "--seal", cwd=tmp_path)
-    assert (told.returncode, told.stdout) == (0, f"{run}: 3 of 3 files are whole\n")
-    told = cutaway_here("translate", run, "red numbers: one two.", cwd=tmp_path)
-    assert (told.stdout, told.stderr) == ("Zahlen, eins zwei, rot.\n", "")
+        result = run_cutaway("translate", run, "red numbers: one two.", cwd=tmp_path)
+    assert result.stdout == "Zahlen, eins zwei, rot.\n"
+    assert result.stderr.startswith("Note: ")
+    result = run_cutaway("runs", run, "--seal", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, f"{run}: 3 of 3 files are whole\n")
+    result = run_cutaway("translate", run, "red numbers: one two.", cwd=tmp_path)
+    assert (result.stdout, result.stderr) == ("Zahlen, eins zwei, rot.\n", "")
 
 
-def test_an_adapters_metadata_is_sealed(sealed_runs, tmp_path):
-    """It says whether the head is new, and which base it is for."""
+def test_metadata_of_an_adapter_is_sealed(sealed_runs, tmp_path):
+    """The metadata has the kind of head and the checksum of the base."""
     run = RunFolder(copy_of(sealed_runs, tmp_path / "runs") / "adapter")
-    content = sealed(run.adapter.read_bytes())  # as this version writes it
+    content = seal_weights(run.adapter.read_bytes())  # as this version writes it
     run.adapter.write_bytes(content)
     run.read_weights()
     assert b'"head":"base"' in content
@@ -172,7 +172,7 @@ def test_an_adapters_metadata_is_sealed(sealed_runs, tmp_path):
         run.read_weights()
 
 
-# Small files that would hang or fill the memory.
+# Small files that would hang the program or fill the memory.
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_an_adapters_metadata_is_sealed(sealed_runs, tmp_path):
     ],
     ids=str,
 )  # fmt: skip
-def test_sizes_that_nobody_means_are_refused_at_once(settings):
+def test_huge_sizes_are_rejected_at_once(settings):
     started = time.monotonic()
     with pytest.raises(ConfigError, match="limit"):
         ModelConfig(**settings)
@@ -201,7 +201,7 @@ def test_other_limits():
         ModelConfig(d_model=999_983, n_heads=2)
 
 
-def test_one_bad_run_does_not_spoil_the_list(tmp_path):
+def test_damaged_runs_do_not_hide_the_others(tmp_path):
     home = copy_of(OLD, tmp_path / "runs")
     for name, (key, value) in {"base": ("d_model", 100_000_000_003), "resume": ("encoder_layers", [10**9])}.items():
         tables = json.loads((home / name / "config.json").read_text())
@@ -209,23 +209,23 @@ def test_one_bad_run_does_not_spoil_the_list(tmp_path):
         (home / name / "config.json").write_text(json.dumps(tables))
     (home / "adapter/config.json").write_text("[" * 100_000)
     started = time.monotonic()
-    told = cutaway_here("runs", "runs", cwd=tmp_path)
+    result = run_cutaway("runs", "runs", cwd=tmp_path)
     assert time.monotonic() - started < 2
-    assert told.returncode == 0
-    assert all(f"{name} is damaged: " in told.stderr for name in ("base", "resume", "adapter"))
-    assert any(line.startswith("translator") and "finished" in line for line in told.stdout.splitlines())
+    assert result.returncode == 0
+    assert all(f"{name} is damaged: " in result.stderr for name in ("base", "resume", "adapter"))
+    assert any(line.startswith("translator") and "finished" in line for line in result.stdout.splitlines())
 
 
 @pytest.mark.parametrize("engine", ["torch", "numpy"])
 @pytest.mark.parametrize("change", [{"d_model": 500_000}, {"d_ff": 9_999_999}, {"encoder_layers": 999}], ids=str)
-def test_a_model_larger_than_its_weights_is_not_built(tmp_path, monkeypatch, engine, change):
+def test_model_larger_than_its_weights_is_not_built(tmp_path, monkeypatch, engine, change):
     run = copy_of(OLD / "translator", tmp_path / "run")
     tables = json.loads((run / "config.json").read_text())
     tables["model"] |= change
     (run / "config.json").write_text(json.dumps(tables))
     for module in ("torch_engine", "numpy_engine"):
         monkeypatch.setattr(f"cutaway.inference.engines.{module}.build_model", lambda config: pytest.fail("built"))
-    with pytest.raises(RunError, match=r"model.safetensors and config.json do not fit: a model of .* layers"):
+    with pytest.raises(RunError, match=r"model.safetensors does not fit config.json: a model with .* layers"):
         cutaway.Translator.load(run, engine=engine)
 
 
@@ -237,22 +237,22 @@ def test_a_model_larger_than_its_weights_is_not_built(tmp_path, monkeypatch, eng
     ],
     ids=lambda config: config.family,
 )  # fmt: skip
-def test_a_model_fits_its_own_weights(config):
-    """The bound is a lower one: it refuses nothing that is whole."""
+def test_intact_model_passes_the_size_check(config):
+    """The check is a lower bound, so it accepts every intact model."""
     shapes = {name: tuple(weight.shape) for name, weight in build_model(config).named_parameters()}
     check_sizes(config, shapes, "here")
 
 
-def doubling(times: int) -> list:
+def replacements(times: int) -> list:
     return [normalizers.Replace("a", "aa")] * times
 
 
 @pytest.mark.parametrize("part", ["normalizer", "decoder", "pre_tokenizer", "suffix"])
-def test_rules_that_multiply_a_text_are_refused(part):
+def test_tokenizer_rules_that_multiply_a_text_are_rejected(part):
     backend = tokenizers.Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2, "a": 3}, unk_token="a"))
     if part == "normalizer":
         backend.normalizer = normalizers.Sequence(
-            [normalizers.Sequence(doubling(20)), normalizers.Sequence(doubling(20))]
+            [normalizers.Sequence(replacements(20)), normalizers.Sequence(replacements(20))]
         )
     elif part == "decoder":
         backend.decoder = decoders.Sequence([decoders.Replace("a", "a" * 9)] * 12)
@@ -260,19 +260,19 @@ def test_rules_that_multiply_a_text_are_refused(part):
         backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.ByteLevel()] * 30)
     else:
         backend.model = models.BPE({"<pad>": 0, "<s>": 1, "</s>": 2, "a": 3}, [], end_of_word_suffix="x" * 10_000)
-    with pytest.raises(DataError, match="more than 64 characters of one"):
+    with pytest.raises(DataError, match="replace one character by more than 64"):
         Tokenizer.from_json(backend.to_str())
-    backend.normalizer, backend.decoder = normalizers.Sequence(doubling(3)), decoders.Replace("▁", " ")
+    backend.normalizer, backend.decoder = normalizers.Sequence(replacements(3)), decoders.Replace("▁", " ")
     if part in ("normalizer", "decoder"):
         Tokenizer.from_json(backend.to_str())
 
 
-# Nothing outside the run folder is written or deleted, and nothing is left in it.
+# Nothing outside the run folder is written or deleted, and no temporary files stay in it.
 
 
 @pytest.mark.parametrize("flag", ["--overwrite", "--resume"])
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "lock"])
-def test_a_link_out_of_the_run_folder_is_refused(tmp_path, flag, name):
+def test_link_out_of_the_run_folder_is_rejected(tmp_path, flag, name):
     home = copy_of(OLD, tmp_path / "old")
     other = copy_of(home / "resume", tmp_path / "other")
     (other / "lock").write_text("")
@@ -283,9 +283,9 @@ def test_a_link_out_of_the_run_folder_is_refused(tmp_path, flag, name):
     target.unlink(missing_ok=True)
     os.symlink(other / name, target)
     settings = ["--set", f"data.root={home}/texts", "--set", "train.steps=24", "--set", "train.save_every=2"]
-    told = cutaway_here("train", home / "recipes/resume.toml", flag, "--run", home / "resume", *settings, cwd=tmp_path)
-    assert told.returncode == 1
-    assert f"{target} is a link to {other / name}" in told.stderr
+    result = run_cutaway("train", home / "recipes/resume.toml", flag, "--run", home / "resume", *settings, cwd=tmp_path)
+    assert result.returncode == 1
+    assert f"{target} is a link to {other / name}" in result.stderr
     assert {file: file.read_bytes() for file in files_of(other)} == before
 
 
@@ -302,19 +302,19 @@ def old_folder(path: Path) -> Path:
     return path
 
 
-def test_what_a_killed_save_left_is_cleared_at_the_next_start(tmp_path):
+def test_temporary_files_of_a_killed_training_are_removed(tmp_path):
     run = RunFolder(copy_of(OLD / "resume", tmp_path / "resume"))
-    left = [
+    leftovers = [
         old_folder(run.checkpoints / ".step_000040.ab_d3fgh"), old_file(run.path / ".model.safetensors.abcdefgh"),
         old_file(run.path / ".config.json.12345678"),
     ]  # fmt: skip
     users = [old_file(run.path / ".notes.txt.abcdefgh"), old_file(run.path / ".model"), old_folder(run.path / ".git")]
-    with run.locked():
-        assert not any(path.exists() for path in left)
+    with run.lock():
+        assert not any(path.exists() for path in leftovers)
         assert all(path.exists() for path in users)
 
 
-def test_what_is_being_written_is_not_cleared(tmp_path):
+def test_files_in_use_are_not_removed(tmp_path):
     with replacing_folder(tmp_path / "exported") as temporary:
         (temporary / "file").write_text("new")
         os.utime(temporary, (1, 1))
@@ -323,8 +323,8 @@ def test_what_is_being_written_is_not_cleared(tmp_path):
     assert (tmp_path / "exported/file").read_text() == "new"
 
 
-def test_what_was_set_aside_comes_back(tmp_path):
-    """A kill between the two renames of a replacement: neither the old folder nor the new one is in its place."""
+def test_moved_folder_is_restored(tmp_path):
+    """The process was killed between the two renames: neither the old folder nor the new one has its name."""
     (tmp_path / ".run.before.abcdefgh/run").mkdir(parents=True)
     (tmp_path / ".run.before.abcdefgh/run/weights").write_text("old")
     (tmp_path / ".run.hgfedcba").mkdir()
@@ -335,31 +335,31 @@ def test_what_was_set_aside_comes_back(tmp_path):
     assert (tmp_path / "run/weights").read_text() == "old"
 
 
-def test_names_that_look_like_checkpoints(tmp_path):
+def test_other_names_are_not_checkpoints(tmp_path):
     run = RunFolder(copy_of(OLD / "resume", tmp_path / "resume"))
     for name in ("step_abc", "step_abc1", "step_", "step_9" + "9" * 30, "step_000030"):
         (run.checkpoints / name).mkdir()
     (run.checkpoints / "step_000050").write_text("a file")
-    assert [path.name for path in run.saved()] == ["step_000020", "step_000030"]
+    assert [path.name for path in run.list_checkpoints()] == ["step_000020", "step_000030"]
     run.prune_checkpoints(1)
     assert (run.checkpoints / "step_abc1").is_dir()
-    assert cutaway_here("runs", run, cwd=tmp_path).returncode == 0
+    assert run_cutaway("runs", run, cwd=tmp_path).returncode == 0
 
 
-# Disks, and whatever else a system says no to.
+# Errors of the disk.
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
 @pytest.mark.parametrize("command", ["export", "seal", "train"])
-def test_a_disk_that_cannot_be_written_to(tmp_path, monkeypatch, code, command):
+def test_disk_that_cannot_be_written(tmp_path, monkeypatch, code, command):
     home = copy_of(OLD, tmp_path / "old")
 
-    def refuse(*args, **kwargs):
+    def fail(*args, **kwargs):
         raise OSError(code, os.strerror(code), str(kwargs.get("dir", "somewhere")))
 
-    monkeypatch.setattr("cutaway.runs.files.tempfile.mkstemp", refuse)
-    monkeypatch.setattr("cutaway.runs.files.tempfile.mkdtemp", refuse)
-    told = cutaway_here(
+    monkeypatch.setattr("cutaway.runs.files.tempfile.mkstemp", fail)
+    monkeypatch.setattr("cutaway.runs.files.tempfile.mkdtemp", fail)
+    result = run_cutaway(
         *{
             "export": ("export", home / "translator", tmp_path / "out", "--to", "hf"),
             "seal": ("runs", home / "translator", "--seal"),
@@ -374,12 +374,12 @@ def test_a_disk_that_cannot_be_written_to(tmp_path, monkeypatch, code, command):
         }[command],
         cwd=tmp_path,
     )
-    assert told.returncode == 1
-    assert f"{os.strerror(code)}. " in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert f"{os.strerror(code)}. " in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-# Everything at once. What the slow tier does by the hundred, the quick one does a few times.
+# Random damage of all kinds: a few cases here, hundreds in the slow tier.
 
 
 def commands_for(name: str, run: Path, home: Path) -> list[tuple]:
@@ -436,21 +436,21 @@ def damage_theirs(tmp_path: Path, count: int) -> None:
 
 
 def check_command(command: tuple, cwd: Path, how: str) -> int:
-    """It works, or says in a sentence why not; within seconds."""
+    """The command succeeds or prints an error message, within seconds."""
     started = time.monotonic()
     try:
-        told = cutaway_here(*command, cwd=cwd)
+        result = run_cutaway(*command, cwd=cwd)
     except Exception as error:
         raise AssertionError(f"{command[0]} of {how}") from error
     assert time.monotonic() - started < 5 * SLOWNESS, (command, how)
-    assert told.returncode in (0, 1, 3), (command, how, told.stderr)  # 3: what the doctor says of a problem
-    assert "Traceback" not in told.stderr, (command, how, told.stderr)
-    if told.returncode == 1:
-        assert "error: " in told.stderr, (command, how)
-    return told.returncode
+    assert result.returncode in (0, 1, 3), (command, how, result.stderr)  # 3: the doctor found a problem
+    assert "Traceback" not in result.stderr, (command, how, result.stderr)
+    if result.returncode == 1:
+        assert "error: " in result.stderr, (command, how)
+    return result.returncode
 
 
-SLOWNESS = 4  # a busy machine, on which other tests run
+SLOWNESS = 4  # other tests run at the same time
 
 
 def test_damaged_folders(tmp_path):
@@ -467,8 +467,8 @@ def test_many_damaged_folders(tmp_path, sealed_runs):
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000  # kilobytes
 
 
-def test_damage_is_one_kind_of_error(tmp_path):
-    """Whatever is wrong with config.json of an old run, which has no checksum."""
+def test_damage_raises_a_cutaway_error(tmp_path):
+    """Random damage of an old config.json, which has no checksum."""
     for number in range(60):
         draw = random.Random(number)
         run = copy_of(OLD / "translator", tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Runs made by earlier versions load, write the same text and can be resumed. They are never made again."""
+"""Runs of earlier versions load, generate the same text and can be resumed. These fixtures are never regenerated."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ OLD = Path(__file__).parents[1] / "fixtures/v0.1"
 
 @pytest.fixture
 def old(tmp_path):
-    """A copy of all old runs, which a test may write to."""
+    """A copy of all old runs that a test may change."""
     return Path(shutil.copytree(OLD, tmp_path / "old"))
 
 
@@ -59,7 +59,7 @@ def test_training_resumes_to_the_same_weights(old):
 
 
 def test_config_of_old_runs_is_complete():
-    """Defaults may change: an old run keeps what it was trained with, because it wrote all of it down."""
+    """An old run does not depend on defaults, which may change: its config.json has every setting."""
     for file in OLD.glob("*/config.json"):
         tables = json.loads(file.read_text())
         assert {"model", "data", "train", "decode", "finetune"} == tables.keys(), file

@@ -1,4 +1,4 @@
-"""The API over HTTP from a real server on loopback: it answers what the pipeline answers, and refuses with a reason."""
+"""The JSON API of a real server on loopback: same results as the pipelines, and error messages for invalid requests."""
 
 import hashlib
 import http.client
@@ -11,9 +11,9 @@ from base64 import b64encode
 from dataclasses import replace
 
 import pytest
-from looking import untrained
 from serving import HOME, ask, ask_json, events, serve_in_thread, tiny_runs, until, write_run
 from starlette.datastructures import Headers
+from untrained import untrained_pipeline
 
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError, DataError
@@ -60,39 +60,41 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
-def test_texts_are_those_of_the_pipeline(port, runs, search):
-    told = ask_json(port, "/translate", {"text": TEXTS, **search})
+def test_texts_are_equal_to_the_pipelines(port, runs, search):
+    answer = ask_json(port, "/translate", {"text": TEXTS, **search})
     translator = load(Translator, runs[0])
     expected = translator.translate(TEXTS, DecodeConfig(**search))
-    assert told["model"] == "translator"
-    assert [one["text"] for one in told["results"]] == expected
+    assert answer["model"] == "translator"
+    assert [one["text"] for one in answer["results"]] == expected
     found = translator.hypotheses(TEXTS, DecodeConfig(**search))
-    for one, hypotheses in zip(told["results"], found, strict=True):
+    for one, hypotheses in zip(answer["results"], found, strict=True):
         if hypotheses:
             assert one["log_probability"] == pytest.approx(hypotheses[0].log_probability)
             assert (one["tokens"], one["finished"]) == (len(hypotheses[0].tokens), hypotheses[0].finished)
             assert one["reason"] == ("stop" if hypotheses[0].finished else "length")
-    told = ask_json(port, "/generate", {"text": TEXTS, **search})
+    answer = ask_json(port, "/generate", {"text": TEXTS, **search})
     generated = load(TextGenerator, runs[1]).generate(TEXTS, DecodeConfig(**search))
-    assert [text + one["text"] for text, one in zip(TEXTS, told["results"], strict=True)] == generated
+    assert [text + one["text"] for text, one in zip(TEXTS, answer["results"], strict=True)] == generated
 
 
 @pytest.mark.parametrize("path", ["/translate", "/generate"])
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(map(str, search.values())))
-def test_a_stream_tells_the_same_text(port, path, search):
+def test_a_stream_has_the_same_text(port, path, search):
     body = {"text": TEXTS, **search}
     whole = ask_json(port, path, body)["results"]
-    told = events(port, path, body)
+    answer = events(port, path, body)
     for index, one in enumerate(whole):
-        own = [event for event in told if event["index"] == index]
+        own = [event for event in answer if event["index"] == index]
         assert "".join(event["text"] for event in own[:-1]) == one["text"]
         assert {**own[-1], "text": one["text"], "others": []} == {**one, "index": index}
 
 
-def test_a_stream_comes_in_pieces(port):
-    told = events(port, "/generate", {"text": "a b", "strategy": "greedy", "max_length": 8})
-    assert len([event for event in told if event.get("text")]) >= 4  # (some tokens have no text)
-    assert len(events(port, "/generate", {"text": "a b", "strategy": "beam", "max_length": 8})) == 2  # all at once
+def test_a_stream_has_several_pieces(port):
+    answer = events(port, "/generate", {"text": "a b", "strategy": "greedy", "max_length": 8})
+    assert len([event for event in answer if event.get("text")]) >= 4  # (some tokens have no text)
+    assert (
+        len(events(port, "/generate", {"text": "a b", "strategy": "beam", "max_length": 8})) == 2
+    )  # beam search: one piece
 
 
 def test_several_versions_and_a_prefix(port, runs):
@@ -109,11 +111,11 @@ def test_several_versions_and_a_prefix(port, runs):
 def test_choices(port, runs):
     choices = ["a b", "c", "d e f"]
     for path, kind, run in (("/translate", Translator, 0), ("/generate", TextGenerator, 1)):
-        writer = load(kind, runs[run])
+        pipeline = load(kind, runs[run])
         for search in ({}, {"strategy": "greedy"}, {"strategy": "sample", "seed": 3}):
             body = {"text": TEXTS[:3], "choices": choices, **search}
             decode = DecodeConfig(**search) if search else None
-            expected = writer.answers(TEXTS[:3], decode, choices=choices)
+            expected = pipeline.answers(TEXTS[:3], decode, choices=choices)
             assert [one["text"] for one in ask_json(port, path, body)["results"]] == expected
             assert {text.strip() for text in expected} <= set(choices)
     response, content = ask(port, "/translate", {"text": "a", "choices": ["a", "zebra"]})
@@ -121,14 +123,14 @@ def test_choices(port, runs):
     assert ask(port, "/translate", {"text": "a", "choices": [""]})[0].status == 422
 
 
-def test_what_a_translator_does_not_know_is_told(port):
+def test_unknown_words_are_reported(port):
     found = ask_json(port, "/translate", {"text": ["a b", "a zebra"], "strategy": "greedy"})["results"]
     assert [one.get("unknown") for one in found] == [None, ["zebra"]]
     response, content = ask(port, "/translate", {"text": "a", "prefix": "zebra"})
     assert (response.status, "the prefix 'zebra' cannot be generated" in content.decode()) == (400, True)
 
 
-def test_a_stream_tells_of_the_other_versions_at_its_end(port):
+def test_the_last_event_of_a_stream_has_the_other_versions(port):
     body = {"text": "a b c", "strategy": "beam", "beam_size": 4, "n_best": 3}
     [whole] = ask_json(port, "/translate", body)["results"]
     *pieces, last = events(port, "/translate", body)
@@ -138,7 +140,7 @@ def test_a_stream_tells_of_the_other_versions_at_its_end(port):
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
-def test_a_stop_ends_a_text(port, strategy):
+def test_a_stop_string_ends_a_text(port, strategy):
     body = {"text": "a b", "strategy": strategy, "max_length": 12}
     [whole] = ask_json(port, "/generate", body)["results"]
     words = whole["text"].split()
@@ -146,71 +148,71 @@ def test_a_stop_ends_a_text(port, strategy):
     [cut] = ask_json(port, "/generate", {**body, "stop": [stop, "nothing of the kind"]})["results"]
     assert cut["text"] == whole["text"][: whole["text"].index(stop)]
     assert cut["reason"] == "stop"
-    told = events(port, "/generate", {**body, "stop": [stop]})
-    assert "".join(event.get("text", "") for event in told) == cut["text"]
+    answer = events(port, "/generate", {**body, "stop": [stop]})
+    assert "".join(event.get("text", "") for event in answer) == cut["text"]
     if strategy == "greedy":
-        assert cut["tokens"] < whole["tokens"]  # not merely cut afterwards
+        assert cut["tokens"] < whole["tokens"]  # generation stopped; the text was not only cut
 
 
 def test_labels_tags_and_vectors(port, runs):
     texts = ["a b", "c d e f g"]
-    told = ask_json(port, "/classify", {"text": texts, "top": 2})
+    answer = ask_json(port, "/classify", {"text": texts, "top": 2})
     rows = load(Classifier, runs[2]).probabilities(texts)
-    for one, row in zip(told["results"], rows, strict=True):
+    for one, row in zip(answer["results"], rows, strict=True):
         assert one["probability"] == pytest.approx(max(row))
         assert [label["probability"] for label in one["labels"]] == pytest.approx(sorted(row, reverse=True)[:2])
         assert one["label"] == f"label {row.index(max(row))}"
-    told = ask_json(port, "/tag", {"text": texts})
+    answer = ask_json(port, "/tag", {"text": texts})
     tagger = load(Tagger, runs[3])
-    assert [one["tags"] for one in told["results"]] == tagger.tag([tagger.words(text) for text in texts])
-    assert told["results"][0]["words"] == ["a", "b"]
+    assert [one["tags"] for one in answer["results"]] == tagger.tag([tagger.words(text) for text in texts])
+    assert answer["results"][0]["words"] == ["a", "b"]
     for name, run in (("translator", runs[0]), ("writer", runs[1]), ("tagger", runs[3])):
-        told = ask_json(port, "/embed", {"text": texts, "model": name, "pooling": "max"})
+        answer = ask_json(port, "/embed", {"text": texts, "model": name, "pooling": "max"})
         expected = load(Embedder, run).embed(texts, "max")
-        assert [one["vector"] for one in told["results"]] == [pytest.approx(vector) for vector in expected]
+        assert [one["vector"] for one in answer["results"]] == [pytest.approx(vector) for vector in expected]
 
 
-def test_a_prompt_is_put_before_texts_to_make_vectors_of(tmp_path):
-    made = untrained("encoder", head="vectors", pooling="mean")
+def test_a_prompt_is_put_before_embedded_texts(tmp_path):
+    made = untrained_pipeline("encoder", head="vectors", pooling="mean")
     data = replace(made.config.data, prompts={"query": "a b ", "passage": "c "}, prompt="query")
     made.config = replace(made.config, data=data)
     run = write_run(tmp_path / "vectors", made)
     embedder = load(Embedder, run)
-    with serve_in_thread([run]) as here:
+    with serve_in_thread([run]) as served:
         for prompt, before in ((None, "a b "), ("query", "a b "), ("passage", "c "), ("", "")):
-            told = ask_json(here.port, "/embed", {"text": "d e", "prompt": prompt})
-            assert told["results"][0]["vector"] == pytest.approx(embedder.embed([before + "d e"], prompt="")[0])
-        response, content = ask(here.port, "/embed", {"text": "d e", "prompt": "qery"})
+            answer = ask_json(served.port, "/embed", {"text": "d e", "prompt": prompt})
+            assert answer["results"][0]["vector"] == pytest.approx(embedder.embed([before + "d e"], prompt="")[0])
+        response, content = ask(served.port, "/embed", {"text": "d e", "prompt": "qery"})
         assert response.status == 400
         assert b"there is no prompt 'qery'. Did you mean 'query'?" in content
-        told = ask_json(here.port, "/v1/embeddings", {"model": "vectors", "input": "d e"})
-        assert told["data"][0]["embedding"] == pytest.approx(embedder.embed(["d e"])[0])
-        assert told["usage"]["prompt_tokens"] == 6  # <s> a b d e </s>
+        answer = ask_json(served.port, "/v1/embeddings", {"model": "vectors", "input": "d e"})
+        assert answer["data"][0]["embedding"] == pytest.approx(embedder.embed(["d e"])[0])
+        assert answer["usage"]["prompt_tokens"] == 6  # <s> a b d e </s>
 
 
-def test_a_trace_is_the_models_own(port, runs):
+def test_a_trace_is_equal_to_the_pipelines(port, runs):
     own = trace(load(Translator, runs[0]), "a b c")
-    told = ask_json(port, "/trace", {"text": "a b c"})
-    assert (told["output"], told["source"]) == (own.output, own.source)
-    assert told["log_p"] == pytest.approx(own.log_p)
-    led = ask_json(port, "/trace", {"text": "a b c", "target": "c b a"})
-    assert led["output"] == "c b a"
+    answer = ask_json(port, "/trace", {"text": "a b c"})
+    assert (answer["output"], answer["source"]) == (own.output, own.source)
+    assert answer["log_p"] == pytest.approx(own.log_p)
+    forced = ask_json(port, "/trace", {"text": "a b c", "target": "c b a"})
+    assert forced["output"] == "c b a"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_text(port, text):
+def test_hostile_texts_are_accepted(port, text):
     for path in ("/translate", "/generate", "/classify", "/tag", "/embed"):
         assert len(ask_json(port, path, {"text": [text]})["results"]) == 1
-    told = ask_json(port, "/v1/completions", {"model": "writer", "prompt": text, "max_tokens": 2, "echo": True})
-    assert told["choices"][0]["text"].startswith(text)
+    answer = ask_json(port, "/v1/completions", {"model": "writer", "prompt": text, "max_tokens": 2, "echo": True})
+    assert answer["choices"][0]["text"].startswith(text)
 
 
-# (path, body, status, what is said)
-REFUSED = [
+# (path, body, status, part of the message)
+INVALID = [
     ("/translate", b"{", 422, "not JSON"),
-    ("/translate", b"", 422, "Send an object"),
-    ("/translate", b"[]", 422, "Send an object"),
+    ("/translate", b"", 422, "Send a JSON object"),
+    ("/translate", b"[]", 422, "Send a JSON object"),
     ("/translate", b"\xff\xfe", 422, "not JSON"),
     ("/translate", b'{"text": "\xff"}', 400, ""),
     ("/translate", b"[" * 100_000, 400, ""),
@@ -233,32 +235,32 @@ REFUSED = [
     ("/translate", {}, 422, "text: Field required"),
     ("/translate", {"text": 5}, 422, "text: Input should be a valid string"),
     ("/translate", {"text": []}, 422, "list of texts is empty"),
-    ("/translate", {"text": ["a"] * 300}, 422, "300 texts, and a request may have 256"),
-    ("/translate", {"text": "a" * 30_000}, 422, "30,000 characters, and the server takes 20,000"),
-    ("/translate", {"text": "a " * 500}, 422, "has 501 tokens, and the model 'translator' has room for 32"),
-    ("/translate", {"text": "a", "prefix": "a " * 500}, 422, "room"),
-    ("/translate", {"text": "a", "beams": 4}, 422, "there is no 'beams' here. Did you mean 'beam_size'?"),
+    ("/translate", {"text": ["a"] * 300}, 422, "300 texts; the limit is 256"),
+    ("/translate", {"text": "a" * 30_000}, 422, "30,000 characters; the limit is 20,000"),
+    ("/translate", {"text": "a " * 500}, 422, "has 501 tokens; the limit of the model 'translator' is 32"),
+    ("/translate", {"text": "a", "prefix": "a " * 500}, 422, "has 501 tokens; the limit of the model 'translator' is 32"),
+    ("/translate", {"text": "a", "beams": 4}, 422, "unknown field 'beams'. Did you mean 'beam_size'?"),
     ("/translate", {"text": "a", "model": "transalator"}, 404, "Did you mean 'translator'?"),
     ("/translate", {"text": "a", "model": "tagger"}, 400, "'tagger' cannot translate. It can: tag, embed, trace"),
     ("/translate", {"text": "a", "strategy": "greedy", "beam_size": 4}, 400, "beam_size has no effect on strategy"),
     ("/translate", {"text": "a", "strategy": "best"}, 422, "strategy: Input should be 'greedy'"),
     ("/translate", {"text": "a", "strategy": "greedy", "n_best": 3}, 400, "n_best = 3 needs strategy 'beam'"),
-    ("/translate", {"text": "a", "max_length": 5000}, 422, "5,000 tokens were asked for, and 1,024 may be"),
+    ("/translate", {"text": "a", "max_length": 5000}, 422, "max_length = 5,000 is too large. The limit is 1,024 tokens"),
     ("/translate", {"text": "a", "max_length": 3, "min_length": 4}, 400, "min_length = 4 is more than max_length = 3"),
     ("/generate", {"text": "a " * 32}, 422, "has 33 tokens"),
-    ("/generate", {"text": "a", "strategy": "beam", "coverage_penalty": 0.2}, 400, "needs a source to look at"),
-    ("/embed", {"text": "a " * 500}, 422, "has room for"),
+    ("/generate", {"text": "a", "strategy": "beam", "coverage_penalty": 0.2}, 400, "needs a source text"),
+    ("/embed", {"text": "a " * 500}, 422, "the limit of the model"),
     ("/embed", {"text": "a", "pooling": "cls", "model": "writer"}, 400, "pooling 'cls'"),
     ("/trace", {"text": ""}, 400, "there is nothing to translate"),
-    ("/trace", {"text": "a", "target": "b", "model": "tagger"}, 400, "writes nothing that can be led"),
-    ("/nothing", {"text": "a"}, 404, "there is nothing at /nothing"),
-    ("/health", {"text": "a"}, 405, "POST is not for /health"),
+    ("/trace", {"text": "a", "target": "b", "model": "tagger"}, 400, "takes no target and no prefix"),
+    ("/nothing", {"text": "a"}, 404, "there is no path /nothing"),
+    ("/health", {"text": "a"}, 405, "/health does not accept POST"),
     ("/v1/completions", {"prompt": "a"}, 400, "model: Field required"),
-    ("/v1/completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model 'gpt-4' here"),
+    ("/v1/completions", {"model": "gpt-4", "prompt": "a"}, 404, "unknown model 'gpt-4'"),
     ("/v1/completions", {"model": "tagger", "prompt": "a"}, 400, "cannot generate or translate"),
-    ("/v1/completions", {"model": "writer", "prompt": "a", "suffix": "b"}, 400, "suffix is not supported here"),
+    ("/v1/completions", {"model": "writer", "prompt": "a", "suffix": "b"}, 400, "suffix is not supported. These models only continue a text."),
     ("/v1/completions", {"model": "writer", "prompt": "a", "logit_bias": {"1": 2}}, 400, "logit_bias"),
-    ("/v1/completions", {"model": "writer", "prompt": [10**6]}, 400, "1000000 is no token"),
+    ("/v1/completions", {"model": "writer", "prompt": [10**6]}, 400, "1000000 is not a token id"),
     ("/v1/completions", {"model": "writer", "prompt": []}, 400, "list of texts is empty"),
     ("/v1/completions", {"model": "writer", "prompt": "a", "n": 3, "temperature": 0}, 400, "n = 3"),
     ("/v1/completions", {"model": "writer", "prompt": "a", "n": 3, "best_of": 2}, 400, "best_of = 2"),
@@ -268,23 +270,23 @@ REFUSED = [
     ("/v1/completions", {"model": "writer", "prompt": "a", "max_tokens": 3, "min_length": 4}, 400, "than max_tokens = 3"),
     ("/v1/embeddings", {"model": "writer", "input": "a", "dimensions": 3}, 400, "dimensions = 3"),
     ("/v1/embeddings", {"model": "writer", "input": []}, 400, "list of texts is empty"),
-    ("/v1/chat/completions", {"model": "writer"}, 404, "there is nothing at /v1/chat/completions"),
+    ("/v1/chat/completions", {"model": "writer"}, 404, "there is no path /v1/chat/completions"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "body", "status", "message"), REFUSED)
-def test_what_is_refused_is_told_why(port, path, body, status, message):
+@pytest.mark.parametrize(("path", "body", "status", "message"), INVALID)
+def test_errors_say_why(port, path, body, status, message):
     response, content = ask(port, path, body)
     assert response.status == status, content
-    told = json.loads(content)["error"]
+    error = json.loads(content)["error"]
     if path.startswith("/v1/"):
-        assert set(told) == {"message", "type", "param", "code"}
-        told = told["message"]
-    assert message in told
-    assert "Traceback" not in told
+        assert set(error) == {"message", "type", "param", "code"}
+        error = error["message"]
+    assert message in error
+    assert "Traceback" not in error
 
 
-def test_other_types_and_no_length(port):
+def test_content_types_and_chunked_bodies(port):
     response, content = ask(port, "/translate", b'{"text": "a"}', {"Content-Type": "text/plain"})
     assert (response.status, "application/json" in content.decode()) == (415, True)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -299,16 +301,16 @@ def test_other_types_and_no_length(port):
     connection.close()
 
 
-def test_no_foreign_name_and_no_foreign_page(port):
+def test_foreign_host_names_and_cross_site_requests_are_rejected(port):
     response, content = ask(port, "/translate", {"text": "a"}, {"Host": "evil.example:80"})
-    assert (response.status, "not to 'evil.example'" in content.decode()) == (421, True)
+    assert (response.status, "the host name 'evil.example' is not accepted" in content.decode()) == (421, True)
     response, _ = ask(port, "/translate", {"text": "a"}, {"Sec-Fetch-Site": "cross-site"})
     assert response.status == 403
     response, _ = ask(port, "/models", headers={"Origin": "https://example.org"})
     assert "access-control-allow-origin" not in response.headers
 
 
-def test_names_are_names_in_any_case_and_a_link_to_the_page_is_followed(port):
+def test_host_names_ignore_case_and_links_to_pages_are_allowed(port):
     assert ask(port, "/models", headers={"Host": f"LocalHost:{port}"})[0].status == 200
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     for path in ("/docs", "/", "/openapi.json"):
@@ -319,18 +321,18 @@ def test_names_are_names_in_any_case_and_a_link_to_the_page_is_followed(port):
 
 
 @pytest.mark.parametrize("given", ["*", "https://Example.org/", "https://example.org"])
-def test_pages_elsewhere_that_may_ask(given):
+def test_allowed_origins(given):
     access = Access(origins=parse_origins([given]))
-    asked = {"origin": "https://example.org", "sec-fetch-site": "cross-site"}
-    assert access.lets_in(Headers(asked), "POST", "/translate")
-    others = Headers({**asked, "origin": "https://evil.example"})
-    assert access.lets_in(others, "POST", "/translate") is (given == "*")
+    headers = {"origin": "https://example.org", "sec-fetch-site": "cross-site"}
+    assert access.allows_origin(Headers(headers), "POST", "/translate")
+    others = Headers({**headers, "origin": "https://evil.example"})
+    assert access.allows_origin(others, "POST", "/translate") is (given == "*")
     assert access.origins == (("*",) if given == "*" else ("https://example.org",))
 
 
 @pytest.mark.parametrize("given", ["example.org", "https://", "https://example.org/page", ""])
-def test_what_is_no_origin(given):
-    with pytest.raises(ConfigError, match="is no origin"):
+def test_invalid_origins_raise(given):
+    with pytest.raises(ConfigError, match="is not an origin"):
         parse_origins([given])
 
 
@@ -356,13 +358,13 @@ def test_a_token_and_an_origin(runs):
         )
 
 
-def test_the_server_tells_of_itself(port):
-    told = ask_json(port, "/models")
-    assert told == ask_json(port, "/v1/models")
-    assert {card["id"]: card["can"][0] for card in told["data"]} == {
+def test_models_health_and_readiness(port):
+    answer = ask_json(port, "/models")
+    assert answer == ask_json(port, "/v1/models")
+    assert {card["id"]: card["can"][0] for card in answer["data"]} == {
         "translator": "translate", "writer": "generate", "classifier": "classify", "tagger": "tag",
     }  # fmt: skip
-    assert ask_json(port, "/v1/models/writer") == told["data"][1]
+    assert ask_json(port, "/v1/models/writer") == answer["data"][1]
     response, content = ask(port, "/v1/models/writter")
     assert (response.status, json.loads(content)["error"]["type"]) == (404, "not_found_error")
     assert "Did you mean 'writer'?" in content.decode()
@@ -372,7 +374,7 @@ def test_the_server_tells_of_itself(port):
     assert ask_json(port, "/ready")["models"]["writer"] == "language_model"
 
 
-def test_the_page_shows_every_path_and_loads_nothing(port):
+def test_the_docs_page_has_every_path_and_loads_nothing(port):
     page = ask(port, "/docs")[1].decode()
     document = ask_json(port, "/openapi.json")
     for path, methods in document["paths"].items():
@@ -395,7 +397,7 @@ def test_the_page_shows_every_path_and_loads_nothing(port):
     assert ask(port, "/")[0].headers["location"] == "/docs"
 
 
-def test_the_page_explains_every_field_and_names_models_that_are_there(port):
+def test_the_docs_page_describes_every_field_and_names_served_models(port):
     document = ask_json(port, "/openapi.json")
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -408,11 +410,11 @@ def test_the_page_explains_every_field_and_names_models_that_are_there(port):
     page = ask(port, "/docs")[1].decode()
     assert "integer (1 to 16)" in page
     assert f"curl http://127.0.0.1:{port}/translate --json" in page
-    assert "curl http://127.0.0.1:8643/ready" in docs_page(document, "http://a'b;rm -rf/")  # a name that is none
+    assert "curl http://127.0.0.1:8643/ready" in docs_page(document, "http://a'b;rm -rf/")  # not a host name
 
 
 @pytest.mark.slow
-def test_metrics_are_what_happened(runs):
+def test_metrics(runs):
     with serve_in_thread(runs[:1]) as served:
         ask_json(served.port, "/translate", {"text": ["a b", "c"], "strategy": "greedy", "max_length": 3})
         ask(served.port, "/translate", {})
@@ -431,15 +433,15 @@ def test_metrics_are_what_happened(runs):
     assert lines['cutaway_texts_waiting{model="translator"}'] == "0"
 
 
-class Held:
-    """A worker that waits at its next batch until it is let go; what it was given is written down."""
+class HeldWorker:
+    """Holds a worker at its next batch until `go` is set, and records its batches."""
 
     def __init__(self, worker):
         self.worker, self.go, self.batches = worker, threading.Event(), []
-        self.own = worker.model.work
-        worker.model.work = self.work
+        self.own = worker.model.run
+        worker.model.run = self.run
 
-    def work(self, jobs):
+    def run(self, jobs):
         self.batches.append([job.index for job in jobs])
         assert self.go.wait(20)
         return self.own(jobs)
@@ -447,9 +449,9 @@ class Held:
     def __enter__(self):
         return self
 
-    def __exit__(self, *trouble):
+    def __exit__(self, *error):
         self.go.set()
-        del self.worker.model.work
+        del self.worker.model.run
 
 
 def in_threads(calls):
@@ -464,13 +466,15 @@ def in_threads(calls):
     return threads, found
 
 
-def test_what_waits_is_worked_on_together(served):
+def test_waiting_texts_share_a_batch(served):
     worker = served.app_state.workers[0]
     one = {"text": "a b", "strategy": "greedy", "max_length": 2}
-    with Held(worker) as held:
+    with HeldWorker(worker) as held:
         first, _ = in_threads([lambda: ask_json(served.port, "/translate", one)])
         until(lambda: held.batches)
-        body = [{**one, "text": f"a {'b ' * n}", "max_length": 2 + n} for n in range(5)]  # lengths do not part them
+        body = [
+            {**one, "text": f"a {'b ' * n}", "max_length": 2 + n} for n in range(5)
+        ]  # texts of different lengths may share it
         other = {**one, "strategy": "beam", "beam_size": 2}
         later, found = in_threads(
             [lambda b=b: ask_json(served.port, "/translate", b) for b in (*body, other, {**other, "text": ["a"] * 3})]
@@ -484,8 +488,8 @@ def test_what_waits_is_worked_on_together(served):
 
 
 @pytest.mark.slow
-def test_too_much_is_sent_away_until_there_is_room(runs):
-    with serve_in_thread(runs[:1], waiting=4, texts=4) as served, Held(served.app_state.workers[0]) as held:
+def test_a_full_queue_rejects_requests(runs):
+    with serve_in_thread(runs[:1], waiting=4, texts=4) as served, HeldWorker(served.app_state.workers[0]) as held:
         body = {"text": ["a"], "strategy": "greedy", "max_length": 2}
         first, _ = in_threads([lambda: ask_json(served.port, "/translate", body)])
         until(lambda: held.batches)
@@ -493,7 +497,7 @@ def test_too_much_is_sent_away_until_there_is_room(runs):
         until(lambda: len(served.app_state.workers[0].queue) == 3)
         response, content = ask(served.port, "/translate", {**body, "text": ["a"] * 2})
         assert (response.status, response.headers["retry-after"]) == (429, "1")
-        assert "no room for 2 more" in content.decode()
+        assert "2 more do not fit" in content.decode()
         response, content = ask(served.port, "/v1/completions", {"model": "translator", "prompt": ["a", "a"]})
         assert (response.status, json.loads(content)["error"]["type"]) == (429, "rate_limit_error")
         held.go.set()
@@ -504,20 +508,20 @@ def test_too_much_is_sent_away_until_there_is_room(runs):
 
 
 @pytest.mark.slow
-def test_time_is_limited(runs):
-    with serve_in_thread(runs[:1], seconds=0.3) as served, Held(served.app_state.workers[0]) as held:
+def test_requests_time_out(runs):
+    with serve_in_thread(runs[:1], seconds=0.3) as served, HeldWorker(served.app_state.workers[0]) as held:
         response, content = ask(served.port, "/translate", {"text": "a"})
         assert (response.status, "within 0.3 seconds" in content.decode()) == (503, True)
         assert response.headers["retry-after"]
         response, _ = ask(served.port, "/translate", {"text": "a", "stream": True})
         assert response.status == 503
-        assert len(served.app_state.workers[0].queue) == 0  # what had not begun is forgotten
+        assert len(served.app_state.workers[0].queue) == 0  # waiting texts are removed
         held.go.set()
         until(lambda: len(held.batches) == 1)
 
 
-def left_behind(port, body):
-    """A client that asks, and goes away without waiting."""
+def send_only(port, body):
+    """Send a request, and return the connection without reading the response."""
     data = json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
     head = f"POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -526,58 +530,57 @@ def left_behind(port, body):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_clients_that_leave_are_given_up(served, stream):
+def test_requests_of_disconnected_clients_are_cancelled(served, stream):
     worker = served.app_state.workers[1]
     body = {"text": "a", "strategy": "greedy", "max_length": 5, "stream": stream}
-    with Held(worker) as held:
-        first = left_behind(served.port, body)
+    with HeldWorker(worker) as held:
+        first = send_only(served.port, body)
         until(lambda: held.batches)
-        second = left_behind(served.port, {**body, "text": ["a", "b"]})
+        second = send_only(served.port, {**body, "text": ["a", "b"]})
         until(lambda: len(worker.queue) == 2)
         second.close()
-        until(lambda: len(worker.queue) == 0)  # removed at once, though the worker is busy
+        until(lambda: len(worker.queue) == 0)  # removed while the worker is busy
         first.close()
         until(lambda: served.app_state.metrics.in_flight == 0)
     assert ask_json(served.port, "/generate", {"text": "a", "max_length": 2})["results"]
     assert held.batches[0] == [0]
 
 
-def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(served, monkeypatch):
-    """A client leaves in the midst of a stream: the search hears of it and ends."""
-    worker, own = served.app_state.workers[1], served.app_state.workers[1].model.pipeline.written
-    ended = queue.SimpleQueue()
+def test_generation_stops_when_the_client_of_a_stream_disconnects(served, monkeypatch):
+    worker, own = served.app_state.workers[1], served.app_state.workers[1].model.pipeline.search
+    results = queue.SimpleQueue()
 
-    def slowly(wishes, *rest, **more):
-        def heard(token, gain, told=wishes[0].heard):
-            time.sleep(0.2)  # so that a busy machine has time to notice, too
-            return told(token, gain)
+    def slowly(requests, *rest, **more):
+        def on_token(token, log_prob, own_callback=requests[0].on_token):
+            time.sleep(0.2)  # gives a busy machine time to notice the disconnect
+            return own_callback(token, log_prob)
 
-        found = own([wishes[0].__class__(**{**vars(wishes[0]), "heard": heard})], *rest, **more)
-        ended.put(found[0][0])
+        found = own([requests[0].__class__(**{**vars(requests[0]), "on_token": on_token})], *rest, **more)
+        results.put(found[0][0])
         return found
 
-    monkeypatch.setattr(worker.model.pipeline, "written", slowly)
-    client = left_behind(served.port, {"text": "a b", "strategy": "greedy", "max_length": 30, "stream": True})
+    monkeypatch.setattr(worker.model.pipeline, "search", slowly)
+    client = send_only(served.port, {"text": "a b", "strategy": "greedy", "max_length": 30, "stream": True})
     assert b"data: " in client.recv(4096) + client.recv(4096)
     client.close()
     [[whole]] = own([Request("a b")], DecodeConfig(strategy="greedy", max_length=30))
-    begun = ended.get(timeout=10)
-    assert (whole.finished, begun.finished) == (True, False)
-    assert len(begun.tokens) < len(whole.tokens)
+    partial = results.get(timeout=10)
+    assert (whole.finished, partial.finished) == (True, False)
+    assert len(partial.tokens) < len(whole.tokens)
 
 
-def test_one_bad_text_does_not_fail_its_company(served):
+def test_one_bad_text_does_not_fail_the_others_of_its_batch(served):
     worker = served.app_state.workers[0]
-    own = worker.model.work
+    own = worker.model.run
 
     def fails(jobs):
-        if any(job.content.wish.text == "bad" for job in jobs):
-            raise RuntimeError("a mistake of ours")
+        if any(job.content.request.text == "bad" for job in jobs):
+            raise RuntimeError("an internal error")
         return own(jobs)
 
     body = {"strategy": "greedy", "max_length": 3}
     expected = ask_json(served.port, "/translate", {**body, "text": "a b"})
-    with Held(worker) as held:
+    with HeldWorker(worker) as held:
         held.own = fails
         first, _ = in_threads([lambda: ask(served.port, "/translate", {**body, "text": "a"})])
         until(lambda: held.batches)
@@ -590,27 +593,27 @@ def test_one_bad_text_does_not_fail_its_company(served):
             thread.join(20)
     assert [response.status for response, _ in found] == [200, 500, 200]
     assert json.loads(found[0][1]) == json.loads(found[2][1]) == expected
-    assert "Its log says what" in found[1][1].decode()
+    assert "See the server's log" in found[1][1].decode()
     assert held.batches[1:] == [[0, 0, 0], [0], [0], [0]]
 
 
-def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
-    """One that has told something already is written anew, alone, and tells the rest."""
+def test_a_stream_continues_after_a_failed_batch(served, caplog):
+    """The text is generated again, alone. Only the part that was not yet sent is sent."""
     worker = served.app_state.workers[1]
-    own = worker.model.work
+    own = worker.model.run
     body = {"strategy": "greedy", "max_length": 9}
     expected = ask_json(served.port, "/generate", {**body, "text": "a b"})["results"][0]["text"]
 
     def fails(jobs):
         if len(jobs) > 1:  # after the first piece of each
             for job in jobs:
-                job.pending.tell(job.index, expected[:3])
-            raise RuntimeError("a mistake of ours")
-        if jobs[0].content.wish.text == "bad":
-            raise DataError("this text is not for me.")
+                job.pending.send_text(job.index, expected[:3])
+            raise RuntimeError("an internal error")
+        if jobs[0].content.request.text == "bad":
+            raise DataError("this text is invalid.")
         return own(jobs)
 
-    with Held(worker) as held:
+    with HeldWorker(worker) as held:
         held.own = fails
         first, _ = in_threads([lambda: ask(served.port, "/generate", {**body, "text": "a"})])
         until(lambda: held.batches)
@@ -623,32 +626,32 @@ def test_streams_whose_batch_fails_go_on_where_they_were(served, caplog):
             thread.join(20)
     assert "".join(event.get("text", "") for event in found[0]) == expected
     assert len([event for event in found[0] if "text" in event]) > 1
-    assert found[1][-1] == {"error": "this text is not for me."}
-    assert "a batch of 2 failed; each of its texts is tried alone" in caplog.text
-    assert "a mistake of ours" in caplog.text
+    assert found[1][-1] == {"error": "this text is invalid."}
+    assert "a batch of 2 texts failed; retrying each text alone" in caplog.text
+    assert "an internal error" in caplog.text
 
 
-def test_what_was_told_is_not_contradicted(served, caplog):
-    """Should a text come out otherwise when it is written anew, its reader hears of it."""
+def test_a_second_attempt_that_differs_is_an_error(served, caplog):
+    """A text that was generated again must start with the part that was already sent."""
     worker = served.app_state.workers[1]
-    own = worker.model.work
+    own = worker.model.run
 
-    def has_told(jobs):
-        jobs[0].pending.told[0] = "something else"
+    def has_sent(jobs):
+        jobs[0].pending.sent[0] = "something else"
         return own(jobs)
 
-    with Held(worker) as held:
-        held.own = has_told
+    with HeldWorker(worker) as held:
+        held.own = has_sent
         held.go.set()
         response, content = ask(
             served.port, "/generate", {"strategy": "greedy", "max_length": 9, "text": "a b", "stream": True}
         )
-    assert (response.status, "something went wrong inside the server" in content.decode()) == (500, True)
-    assert "became another one" in caplog.text
+    assert (response.status, "internal server error" in content.decode()) == (500, True)
+    assert "differs from the part that was already sent" in caplog.text
 
 
 @pytest.mark.slow
-def test_a_worker_that_ends_is_noticed(runs):
+def test_a_stopped_worker_is_reported(runs):
     with serve_in_thread(runs[:1]) as served:
         worker = served.app_state.workers[0]
         worker.stop()
@@ -660,9 +663,9 @@ def test_a_worker_that_ends_is_noticed(runs):
         assert (response.status, bool(response.headers["retry-after"])) == (503, True), content
 
 
-def test_work_is_refused_while_starting_and_ending(served):
-    for field, why in (("loading", "the models are being loaded"), ("ending", "the server is ending")):
-        setattr(served.app_state.state, field, why)
+def test_requests_are_rejected_while_loading_and_shutting_down(served):
+    for field, why in (("loading", "the models are being loaded"), ("stopping", "the server is shutting down")):
+        setattr(served.app_state.status, field, why)
         try:
             for path in ("/translate", "/v1/completions"):
                 response, content = ask(served.port, path, {"model": "writer"})
@@ -670,4 +673,4 @@ def test_work_is_refused_while_starting_and_ending(served):
             assert ask(served.port, "/ready")[0].status == 503
             assert ask(served.port, "/health")[0].status == 200
         finally:
-            setattr(served.app_state.state, field, "")
+            setattr(served.app_state.status, field, "")

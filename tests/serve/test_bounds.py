@@ -1,4 +1,4 @@
-"""What hostile or careless requests may cost, and for how long: wrong types, long searches, no length at all."""
+"""Limits on the cost of a request: wrong types, long searches, no length given."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from serving import ask, ask_json, serve_in_thread, tiny_runs, until
 
 from cutaway.data.tokenizer import Tokenizer
-from cutaway.serve import requests as asking
+from cutaway.serve import requests as serve_requests
 from cutaway.serve.middleware import ServerStatus
 from cutaway.serve.openai_api import token_texts
 from cutaway.serve.openai_schemas import CompletionRequest
@@ -29,25 +29,25 @@ WRONG = {
 }
 
 
-def mistakes(schema, **given):
+def count_errors(schema, **given):
     with pytest.raises(ValidationError) as caught:
         schema.model_validate(given)
     return caught.value.error_count()
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_list_of_wrong_things_is_one_mistake(kind):
-    """One for each kind of thing that it could be, rather than one for each element of it."""
-    assert mistakes(TranslateRequest, text=WRONG[kind]) <= 2
-    assert mistakes(CompletionRequest, model="m", prompt=WRONG[kind]) <= 4
-    assert mistakes(CompletionRequest, model="m", stop=WRONG[kind]) <= 2
-    assert mistakes(TranslateRequest, text="a", stop=WRONG[kind]) == 1
+def test_a_list_of_wrong_types_is_one_error(kind):
+    """One error for each member of the union type, not one for each element."""
+    assert count_errors(TranslateRequest, text=WRONG[kind]) <= 2
+    assert count_errors(CompletionRequest, model="m", prompt=WRONG[kind]) <= 4
+    assert count_errors(CompletionRequest, model="m", stop=WRONG[kind]) <= 2
+    assert count_errors(TranslateRequest, text="a", stop=WRONG[kind]) == 1
 
 
-def test_many_unknown_names_are_one_mistake():
+def test_many_unknown_names_are_one_error():
     unknown = dict.fromkeys(map(str, range(MANY)), 0)
-    assert mistakes(TranslateRequest, text="a", **unknown) == 1
-    assert mistakes(CompletionRequest, model=1, logit_bias={**unknown, "0": "a"}) == 1  # the model's name
+    assert count_errors(TranslateRequest, text="a", **unknown) == 1
+    assert count_errors(CompletionRequest, model=1, logit_bias={**unknown, "0": "a"}) == 1  # the type of `model`
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def bounded(runs):
         yield found
 
 
-def test_such_requests_are_answered_in_a_line(bounded):
+def test_error_messages_are_short(bounded):
     for path, name in (("/translate", "text"), ("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
         body = json.dumps({"model": "writer", name: WRONG["objects"]}).encode()
         response, content = ask(bounded.port, path, body)
@@ -72,49 +72,49 @@ def test_such_requests_are_answered_in_a_line(bounded):
     assert (response.status, b"256 prompts" in content) == (400, True)
 
 
-def test_the_greatest_length_holds_though_no_length_is_asked_for(bounded):
+def test_the_length_limit_holds_without_max_length(bounded):
     for path in ("/translate", "/generate"):
         [found] = ask_json(bounded.port, path, {"text": "a b c", "strategy": "greedy", "min_length": 3})["results"]
         assert found["tokens"] == 3
-    told = ask_json(
+    answer = ask_json(
         bounded.port, "/v1/completions", {"model": "writer", "prompt": "a", "temperature": 0, "min_length": 3}
     )
-    assert told["usage"]["completion_tokens"] == 3
+    assert answer["usage"]["completion_tokens"] == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_beam_search_ends_when_its_time_is_over(runs, monkeypatch, stream):
-    """It is asked at every step whether to go on; each takes a fifth of a second here."""
+def test_a_beam_search_stops_at_the_timeout(runs, monkeypatch, stream):
+    """Beam search calls `should_continue` at each step. Here each step takes 0.2 s."""
     with serve_in_thread(runs[1:2], seconds=3) as served:
         pipeline = served.app_state.workers[0].model.pipeline
-        asked, own = [], pipeline.written
+        calls, own = [], pipeline.search
 
-        def slowly(wishes, *rest, **named):
-            def wanted(still=wishes[0].wanted):
+        def slowly(requests, *rest, **named):
+            def should_continue(own_check=requests[0].should_continue):
                 time.sleep(0.2)
-                asked.append(still())
-                return asked[-1]
+                calls.append(own_check())
+                return calls[-1]
 
-            return own([replace(wishes[0], wanted=wanted)], *rest, **named)
+            return own([replace(requests[0], should_continue=should_continue)], *rest, **named)
 
-        monkeypatch.setattr(pipeline, "written", slowly)
+        monkeypatch.setattr(pipeline, "search", slowly)
         body = {"text": "a", "strategy": "beam", "beam_size": 3, "max_length": 30, "min_length": 30, "stream": stream}
         response, _ = ask(served.port, "/generate", body)
         assert response.status == 503
-        until(lambda: asked and asked[-1] is False)
+        until(lambda: calls and calls[-1] is False)
         monkeypatch.undo()
         last = {"text": "a", "strategy": "greedy", "max_length": 1}
         until(lambda: ask(served.port, "/generate", last)[0].status == 200)
-        assert len(asked) < 20  # of 30
+        assert len(calls) < 20  # of 30
 
 
-def test_long_texts_are_counted_in_another_thread(bounded, monkeypatch):
-    begun = []
-    monkeypatch.setattr(asking.asyncio, "to_thread", lambda work: begun.append(work) or later(work))
+def test_long_texts_are_tokenized_in_another_thread(bounded, monkeypatch):
+    calls = []
+    monkeypatch.setattr(serve_requests.asyncio, "to_thread", lambda make: calls.append(make) or call_later(make))
 
-    async def later(work):
-        return work()
+    async def call_later(make):
+        return make()
 
     long = "a " * 4_000
     for path, body in (
@@ -126,23 +126,24 @@ def test_long_texts_are_counted_in_another_thread(bounded, monkeypatch):
         ("/v1/completions", {"model": "writer", "prompt": [4] * 4_000}),
         ("/v1/embeddings", {"model": "writer", "input": long}),
     ):
-        before = len(begun)
+        before = len(calls)
         assert ask(bounded.port, path, body)[0].status in (400, 422)  # too long for the model
-        assert len(begun) > before, path
-    before = len(begun)
+        assert len(calls) > before, path
+    before = len(calls)
     ask_json(bounded.port, "/translate", {"text": "a"})
-    assert len(begun) == before
+    assert len(calls) == before
 
 
-def test_a_server_that_is_ending_is_not_opened_by_its_models():
-    app_state = AppState(workers=[SimpleNamespace(served=True)], state=ServerStatus(ending="the server is ending"))
-    app_state.loaded(None)
-    assert (app_state.state.closed, app_state.state.loading) == ("the server is ending", "")
+def test_loaded_models_do_not_reopen_a_server_that_shuts_down():
+    reason = "the server is shutting down"
+    app_state = AppState(workers=[SimpleNamespace(model=True)], status=ServerStatus(stopping=reason))
+    app_state.on_loaded(None)
+    assert (app_state.status.unavailable_reason, app_state.status.loading) == (reason, "")
 
 
 @pytest.mark.parametrize("scheme", ["byte", "bpe"])
 @pytest.mark.parametrize("before", ["", "a b", "né"])
-def test_what_tokens_add_is_the_text_though_characters_are_cut(scheme, before):
+def test_token_texts_join_to_the_text_if_tokens_split_characters(scheme, before):
     tokenizer = Tokenizer.train(["a b c né €uro"], scheme, 320)
     text = " a€é 😀b" if before else "a€é 😀b"
     ids, prompt = tokenizer.encode(text), tokenizer.encode(before)

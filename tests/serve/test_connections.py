@@ -1,4 +1,4 @@
-"""Connections that ask nothing, or slowly: the server goes on answering, and does not fill its log."""
+"""Idle and slow connections: the server still answers, and its log stays short."""
 
 import logging
 import socket
@@ -13,8 +13,8 @@ from serving import ask, ask_json, serve_in_process, serve_in_thread, tiny_runs
 from cutaway.serve.connections import RepeatFilter
 from cutaway.serve.limits import MAX_CONNECTIONS, default_connections
 
-PLACES, SECONDS = 5, 0.6
-BEGUN = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+CONNECTIONS, SECONDS = 5, 0.6
+PARTIAL = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 UPLOAD = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 
 
@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def port(runs):
-    with serve_in_thread(runs, connections=PLACES, upload_seconds=SECONDS) as served:
+    with serve_in_thread(runs, connections=CONNECTIONS, upload_seconds=SECONDS) as served:
         yield served.port
 
 
@@ -36,7 +36,7 @@ def connect(port):
 
 
 def is_open(connection):
-    """Whether the other side has closed it; after a moment, in which it may."""
+    """Whether the server keeps it open. Waits 0.1 s."""
     connection.settimeout(0.1)
     try:
         return connection.recv(1) != b""
@@ -46,31 +46,31 @@ def is_open(connection):
         return False
 
 
-def test_idle_connections_make_room_for_new_ones(connect, port):
-    idle = [connect() for _ in range(3 * PLACES)]
+def test_new_connections_replace_idle_ones(connect, port):
+    idle = [connect() for _ in range(3 * CONNECTIONS)]
     began = time.monotonic()
     assert ask_json(port, "/health") == {"status": "alive"}
     assert time.monotonic() - began < 1
-    assert [is_open(one) for one in idle[-2:]] == [True, True]  # those that came last
-    assert not any(is_open(one) for one in idle[: 2 * PLACES])
+    assert [is_open(one) for one in idle[-2:]] == [True, True]  # the newest
+    assert not any(is_open(one) for one in idle[: 2 * CONNECTIONS])
 
 
-def test_one_that_is_being_answered_keeps_its_place(connect):
-    busy = [connect() for _ in range(PLACES)]
+def test_busy_connections_are_not_closed(connect):
+    busy = [connect() for _ in range(CONNECTIONS)]
     for one in busy:
         one.sendall(UPLOAD)
     time.sleep(0.1)
     other = connect()
-    said = other.recv(1000)
-    assert said.startswith(b"HTTP/1.1 503 ")
-    assert b"all connections are in use. Ask again later." in said
-    for one in busy:  # until the time for its body is over
+    response = other.recv(1000)
+    assert response.startswith(b"HTTP/1.1 503 ")
+    assert b"all connections are in use. Retry later." in response
+    for one in busy:  # until the timeout of its body
         assert one.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.parametrize("begin", [b"", BEGUN, BEGUN + b"\r\n" + BEGUN])
-def test_headers_have_to_arrive_in_time(connect, begin):
-    """A byte now and then does not help, nor does a whole request before."""
+@pytest.mark.parametrize("begin", [b"", PARTIAL, PARTIAL + b"\r\n" + PARTIAL])
+def test_headers_have_a_timeout(connect, begin):
+    """Neither single bytes nor an earlier complete request extend it."""
     connection = connect()
     connection.sendall(begin)
     began = time.monotonic()
@@ -83,21 +83,21 @@ def test_headers_have_to_arrive_in_time(connect, begin):
     assert SECONDS / 2 < time.monotonic() - began < 4
 
 
-def test_two_lengths_are_refused(connect):
+def test_two_length_headers_are_rejected(connect):
     for extra in (
         b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
         b"content-length: 4\r\ntransfer-encoding: chunked\r\n",
     ):
         connection = connect()
-        connection.sendall(UPLOAD.partition(b"Content-Length")[0] + extra + b"\r\n0\r\n\r\n" + BEGUN + b"\r\n")
-        said = b""
-        while part := connection.recv(4096):  # it is closed: what comes after is not taken for a request
-            said += part
-        assert said.startswith(b"HTTP/1.1 400 ")
-        assert said.count(b"HTTP/1.1") == 1
+        connection.sendall(UPLOAD.partition(b"Content-Length")[0] + extra + b"\r\n0\r\n\r\n" + PARTIAL + b"\r\n")
+        response = b""
+        while part := connection.recv(4096):  # closed: the rest is not read as a request
+            response += part
+        assert response.startswith(b"HTTP/1.1 400 ")
+        assert response.count(b"HTTP/1.1") == 1
 
 
-def test_what_repeats_itself_is_logged_once(monkeypatch):
+def test_repeated_messages_are_logged_once(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("cutaway.serve.connections.time.monotonic", lambda: clock[0])
     passes = RepeatFilter().filter
@@ -109,7 +109,7 @@ def test_what_repeats_itself_is_logged_once(monkeypatch):
 
 
 @pytest.mark.parametrize(("descriptors", "expected"), [(1024, 896), (256, 192), (20, 1), (1 << 20, MAX_CONNECTIONS)])
-def test_as_many_connections_as_descriptors_allow(monkeypatch, descriptors, expected):
+def test_default_connections_fit_the_file_descriptors(monkeypatch, descriptors, expected):
     monkeypatch.setattr("resource.getrlimit", lambda which: (descriptors, descriptors))
     assert default_connections() == expected
 
@@ -141,5 +141,5 @@ def test_more_idle_connections_than_descriptors(runs, command):
                 assert response.status == 200
                 time.sleep(0.2)
         assert slowest < 1
-        assert len("".join(served.told)) < 100_000
-        assert not [line for line in served.told if "Traceback" in line]
+        assert len("".join(served.lines)) < 100_000
+        assert not [line for line in served.lines if "Traceback" in line]

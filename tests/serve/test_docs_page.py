@@ -1,4 +1,4 @@
-"""The page at /docs in a real browser: what one tries there is answered by the server."""
+"""The page at /docs in a real browser: its forms get responses from the server."""
 
 import json
 
@@ -32,7 +32,7 @@ def open_page(browser, port, width=1000):
     return page, problems, requests
 
 
-def tried(page, path, body=None):
+def submit(page, path, body=None):
     form = page.locator(f'form[data-path="{path}"]')
     if body is not None:
         form.locator("textarea").fill(json.dumps(body))
@@ -41,28 +41,28 @@ def tried(page, path, body=None):
     return form.locator(".status").inner_text(), form.locator(".answer").inner_text()
 
 
-def test_every_example_is_answered(browser, runs):
+def test_every_example_works(browser, runs):
     with serve_in_thread(runs) as served:
         page, problems, requests = open_page(browser, served.port)
         paths = page.eval_on_selector_all("form[data-path]", "forms => forms.map(form => form.dataset.path)")
         assert {"/translate", "/generate", "/classify", "/tag", "/embed", "/trace", "/v1/completions"} < set(paths)
         for path in paths:
-            status, answer = tried(page, path)
+            status, answer = submit(page, path)
             assert status.startswith("200 OK"), (path, status, answer)
             assert answer
-        status, answer = tried(page, "/translate", {"text": "a b", "stream": True, "strategy": "greedy"})
+        status, answer = submit(page, "/translate", {"text": "a b", "stream": True, "strategy": "greedy"})
         assert status.startswith("200 OK")
         assert answer.rstrip().endswith("data: [DONE]")
         assert problems == []
         assert all(url.startswith(f"http://127.0.0.1:{served.port}/") for url in requests)
-        status, answer = tried(page, "/translate", {"txt": "<img src=x onerror=alert(1)>"})
+        status, answer = submit(page, "/translate", {"txt": "<img src=x onerror=alert(1)>"})
         assert status.startswith("422")
         assert page.locator(".answer img").count() == 0
         page.close()
 
 
 @pytest.mark.parametrize("width", [390, 1000])
-def test_the_page_fits_with_all_its_fields(browser, runs, width):
+def test_the_page_fits_the_window(browser, runs, width):
     with serve_in_thread(runs[:1]) as served:
         page, *_ = open_page(browser, served.port, width)
         for summary in page.locator("summary").all():
@@ -71,12 +71,12 @@ def test_the_page_fits_with_all_its_fields(browser, runs, width):
         page.close()
 
 
-def test_a_token_is_asked_for_where_one_is_wanted(browser, runs):
+def test_the_page_asks_for_a_token(browser, runs):
     with serve_in_thread(runs[:1], Access("sesame", HOME)) as served:
         page, *_ = open_page(browser, served.port)
         field = page.locator("#token")
         assert not field.is_visible()
-        assert tried(page, "/translate")[0].startswith("401")
+        assert submit(page, "/translate")[0].startswith("401")
         field.fill("sesame")
-        assert tried(page, "/translate")[0].startswith("200 OK")
+        assert submit(page, "/translate")[0].startswith("200 OK")
         page.close()

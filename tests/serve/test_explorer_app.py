@@ -1,4 +1,4 @@
-"""The explorer over HTTP, from a real server on loopback: its answers, its refusals, hostile text."""
+"""The explorer over HTTP, on a real server on loopback: results, errors, hostile texts."""
 
 import http.client
 import inspect
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import small_recipe
 
-from cutaway.cli.explore import explore, listen, opened
+from cutaway.cli.explore import explore, listen, load_explorer
 from cutaway.errors import ConfigError
 from cutaway.explore.trace import trace
 from cutaway.explore.values import dumps
@@ -38,8 +38,8 @@ HOSTILE = [
 
 
 @contextmanager
-def served(explorer, **options):
-    """The address of a server that ends with the block."""
+def serve_explorer(explorer, **options):
+    """Run a server in a thread. Yield its port."""
     listening = listen("127.0.0.1", 0)
     server = BoundedServer(explorer_app(explorer, **options), Limits())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -61,7 +61,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def port(run):
-    with served(opened([run], "cpu")) as number:
+    with serve_explorer(load_explorer([run], "cpu")) as number:
         yield number
 
 
@@ -82,9 +82,9 @@ def ask_json(port, path, body=None):
     return json.loads(content)
 
 
-def test_it_tells_what_can_be_asked(port, run):
-    told = ask_json(port, "/api/info")
-    [one] = told["runs"]
+def test_info(port, run):
+    answer = ask_json(port, "/api/info")
+    [one] = answer["runs"]
     assert one["task"] == "translation"
     assert one["snapshots"] == [6, 12]
     assert [kind["kind"] for kind in one["attention"]] == ["encoder", "decoder", "cross"]
@@ -95,13 +95,13 @@ def test_it_tells_what_can_be_asked(port, run):
     assert one["examples"]
 
 
-def test_its_trace_is_the_models_own(port, run):
+def test_a_trace_is_equal_to_the_pipelines(port, run):
     pipeline = load_pipeline(run, "cpu")
-    told = ask_json(port, "/api/trace", {"text": "a b c"})
+    answer = ask_json(port, "/api/trace", {"text": "a b c"})
     own = trace(pipeline, "a b c")
-    assert told["output"] == own.output == pipeline.translate(["a b c"])[0]
-    assert told["attention"] == own.attention
-    assert told["log_p"] == pytest.approx(own.log_p)
+    assert answer["output"] == own.output == pipeline.translate(["a b c"])[0]
+    assert answer["attention"] == own.attention
+    assert answer["log_p"] == pytest.approx(own.log_p)
     off = ask_json(
         port, "/api/trace", {"text": "a b c", "target": "c b a", "off": ["decoder.layers.1.cross_attention.heads.1"]}
     )
@@ -111,10 +111,10 @@ def test_its_trace_is_the_models_own(port, run):
     assert off["steps"] == expected.steps
     assert off["steps"] != trace(pipeline, "a b c", target="c b a").steps
     again = ask_json(port, "/api/trace", {"text": "a b c"})
-    assert {**again, "milliseconds": 0} == {**told, "milliseconds": 0}  # nothing of the experiment stays behind
+    assert {**again, "milliseconds": 0} == {**answer, "milliseconds": 0}  # the ablation has no effect on later requests
 
 
-def test_the_other_questions(port, run):
+def test_the_other_paths(port, run):
     text = {"text": "a b c"}
     assert ask_json(port, "/api/beam", {**text, "beam_size": 3})["beam_size"] == 3
     assert ask_json(port, "/api/part", {**text, "name": "encoder.norm"})["kind"]
@@ -127,9 +127,9 @@ def test_the_other_questions(port, run):
     assert rest[-1]["output"] == final["output"]
     assert rest[-1]["attention"] == final["attention"]
     assert rest[-1]["log_p"] == pytest.approx(final["log_p"])
-    young = load_pipeline(run, "cpu").load(run, "cpu", RunFolder(run).snapshot(6))
-    assert rest[0]["output"] == young.translate(["a b c"])[0]
-    assert rest[0]["log_p"] == pytest.approx(trace(young, "a b c", target=final["output"]).log_p, abs=1e-4)
+    early = load_pipeline(run, "cpu").load(run, "cpu", RunFolder(run).snapshot(6))
+    assert rest[0]["output"] == early.translate(["a b c"])[0]
+    assert rest[0]["log_p"] == pytest.approx(trace(early, "a b c", target=final["output"]).log_p, abs=1e-4)
     last = json.loads(
         ask(port, "/api/score", {**text, "sentences": 5, "off": ["decoder.layers.1.cross_attention"]})[1].splitlines()[
             -1
@@ -142,64 +142,64 @@ def test_the_other_questions(port, run):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_text(port, text):
+def test_hostile_texts_are_accepted(port, text):
     response, content = ask(port, "/api/trace", {"text": text})
-    told = json.loads(content)
+    answer = json.loads(content)
     if text.strip():
         assert response.status == 200, content
-        assert told["text"] == text
+        assert answer["text"] == text
     else:
         assert response.status == 400
-        assert told["error"].startswith("there is nothing to translate")
+        assert answer["error"].startswith("there is nothing to translate")
     assert response.headers["content-type"].startswith("application/json")
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("/api/trace", {"text": "a" * 100_000}, 400, "the text has 100,000 characters; the explorer takes 20,000"),
+        ("/api/trace", {"text": "a" * 100_000}, 400, "the text has 100,000 characters; the explorer takes at most 20,000"),
         ("/api/trace", {"text": "a " * 5_000}, 400, "this model has positions for 64"),
         ("/api/trace", {}, 422, "text: Field required"),
         ("/api/trace", {"text": 5}, 422, "text: Input should be a valid string"),
         ("/api/trace", {"text": "a", "run": 7}, 400, "there is no run 7"),
-        ("/api/trace", {"text": "a", "snapshot": 5}, 400, "keeps no snapshot of step 5. There are: 6, 12"),
+        ("/api/trace", {"text": "a", "snapshot": 5}, 400, "has no snapshot of step 5. Available: 6, 12"),
         ("/api/trace", {"text": "a", "off": ["x"]}, 400, "nothing called 'x' to switch off"),
         ("/api/trace", {"text": "a", "prefix": [1] * 60}, 400, "the given beginning has 60 tokens"),
         ("/api/trace", b"{", 422, "JSON"),
         ("/api/trace", b"x" * (2 << 20), 413, "larger than"),
         ("/api/part", {"text": "a", "name": "__class__"}, 400, "no part '__class__'"),
         ("/api/beam", {"text": "a", "beam_size": 1000}, 422, "beam_size"),
-        ("/api/beam", {"text": "a", "prefix": [10**9]}, 400, "1000000000 is no token"),
-        ("/api/beam", {"text": "a", "prefix": [-1]}, 400, "-1 is no token"),
-        ("/api/beam", {"text": "a", "prefix": [10**30]}, 400, "is no token"),
+        ("/api/beam", {"text": "a", "prefix": [10**9]}, 400, "1000000000 is not a token id"),
+        ("/api/beam", {"text": "a", "prefix": [-1]}, 400, "-1 is not a token id"),
+        ("/api/beam", {"text": "a", "prefix": [10**30]}, 400, "is not a token id"),
         ("/api/nothing", {"text": "a"}, 405, ""),
-        ("/../../../etc/passwd", None, 404, "there is nothing at"),
-        ("/%2e%2e/explorer.py", None, 404, "there is nothing at"),
-        ("/%00", None, 404, "there is nothing at"),
-        ("/" + "x" * 300, None, 404, "there is nothing at"),
-        ("/openapi.json", None, 404, "there is nothing at"),
+        ("/../../../etc/passwd", None, 404, "there is no path"),
+        ("/%2e%2e/explorer.py", None, 404, "there is no path"),
+        ("/%00", None, 404, "there is no path"),
+        ("/" + "x" * 300, None, 404, "there is no path"),
+        ("/openapi.json", None, 404, "there is no path"),
         ("/api/trace", {"text": "  "}, 400, "there is nothing to translate"),
-        ("/views/../../explorer.py", None, 404, "there is nothing at"),
+        ("/views/../../explorer.py", None, 404, "there is no path"),
     ],
 )  # fmt: skip
-def test_what_is_refused_is_told_why(port, path, body, status, message):
+def test_errors_say_why(port, path, body, status, message):
     response, content = ask(port, path, body)
     assert response.status == status, content
     assert message in content.decode()
     assert "Traceback" not in content.decode()
 
 
-def test_ids_outside_the_vocabulary_are_refused(port):
+def test_ids_outside_the_vocabulary_are_rejected(port):
     for prefix in ([10_000], [-1]):
         response, content = ask(port, "/api/trace", {"text": "a", "prefix": prefix})
         assert response.status == 400, content
-        assert "is no token" in json.loads(content)["error"]
+        assert "is not a token id" in json.loads(content)["error"]
 
 
-def test_no_foreign_name_and_no_foreign_page(port):
+def test_foreign_host_names_and_cross_site_requests_are_rejected(port):
     response, content = ask(port, "/api/info", headers={"Host": "evil.example:80"})
     assert response.status == 421
-    assert "not to 'evil.example'" in json.loads(content)["error"]
+    assert "the host name 'evil.example' is not accepted" in json.loads(content)["error"]
     response, _ = ask(port, "/api/heads?run=0", headers={"Sec-Fetch-Site": "cross-site"})
     assert response.status == 403
     chunked = {"Transfer-Encoding": "chunked"}
@@ -217,7 +217,7 @@ def test_the_page_and_its_modules_are_served(port):
     assert ask(port, "/")[1] == (PAGE / "index.html").read_bytes()
 
 
-def test_many_at_once_do_not_disturb_each_other(port):
+def test_parallel_requests_are_independent(port):
     alone = {
         off: ask_json(port, "/api/trace", {"text": "a b c", "off": off.split()})["log_p"]
         for off in ("", "encoder.layers.0.feed_forward")
@@ -238,18 +238,18 @@ def test_many_at_once_do_not_disturb_each_other(port):
     assert all(log_p == alone[off] for off, log_p in found)
 
 
-def test_json_without_numbers_that_are_none():
+def test_nan_and_infinity_become_null():
     assert dumps({"a": [1.0, float("nan")], "b": (float("inf"), "x")}) == '{"a": [1.0, null], "b": [null, "x"]}'
 
 
-def test_it_listens_at_home_unless_asked(port):
+def test_the_default_host_is_local(port):
     assert inspect.signature(explore).parameters["host"].default == "127.0.0.1"
-    with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1:{port} .*Choose another with --port"):
+    with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1:{port} .*Choose another address with --port"):
         listen("127.0.0.1", port)
 
 
 def test_the_page_parses_no_html():
-    """Text is only ever shown as text; and nothing is loaded from elsewhere."""
+    """Text is only shown as text, and nothing is loaded from other hosts."""
     for file in Path(PAGE).rglob("*.*"):
         code = file.read_text("utf-8")
         for word in (

@@ -10,7 +10,7 @@ import torch
 import uvicorn
 from browsing import open_browser
 
-from cutaway.cli.explore import listen, opened
+from cutaway.cli.explore import listen, load_explorer
 from cutaway.cli.recipes import find_recipe
 from cutaway.config import DecodeConfig
 from cutaway.explore.explorer import Explorer
@@ -67,7 +67,7 @@ def others(tmp_path_factory):
 
 def serving(runs):
     listening = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(explorer_app(opened(runs, "cpu")), log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(explorer_app(load_explorer(runs, "cpu")), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}/"

@@ -1,4 +1,4 @@
-"""The ordinary `openai` client, as anybody would use it, against our server."""
+"""The `openai` client with our server."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from cutaway.inference.pipelines import Embedder, TextGenerator, Translator
 from cutaway.search.request import Request
 from cutaway.serve.middleware import Access
 
-pytestmark = pytest.mark.slow  # importing the client alone takes a while
+pytestmark = pytest.mark.slow  # importing the client is slow
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def writer(runs):
 
 
 def continuation(writer, prompt, number=0, **settings):
-    """What the pipeline alone writes after the prompt."""
+    """The text that the pipeline generates after the prompt."""
     request = Request(prompt, number=number)
     [[found]] = writer.search([request], DecodeConfig(**settings))
-    return writer.text_of(request, found), found
+    return writer.output_text(request, found), found
 
 
 def test_models(client):
@@ -74,7 +74,7 @@ def test_a_translation(client, runs):
 
 
 def test_choices_differ_and_follow_from_the_seed(client, writer):
-    asked = {
+    options = {
         "model": "writer",
         "prompt": ["a b", "c"],
         "max_tokens": 6,
@@ -83,7 +83,7 @@ def test_choices_differ_and_follow_from_the_seed(client, writer):
         "n": 3,
         "seed": 5,
     }
-    found = client.completions.create(**asked)
+    found = client.completions.create(**options)
     texts = [choice.text for choice in found.choices]
     assert [choice.index for choice in found.choices] == list(range(6))
     expected = [
@@ -93,29 +93,38 @@ def test_choices_differ_and_follow_from_the_seed(client, writer):
     ]
     assert texts == expected
     assert len(set(texts)) > 2
-    assert [choice.text for choice in client.completions.create(**asked).choices] == texts
-    without = {name: value for name, value in asked.items() if name != "seed"}
-    assert len({client.completions.create(**without).choices[0].text for _ in range(8)}) > 1  # chance of its own
+    assert [choice.text for choice in client.completions.create(**options).choices] == texts
+    without = {name: value for name, value in options.items() if name != "seed"}
+    assert (
+        len({client.completions.create(**without).choices[0].text for _ in range(8)}) > 1
+    )  # a new random seed each time
 
 
 def test_the_best_of_several(client):
-    asked = {"model": "writer", "prompt": "a b", "max_tokens": 5, "temperature": 1.5, "seed": 5, "logprobs": 0}
-    several = client.completions.create(**asked, n=6).choices
-    best = client.completions.create(**asked, n=2, best_of=6)
+    options = {"model": "writer", "prompt": "a b", "max_tokens": 5, "temperature": 1.5, "seed": 5, "logprobs": 0}
+    several = client.completions.create(**options, n=6).choices
+    best = client.completions.create(**options, n=2, best_of=6)
 
-    def likelihood(choice):
+    def mean_log_probability(choice):
         return np.mean(choice.logprobs.token_logprobs)
 
-    cut = [choice for choice in several if choice.finish_reason == "length"]  # an end is one more token
+    cut = [choice for choice in several if choice.finish_reason == "length"]  # without the end token
     assert best.usage.completion_tokens > sum(len(choice.logprobs.tokens) for choice in best.choices)
-    assert likelihood(best.choices[0]) >= max(map(likelihood, cut)) - 1e-9
+    assert mean_log_probability(best.choices[0]) >= max(map(mean_log_probability, cut)) - 1e-9
 
 
 def test_a_stream(client):
-    asked = {"model": "writer", "prompt": ["a b c", "d"], "max_tokens": 9, "temperature": 0.8, "seed": 3, "echo": True}
-    whole = client.completions.create(**asked)
+    options = {
+        "model": "writer",
+        "prompt": ["a b c", "d"],
+        "max_tokens": 9,
+        "temperature": 0.8,
+        "seed": 3,
+        "echo": True,
+    }
+    whole = client.completions.create(**options)
     texts, reasons, usage = ["", ""], [None, None], None
-    for chunk in client.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+    for chunk in client.completions.create(**options, stream=True, stream_options={"include_usage": True}):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
             reasons[choice.index] = choice.finish_reason or reasons[choice.index]
@@ -126,7 +135,7 @@ def test_a_stream(client):
     assert usage == whole.usage
 
 
-def test_a_stream_that_is_closed_early_leaves_the_server_well(client, served):
+def test_the_server_survives_a_stream_that_is_closed_early(client, served):
     for _ in range(3):
         stream = client.completions.create(model="writer", prompt="a b", max_tokens=20, temperature=0, stream=True)
         next(iter(stream))
@@ -137,19 +146,21 @@ def test_a_stream_that_is_closed_early_leaves_the_server_well(client, served):
 def test_logprobs(client, writer):
     [choice] = client.completions.create(model="writer", prompt="a b", max_tokens=6, temperature=0, logprobs=1).choices
     _, hypothesis = continuation(writer, "a b", strategy="greedy", max_length=6)
-    told = choice.logprobs
-    assert "".join(told.tokens) == choice.text
-    assert told.text_offset == [sum(map(len, told.tokens[:i])) for i in range(len(told.tokens))]
-    shown = {round(value, 6) for value in told.token_logprobs}
-    assert shown <= {round(gain, 6) for gain in hypothesis.gains}
-    assert all(list(top.values()) == [value] for top, value in zip(told.top_logprobs, told.token_logprobs, strict=True))
+    logprobs = choice.logprobs
+    assert "".join(logprobs.tokens) == choice.text
+    assert logprobs.text_offset == [sum(map(len, logprobs.tokens[:i])) for i in range(len(logprobs.tokens))]
+    values = {round(value, 6) for value in logprobs.token_logprobs}
+    assert values <= {round(value, 6) for value in hypothesis.token_log_probs}
+    assert all(
+        list(top.values()) == [value] for top, value in zip(logprobs.top_logprobs, logprobs.token_logprobs, strict=True)
+    )
 
 
-def test_logprobs_of_a_text_that_a_stop_ended(client):
-    asked = {"model": "writer", "prompt": "a b", "max_tokens": 8, "temperature": 0, "logprobs": 0}
-    stop = client.completions.create(**asked).choices[0].text.split()[1]
-    [choice] = client.completions.create(**asked, stop=stop).choices
-    assert choice.text.endswith(" ")  # the token of the stop has a space before it, which is not a part of it
+def test_logprobs_of_a_text_with_a_stop_string(client):
+    options = {"model": "writer", "prompt": "a b", "max_tokens": 8, "temperature": 0, "logprobs": 0}
+    stop = client.completions.create(**options).choices[0].text.split()[1]
+    [choice] = client.completions.create(**options, stop=stop).choices
+    assert choice.text.endswith(" ")  # the token has a space before the stop string
     assert "".join(choice.logprobs.tokens) == choice.text
 
 
@@ -166,34 +177,34 @@ def test_logprobs_of_a_text_that_a_stop_ended(client):
         ),
     ],
 )
-def test_the_ranges_are_those_of_the_original(client, theirs, same):
+def test_values_at_the_ends_of_openais_ranges(client, theirs, same):
     first, second = (
-        client.completions.create(model="writer", prompt="a b", max_tokens=6, **asked).choices[0].text
-        for asked in (theirs, same)
+        client.completions.create(model="writer", prompt="a b", max_tokens=6, **options).choices[0].text
+        for options in (theirs, same)
     )
     assert first == second
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("options", "why"),
     [
         ({"temperature": 0.7, "extra_body": {"strategy": "beam"}}, "temperature has no effect on strategy 'beam'"),
         ({"temperature": 0, "extra_body": {"strategy": "greedy", "top_k": 3}}, "top_k has no effect"),
-        ({"temperature": 0, "extra_body": {"strategy": "sample"}}, "temperature 0 draws nothing"),
-        ({"n": 3, "best_of": 2, "temperature": 1}, "best_of = 2 must be at least n = 3"),
+        ({"temperature": 0, "extra_body": {"strategy": "sample"}}, "temperature 0 cannot sample"),
+        ({"n": 3, "best_of": 2, "temperature": 1}, "best_of = 2 is less than n = 3"),
         ({"best_of": 2, "temperature": 1, "stream": True}, "cannot be streamed"),
     ],
 )
-def test_what_would_have_no_effect_is_refused(client, asked, why):
+def test_settings_without_effect_are_rejected(client, options, why):
     with pytest.raises(openai.BadRequestError, match=why):
-        client.completions.create(model="writer", prompt="a b", max_tokens=6, **asked)
+        client.completions.create(model="writer", prompt="a b", max_tokens=6, **options)
 
 
-def test_the_best_of_one_can_be_streamed(client):
+def test_best_of_1_can_be_streamed(client):
     assert list(client.completions.create(model="writer", prompt="a b", max_tokens=3, best_of=1, stream=True))
 
 
-def test_what_clients_add_to_the_options_of_a_stream_is_let_through(client):
+def test_other_stream_options_are_ignored(client):
     options = {"include_usage": True, "include_obfuscation": False}
     *_, last = client.completions.create(model="writer", prompt="a", max_tokens=2, stream=True, stream_options=options)
     assert last.usage.prompt_tokens == 2
@@ -201,11 +212,11 @@ def test_what_clients_add_to_the_options_of_a_stream_is_let_through(client):
 
 def test_one_model(client):
     assert client.models.retrieve("writer").owned_by == "cutaway"
-    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
+    with pytest.raises(openai.NotFoundError, match="unknown model 'gpt-4'"):
         client.models.retrieve("gpt-4")
 
 
-def test_a_stop(client):
+def test_a_stop_string(client):
     whole = client.completions.create(model="writer", prompt="a b", max_tokens=8, temperature=0).choices[0].text
     stop = " " + whole.split()[1]
     [choice] = client.completions.create(model="writer", prompt="a b", max_tokens=8, temperature=0, stop=stop).choices
@@ -213,16 +224,16 @@ def test_a_stop(client):
 
 
 def test_ids_instead_of_text(client, writer):
-    asked = {"model": "writer", "max_tokens": 5, "temperature": 0}
+    options = {"model": "writer", "max_tokens": 5, "temperature": 0}
     ids = writer.tokenizer.encode("a b c")
-    text = client.completions.create(prompt="a b c", **asked).choices[0].text
-    assert client.completions.create(prompt=ids, **asked).choices[0].text == text
-    assert client.completions.create(prompt=[ids, ids], **asked).choices[1].text == text
+    text = client.completions.create(prompt="a b c", **options).choices[0].text
+    assert client.completions.create(prompt=ids, **options).choices[0].text == text
+    assert client.completions.create(prompt=[ids, ids], **options).choices[1].text == text
 
 
 def test_vectors(client, served, runs):
     expected = np.array(Embedder.load(runs[1], "cpu", dtype="float64").embed(["a b", "c d e"]))
-    found = client.embeddings.create(model="writer", input=["a b", "c d e"])  # asks for base64 by itself
+    found = client.embeddings.create(model="writer", input=["a b", "c d e"])  # the client requests base64
     np.testing.assert_allclose([one.embedding for one in found.data], expected, rtol=1e-5, atol=1e-7)
     assert [one.index for one in found.data] == [0, 1]
     assert found.usage.prompt_tokens == found.usage.total_tokens == 7
@@ -236,29 +247,27 @@ def test_vectors(client, served, runs):
     np.testing.assert_allclose(np.frombuffer(base64.b64decode(raw), "<f4"), expected[0], rtol=1e-6)
 
 
-def test_mistakes_are_those_that_the_client_knows(client, served):
-    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
+def test_errors_have_the_clients_types(client, served):
+    with pytest.raises(openai.NotFoundError, match="unknown model 'gpt-4'"):
         client.completions.create(model="gpt-4", prompt="a")
-    with pytest.raises(
-        openai.BadRequestError, match="has 501 tokens, and the model 'writer' has room for 32"
-    ) as caught:
+    with pytest.raises(openai.BadRequestError, match="has 501 tokens; the limit of the model 'writer' is 32") as caught:
         client.completions.create(model="writer", prompt="a " * 500)
     assert caught.value.body["type"] == "invalid_request_error"
-    with pytest.raises(openai.BadRequestError, match="suffix is not supported here"):
+    with pytest.raises(openai.BadRequestError, match="suffix is not supported"):
         client.completions.create(model="writer", prompt="a", suffix="b")
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.completions.create(model="writer", prompt="a", temperature=9)
     with pytest.raises(openai.BadRequestError, match="dimensions = 3"):
         client.embeddings.create(model="writer", input="a", dimensions=3)
-    with pytest.raises(openai.NotFoundError, match="nothing at /v1/chat/completions"):
+    with pytest.raises(openai.NotFoundError, match="there is no path /v1/chat/completions"):
         client.chat.completions.create(model="writer", messages=[{"role": "user", "content": "a"}])
     wrong = openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="wrong", max_retries=0)
-    with pytest.raises(openai.AuthenticationError, match="a token that is not this server's"):
+    with pytest.raises(openai.AuthenticationError, match="wrong token"):
         wrong.completions.create(model="writer", prompt="a")
-    served.app_state.state.ending = "the server is ending"
+    served.app_state.status.stopping = "the server is shutting down"
     try:
-        with pytest.raises(openai.InternalServerError, match="the server is ending") as caught:
+        with pytest.raises(openai.InternalServerError, match="the server is shutting down") as caught:
             client.completions.create(model="writer", prompt="a")
         assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (503, "5")
     finally:
-        served.app_state.state.ending = ""
+        served.app_state.status.stopping = ""

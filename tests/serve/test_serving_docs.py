@@ -1,4 +1,4 @@
-"""What docs/getting-started.md and docs/serving.md tell a reader to type is typed: against small models under the names of its runs."""
+"""Run the curl commands and the client code of docs/getting-started.md and docs/serving.md, on small models."""
 
 import re
 import subprocess
@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from looking import untrained
 from serving import serve_in_process, write_run
+from untrained import untrained_pipeline
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ def blocks(page, language):
 
 
 def commands(page):
-    """Each of them in a line of its own, or going on in the next after a backslash."""
+    """List the curl commands. A backslash continues a command on the next line."""
     lines = "\n".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
     return [line for line in lines if re.match(r"curl .*127\.0\.0\.1:8643", line)]
 
@@ -27,7 +27,10 @@ def commands(page):
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    runs = [write_run(folder / "demo", untrained()), write_run(folder / "python-gpt", untrained("decoder"))]
+    runs = [
+        write_run(folder / "demo", untrained_pipeline()),
+        write_run(folder / "python-gpt", untrained_pipeline("decoder")),
+    ]
     with serve_in_process(runs) as served:
         yield served.port
 
@@ -36,13 +39,15 @@ COMMANDS = {page: commands(page) for page in ("docs/getting-started.md", "docs/s
 
 
 @pytest.mark.parametrize("command", [command for found in COMMANDS.values() for command in found])
-def test_every_curl_command_is_answered(port, command):
-    here = command.replace("127.0.0.1:8643", f"127.0.0.1:{port}").replace("curl ", "curl --fail-with-body --silent ", 1)
-    result = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=60)
+def test_every_curl_command_works(port, command):
+    local = command.replace("127.0.0.1:8643", f"127.0.0.1:{port}").replace(
+        "curl ", "curl --fail-with-body --silent ", 1
+    )
+    result = subprocess.run(["bash", "-c", local], capture_output=True, text=True, timeout=60)
     assert (result.returncode, bool(result.stdout)) == (0, True), result.stdout
 
 
-def test_there_are_such_commands():
+def test_the_pages_have_commands():
     assert len(COMMANDS["docs/serving.md"]) >= 10
     assert any("/translate" in command for command in COMMANDS["docs/getting-started.md"])
     assert any("/v1/completions" in command for command in COMMANDS["docs/getting-started.md"])

@@ -1,4 +1,4 @@
-"""What a container's limits leave of a machine: folders of files, as Linux shows them."""
+"""Limits of a container, as files of Linux describe them."""
 
 import os
 
@@ -11,7 +11,7 @@ GB = 1_000_000_000
 
 @pytest.fixture
 def container(tmp_path, monkeypatch):
-    """A process in the group /outer/inner, on a machine of 8 cores with 16 GB left."""
+    """A process in the group /outer/inner, on a machine with 8 cores and 16 GB of free memory."""
     inner = tmp_path / "cgroup" / "outer" / "inner"
     inner.mkdir(parents=True)
     (tmp_path / "membership").write_text("1:cpu:/old\n0::/outer/inner\n")
@@ -45,23 +45,23 @@ def test_cores(container, inner, outer, wanted):
 
 
 @pytest.mark.parametrize(
-    ("most", "used", "files", "wanted"),
+    ("limit", "used", "cached", "wanted"),
     [
         ("max", 3 * GB, 0, 16_000_000 * 1024),
         (4 * GB, 3 * GB, 0, GB),
-        (4 * GB, 4 * GB, 2 * GB, 2 * GB),  # of which files that were read are given up when need be
+        (4 * GB, 4 * GB, 2 * GB, 2 * GB),  # the page cache counts as free
         (4 * GB, 5 * GB, 0, 0),
         (90 * GB, GB, 0, 16_000_000 * 1024),
     ],
 )
-def test_memory(container, most, used, files, wanted):
-    (container / "memory.max").write_text(f"{most}\n")
+def test_memory(container, limit, used, cached, wanted):
+    (container / "memory.max").write_text(f"{limit}\n")
     (container / "memory.current").write_text(f"{used}\n")
-    (container / "memory.stat").write_text(f"anon {used - files}\nfile {files}\ninactive_file {files}\n")
+    (container / "memory.stat").write_text(f"anon {used - cached}\nfile {cached}\ninactive_file {cached}\n")
     assert machine.free_memory() == wanted
 
 
-def test_a_system_without_these_files(container, tmp_path):
+def test_system_without_these_files(container, tmp_path):
     for name in ("membership", "meminfo"):
         (tmp_path / name).unlink()
     assert machine.free_memory() is None

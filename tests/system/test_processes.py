@@ -1,4 +1,4 @@
-"""A process that is killed takes with it all that it has started."""
+"""When a process is killed, all processes that it started end, too."""
 
 import signal
 import subprocess
@@ -10,10 +10,10 @@ from left_over import alive_with, left_with, marked
 from cutaway.data import cache
 
 PREPARING = """
-import cutaway.cli.prefetch as ahead, time
+import cutaway.cli.prefetch as prefetch, time
 from cutaway.config import DataConfig
-ahead.prepare = lambda *_: print("at work", flush=True) or time.sleep(60)
-with ahead.preparing(DataConfig(), "translation") as prepared:
+prefetch.prepare = lambda *_: print("at work", flush=True) or time.sleep(60)
+with prefetch.prefetch_data(DataConfig(), "translation") as prepared:
     prepared()
 """
 POOL = """
@@ -29,7 +29,7 @@ with worker_pool(Encoder("translation", tokenizer.to_json(), tokenizer.roles, ()
     print("at work", flush=True)
     wait(jobs)
 """
-# a child that starts one more, as a learner's file may
+# a child that starts another process, as a learner's file may
 LINES = """
 import subprocess, sys, time
 child = '''
@@ -62,7 +62,7 @@ PROGRAMS = {"preparing": PREPARING, "pool": POOL, "lines": LINES, "learner's fil
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_nothing_outlives_a_killed_process(name, tmp_path):
+def test_child_processes_end_with_a_killed_parent(name, tmp_path):
     environment, mark = marked()
     (tmp_path / "file.py").write_text(LEARNERS_FILE)
     process = subprocess.Popen(
@@ -71,23 +71,23 @@ def test_nothing_outlives_a_killed_process(name, tmp_path):
     assert process.stdout.readline() == "at work\n"
     assert len(alive_with(mark)) > 1
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=10)  # whoever reads its output is told that it is over
+    process.communicate(timeout=10)  # its output is closed
     assert not left_with(mark)
 
 
 BUILDING = """
 import sys, time
 from pathlib import Path
-from cutaway.data.cache import building
-with building(Path(sys.argv[1])) as folder:
+from cutaway.data.cache import build_entry
+with build_entry(Path(sys.argv[1])) as folder:
     (folder / "train.bin").write_bytes(b"half")
     print("at work", flush=True)
     time.sleep(60)
 """
 
 
-def test_half_a_cache_entry_is_removed_when_its_builder_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "A_MOMENT", 0)
+def test_incomplete_cache_entry_is_removed_after_its_builder_died(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "LOCK_SECONDS", 0)
     one, two = (
         subprocess.Popen([sys.executable, "-c", BUILDING, tmp_path / name], stdout=subprocess.PIPE, text=True)
         for name in ("one", "two")
@@ -95,7 +95,7 @@ def test_half_a_cache_entry_is_removed_when_its_builder_is_gone(tmp_path, monkey
     assert one.stdout.readline() == two.stdout.readline() == "at work\n"
     one.kill()
     one.communicate()
-    with cache.building(tmp_path / "three"):
+    with cache.build_entry(tmp_path / "three"):
         assert [path.name[1:4] for path in tmp_path.iterdir() if path.name[1:4] != "thr"] == ["two"]
     two.kill()
     two.communicate()
@@ -103,13 +103,13 @@ def test_half_a_cache_entry_is_removed_when_its_builder_is_gone(tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["three"]
 
 
-def test_stop_signals_are_for_the_parent_alone():
-    """A closed terminal, or Ctrl-C, reaches the whole group: children leave it to their parent what becomes of them."""
+def test_children_ignore_stop_signals():
+    """Ctrl-C and a closed terminal reach the whole process group. The parent handles them for its children."""
     code = """
 import signal
 from cutaway.system.processes import STOP_SIGNALS, ignore_stop_signals, handling_stop_signals
 ignore_stop_signals()
-with handling_stop_signals(signal.SIG_DFL):  # those that are ignored stay so, as with nohup
+with handling_stop_signals(signal.SIG_DFL):  # ignored signals stay ignored, as with nohup
     for number in STOP_SIGNALS:
         signal.raise_signal(number)
 print("alive")

@@ -1,4 +1,4 @@
-"""One training, however it is divided: into micro-batches, among processes that hold the model or shares of it."""
+"""Micro-batches, data-parallel processes and sharded processes give the same result as one process."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from cutaway.config import config_from_tables
 from cutaway.runs import RunFolder
 from cutaway.inference.training.setup import start_training, resume
 
-folder, tables, go_on = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
-(resume if go_on else start_training)(config_from_tables(tables), RunFolder(folder)).trainer.run()
+folder, tables, resumes = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
+(resume if resumes else start_training)(config_from_tables(tables), RunFolder(folder)).trainer.run()
 """
 MODEL = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
 DATA = {"corpus": "tinyworld:en-fr", "size": 300, "heldout_size": 20, "tokenizer": "word", "vocab_size": 1000}
-# An epsilon that is not lost beside the rounding of gradients that ought to be 0, such as those of key biases.
+# Gradients that should be 0, as those of key biases, are rounding errors. This epsilon is larger than they are.
 TRAIN = {"steps": 20, "warmup": 10, "precision": "float64", "epsilon": 1e-6, "valid_every": 10, "save_every": 10}
 
 
@@ -59,11 +59,12 @@ def losses(folder):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("alone") / "run")
+def single(tmp_path_factory):
+    """A training with one process and whole batches."""
+    return train(tmp_path_factory.mktemp("single") / "run")
 
 
-WAYS = {
+SPLITS = {
     "2 micro-batches": (1, {"micro_batches": 2}),
     "8 micro-batches": (1, {"micro_batches": 8}),
     "2 processes that share memory": (2, {"parallel": "auto"}),
@@ -74,19 +75,19 @@ WAYS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_divided_in_any_way_it_is_the_same_training(alone, tmp_path, way):
-    processes, settings = WAYS[way]
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_split_gives_the_same_result(single, tmp_path, split):
+    processes, settings = SPLITS[split]
     divided = train(tmp_path / "run", processes, **settings)
     assert {str(weight.dtype) for weight in load_file(divided / "model.safetensors").values()} == {"float64"}
-    assert difference(alone, divided) < 1e-10
-    assert difference(alone, divided, "checkpoints/step_000020/optimizer.safetensors") < 1e-10
-    assert losses(divided) == pytest.approx(losses(alone), abs=1e-10)
+    assert difference(single, divided) < 1e-10
+    assert difference(single, divided, "checkpoints/step_000020/optimizer.safetensors") < 1e-10
+    assert losses(divided) == pytest.approx(losses(single), abs=1e-10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "parallel"), [("adamw", "fsdp"), ("muon", "ddp"), ("muon", "auto")])
-def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, parallel):
+def test_other_optimizers_and_ema(tmp_path, optimizer, parallel):
     settings = {"optimizer": optimizer, "ema": 0.9, "schedule": "wsd", "lr": 1e-2}
     one = train(tmp_path / "one", **settings)
     two = train(tmp_path / "two", 2, **settings, parallel=parallel)
@@ -96,8 +97,8 @@ def test_so_it_is_with_other_optimizers_and_slow_weights(tmp_path, optimizer, pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["auto", "fsdp"])
-def test_all_choose_the_same_checkpoint_and_average_the_same(tmp_path, parallel):
-    """The best by BLEU, for which all translate; and the mean of the last two, which one reads and all hold."""
+def test_processes_agree_on_best_checkpoint_and_average(tmp_path, parallel):
+    """The best checkpoint by BLEU, and the mean of the last two checkpoints."""
     for settings in ({"best_by": "bleu", "lr": 3.0}, {"average_checkpoints": 2}):
         one = train(tmp_path / f"one{len(settings)}", **settings)
         two = train(tmp_path / f"two{len(settings)}", 2, **settings, parallel=parallel)
@@ -109,14 +110,14 @@ def test_all_choose_the_same_checkpoint_and_average_the_same(tmp_path, parallel)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "parallel"), [(1, "auto"), (2, "fsdp"), (2, "auto")])
-def test_what_several_saved_any_number_can_go_on_with(alone, tmp_path, processes, parallel):
+def test_checkpoint_can_be_resumed_with_any_number_of_processes(single, tmp_path, processes, parallel):
     half = train(tmp_path / "run", 2, parallel="fsdp", steps=10)
     whole = train(half, processes, "--resume", parallel=parallel, steps=20)
-    assert difference(alone, whole) < 1e-10
-    assert losses(whole) == pytest.approx(losses(alone), abs=1e-10)
+    assert difference(single, whole) < 1e-10
+    assert losses(whole) == pytest.approx(losses(single), abs=1e-10)
 
 
 @pytest.mark.slow
-def test_what_cannot_combine_is_refused_by_name(tmp_path):
-    said = train(tmp_path / "run", 2, expect=1, parallel="fsdp", optimizer="muon", schedule="wsd", lr=1e-2)
-    assert "train.parallel = 'shards' and train.optimizer = 'muon' cannot go together" in said
+def test_fsdp_and_muon_cannot_be_combined(tmp_path):
+    error = train(tmp_path / "run", 2, expect=1, parallel="fsdp", optimizer="muon", schedule="wsd", lr=1e-2)
+    assert "train.parallel = 'fsdp' and train.optimizer = 'muon' cannot be combined" in error

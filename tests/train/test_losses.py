@@ -1,4 +1,4 @@
-"""The loss and the schedule against torch and against their formulas."""
+"""The loss, the schedules and the optimizers against torch and their formulas."""
 
 import math
 import subprocess
@@ -18,7 +18,7 @@ from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.train.losses import smoothed_cross_entropy
-from cutaway.train.objectives import loss_of, translation
+from cutaway.train.objectives import compute_loss, translation
 from cutaway.train.optimizers import OPTIMIZERS
 from cutaway.train.schedules import SCHEDULES, make_schedule
 
@@ -36,14 +36,14 @@ def test_loss_equals_torch_and_the_definition(seed, N, vocab, epsilon):
 
 
 @pytest.mark.usefixtures("double")
-def test_padding_is_no_part_of_the_loss():
+def test_padding_does_not_change_the_loss():
     tokenizer = Tokenizer.train(["a b c d e f g"], "word", 11)
     model = tiny_model(vocab_size=tokenizer.vocab_size)
     pairs = [EncodedPair([4, 5, 6, 7], [5, 6]), EncodedPair([8], [9, 8, 7, 6, 5])]
-    together = loss_of(model, translation, collate_pairs(pairs, tokenizer), 0.1)
-    apart = [loss_of(model, translation, collate_pairs([pair], tokenizer), 0.1) for pair in pairs]
-    assert abs(together.loss - sum(a.loss for a in apart)) < 1e-10
-    assert together.tokens == sum(a.tokens for a in apart) == 9
+    together = compute_loss(model, translation, collate_pairs(pairs, tokenizer), 0.1)
+    separate = [compute_loss(model, translation, collate_pairs([pair], tokenizer), 0.1) for pair in pairs]
+    assert abs(together.loss - sum(a.loss for a in separate)) < 1e-10
+    assert together.tokens == sum(a.tokens for a in separate) == 9
 
 
 @given(st.integers(1, 200_000), st.sampled_from([128, 512, 1024]), st.sampled_from([1, 100, 4000]))
@@ -59,7 +59,7 @@ def test_noam_peaks_at_the_end_of_the_warmup():
 
 
 @given(st.integers(1, 1_000), st.integers(0, 400))
-def test_cosine_climbs_then_falls_to_nothing(step, warmup):
+def test_cosine_rises_then_falls_to_zero(step, warmup):
     schedule = make_schedule(TrainConfig(schedule="cosine", lr=0.01, warmup=warmup, steps=1_000), 64)
     if step < warmup:
         expected = 0.01 * step / warmup
@@ -73,7 +73,7 @@ def test_constant():
     assert make_schedule(TrainConfig(schedule="constant", lr=0.002), 64)(77, 0.5) == 0.002
 
 
-def test_the_config_and_the_tables_name_the_same_choices():
+def test_config_and_tables_have_the_same_choices():
     assert set(choices(TrainConfig, "schedule")) == set(SCHEDULES)
     assert set(choices(TrainConfig, "optimizer")) == set(OPTIMIZERS)
 
@@ -85,8 +85,8 @@ def test_adam_has_the_papers_settings():
 
 
 @pytest.mark.usefixtures("double")
-def test_adamw_decays_matrices_alone():
-    """With no gradient to follow, a matrix shrinks by lr · decay at each step, and a bias stays."""
+def test_adamw_decays_matrices_only():
+    """Without a gradient, a matrix shrinks by lr · decay at each step, and a bias does not change."""
     model = tiny_model()
     optimizer = OPTIMIZERS["adamw"](model, TrainConfig(optimizer="adamw", weight_decay=0.5))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -100,7 +100,7 @@ def test_adamw_decays_matrices_alone():
 
 
 @pytest.mark.usefixtures("double")
-def test_the_eager_optimizer_is_the_same_optimizer():
+def test_eager_optimizer_equals_torch():
     models = [tiny_model(), tiny_model()]
     optimizers = [
         OPTIMIZERS["adam"](models[0], TrainConfig()),
@@ -116,8 +116,8 @@ def test_the_eager_optimizer_is_the_same_optimizer():
         assert torch.allclose(ours, theirs, atol=1e-10)
 
 
-def test_training_does_not_wait_for_the_compiler_to_be_imported():
-    """It would double the time until the first step."""
+def test_training_does_not_import_the_compiler():
+    """Importing torch._dynamo would double the time until the first step."""
     code = (
         "import sys, torch; from helpers import random_ids, tiny_model; from cutaway.config import TrainConfig;"
         "from cutaway.train.optimizers import make_optimizer; model = tiny_model();"
@@ -131,8 +131,8 @@ def test_training_does_not_wait_for_the_compiler_to_be_imported():
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 63, 64, 200])
-def test_the_loss_in_pieces_is_the_formula_with_its_gradient(rows, epsilon):
-    """On a CPU it is worked a few rows at a time, gradient included; a tensor without gradient takes the formula."""
+def test_fused_loss_and_gradient_equal_the_formula(rows, epsilon):
+    """On a CPU, FusedCrossEntropy computes logits that need a gradient; others use the formula."""
     torch.manual_seed(rows)
     logits = (torch.randn(rows, 50, dtype=torch.float64) * 5).requires_grad_()
     target = torch.randint(50, (rows,))

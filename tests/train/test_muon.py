@@ -1,16 +1,16 @@
-"""Muon against torch.optim's, and against the singular value decomposition that it goes around."""
+"""Muon against torch.optim's Muon and against the singular value decomposition."""
 
 import pytest
 import torch
 import torch.optim._muon as theirs
 
-from cutaway.train.muon import Muon, orthogonal
+from cutaway.train.muon import Muon, orthogonalize
 
 SHAPES = [(8, 8), (8, 8), (16, 8), (8, 20), (16, 8)]
 
 
 def in_double(gradient, coefficients, rounds, epsilon):
-    """torch's own iteration without its bfloat16, to compare digits."""
+    """torch's iteration in double precision instead of bfloat16."""
     a, b, c = coefficients
     x = gradient.T if gradient.size(0) > gradient.size(1) else gradient
     x = x / x.norm().clamp(min=epsilon)
@@ -20,7 +20,7 @@ def in_double(gradient, coefficients, rounds, epsilon):
     return x.T if gradient.size(0) > gradient.size(1) else x
 
 
-def test_it_is_the_one_of_torch(monkeypatch):
+def test_muon_equals_torch(monkeypatch):
     monkeypatch.setattr(theirs, "_zeropower_via_newtonschulz", in_double)
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in SHAPES]
@@ -38,17 +38,17 @@ def test_it_is_the_one_of_torch(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 12), (2, 20, 8), (2, 8, 20)])
-def test_all_directions_become_about_equally_strong(shape):
+def test_singular_values_become_about_equal(shape):
     torch.manual_seed(1)
     matrices = torch.randn(shape, dtype=torch.float64)
     u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
-    strengths = torch.linalg.svdvals(orthogonal(matrices))
+    strengths = torch.linalg.svdvals(orthogonalize(matrices))
     assert strengths.max() < 1.3
     assert strengths.quantile(0.2) > 0.6
-    assert (u.mT @ orthogonal(matrices) @ vh.mT).diagonal(dim1=1, dim2=2).min() > 0  # along the same directions
+    assert (u.mT @ orthogonalize(matrices) @ vh.mT).diagonal(dim1=1, dim2=2).min() > 0  # the same directions
 
 
-def test_a_matrix_without_a_gradient_stays():
+def test_matrix_without_gradient_is_not_changed():
     p = torch.nn.Parameter(torch.ones(2, 2))
     Muon([p], lr=0.1, momentum=0.9, weight_decay=0.1).step()
     assert torch.equal(p, torch.ones(2, 2))

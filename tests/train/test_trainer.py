@@ -1,4 +1,4 @@
-"""The loop: one batch or several, stopped or not, the same numbers come out."""
+"""The trainer: micro-batches, interruptions and resuming do not change the result."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def same(a, b):
 
 
 def test_it_learns(tmp_path):
-    """A handful of pairs can be learned by heart."""
+    """A few pairs can be memorized."""
     recipe = small_recipe(schedule="constant", lr=5e-3, warmup=4000, label_smoothing=0.0)
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.0))
     training = start_training(recipe, RunFolder(tmp_path / "run"))
@@ -39,7 +39,7 @@ def test_it_learns(tmp_path):
     assert losses[-1] < 0.1
 
 
-def test_the_run_folder_is_complete_and_loads(tmp_path):
+def test_run_folder_is_complete_and_loads(tmp_path):
     run = RunFolder(tmp_path / "run")
     training = start_training(small_recipe(snapshots=3), run)
     training.trainer.run()
@@ -50,7 +50,7 @@ def test_the_run_folder_is_complete_and_loads(tmp_path):
         f"checkpoints/step_000012/{f}" for f in ("model.safetensors", "optimizer.safetensors", "state.json")
     } <= files
     assert not [name for name in files if name.endswith((".pt", ".pth", ".pkl", ".bin"))]
-    assert not [name for name in files if "/." in name or name.startswith(".")]  # no temporary file stays behind
+    assert not [name for name in files if "/." in name or name.startswith(".")]  # no temporary file stays
     assert len(list(run.checkpoints.iterdir())) <= 3  # the last two, and the best
     steps = [row["step"] for row in run.read_metrics() if "loss" in row]
     assert steps == [2, 4, 6, 8, 10, 12]
@@ -70,8 +70,8 @@ def test_loaded_equals_trained(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [3, 4, 7])
-def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, stop):
-    """Dropout, shuffling, optimizer, schedule, metrics: all go on as if nothing had happened."""
+def test_resumed_equals_uninterrupted_exactly(tmp_path, stop):
+    """Dropout, shuffling, optimizer, schedule and metrics continue as without the stop."""
     whole = start_training(small_recipe(), RunFolder(tmp_path / "whole"))
     whole.trainer.run()
 
@@ -79,21 +79,21 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, stop):
     stopped = start_training(small_recipe(), run, [StopAt(stop)])
     with pytest.raises(Interrupted, match=f"stopped at step {stop} of 12; everything is saved"):
         stopped.trainer.run()
-    torch.manual_seed(12345)  # a new process begins with other random numbers
-    going_on = resume(small_recipe(), run)
-    assert going_on.trainer.state.step == stop
-    going_on.trainer.run()
+    torch.manual_seed(12345)  # a new process starts with other random numbers
+    resumed = resume(small_recipe(), run)
+    assert resumed.trainer.state.step == stop
+    resumed.trainer.run()
 
-    assert same(weights(whole.trainer), weights(going_on.trainer))
-    timeless = [
+    assert same(weights(whole.trainer), weights(resumed.trainer))
+    without_times = [
         [
             {k: v for k, v in row.items() if k not in ("seconds", "waiting")}
             for row in RunFolder(tmp_path / name).read_metrics()
         ]
         for name in ("whole", "stopped")
     ]
-    assert timeless[0] == timeless[1]
-    assert whole.trainer.state.tokens == going_on.trainer.state.tokens
+    assert without_times[0] == without_times[1]
+    assert whole.trainer.state.tokens == resumed.trainer.state.tokens
 
 
 class StopAt(Observer):
@@ -105,17 +105,17 @@ class StopAt(Observer):
             signal.raise_signal(signal.SIGINT)  # what Ctrl-C does
 
 
-def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
-    """Killed between checkpoints: what came after the last one is done again, and the metrics are not doubled."""
+def test_killed_run_resumes_from_its_last_checkpoint(tmp_path):
+    """The steps after the last checkpoint are repeated, and their metrics are written once."""
     whole = start_training(small_recipe(), RunFolder(tmp_path / "whole"))
     whole.trainer.run()
     run = RunFolder(tmp_path / "killed")
     with pytest.raises(KeyError):
         start_training(small_recipe(), run, [KillAt(7)]).trainer.run()
-    going_on = resume(small_recipe(), run)
-    assert going_on.trainer.state.step == 4
-    going_on.trainer.run()
-    assert same(weights(whole.trainer), weights(going_on.trainer))
+    resumed = resume(small_recipe(), run)
+    assert resumed.trainer.state.step == 4
+    resumed.trainer.run()
+    assert same(weights(whole.trainer), weights(resumed.trainer))
     steps = [row["step"] for row in run.read_metrics() if "loss" in row]
     assert steps == [2, 4, 6, 8, 10, 12]
 
@@ -126,7 +126,7 @@ class KillAt(StopAt):
             raise KeyError("power cut")
 
 
-def test_more_steps_may_be_asked_for(tmp_path):
+def test_training_can_be_extended(tmp_path):
     run = RunFolder(tmp_path / "run")
     start_training(small_recipe(steps=8), run).trainer.run()
     longer = resume(small_recipe(steps=12), run)
@@ -136,7 +136,7 @@ def test_more_steps_may_be_asked_for(tmp_path):
     assert same(weights(whole.trainer), weights(longer.trainer))
 
 
-def test_a_schedule_that_knows_its_end_cannot_be_made_longer(tmp_path):
+def test_training_with_a_cosine_cannot_be_extended(tmp_path):
     run = RunFolder(tmp_path / "run")
     cosine = {"schedule": "cosine", "lr": 1e-3}
     start_training(small_recipe(**cosine), run).trainer.run()
@@ -144,7 +144,7 @@ def test_a_schedule_that_knows_its_end_cannot_be_made_longer(tmp_path):
         resume(small_recipe(**cosine, steps=20), run)
 
 
-def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
+def test_other_recipe_or_data_cannot_be_resumed(tmp_path):
     run = RunFolder(tmp_path / "run")
     recipe = small_recipe()
     start_training(recipe, run).trainer.run()
@@ -153,7 +153,7 @@ def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
         resume(other, run)
     (run.path / "data.json").write_text(json.dumps({"fingerprint": "0", "examples": 200}))
     run.seal()
-    with pytest.raises(RunError, match="the training data is not what"):
+    with pytest.raises(RunError, match="the training data differs from"):
         resume(recipe, run)
     with pytest.raises(RunError, match="there is no run in"):
         resume(recipe, RunFolder(tmp_path / "nowhere"))
@@ -161,8 +161,8 @@ def test_another_recipe_or_other_data_is_not_a_resumption(tmp_path):
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("count", [2, 3, 8, 100])
-def test_micro_batches_are_a_larger_batch(tmp_path, count):
-    """Sums divided once by all target tokens: unequal pieces give the gradient of the whole."""
+def test_micro_batches_give_the_gradient_of_the_batch(tmp_path, count):
+    """Sums are divided once by the number of all target tokens, so that unequal parts give the same gradient."""
     results = []
     pairs = [EncodedPair([5] * n, [6 + n % 3] * (2 * n)) for n in range(1, 9)]
     for micro_batches in (1, count):
@@ -178,7 +178,7 @@ def test_micro_batches_are_a_larger_batch(tmp_path, count):
         assert max_difference(results[0][2][name], results[1][2][name]) < 1e-9
 
 
-def test_gradients_are_clipped_together(tmp_path):
+def test_gradients_are_clipped_by_their_total_norm(tmp_path):
     training = start_training(small_recipe(clip_norm=0.01), RunFolder(tmp_path / "run"))
     report = training.trainer.step(next(training.trainer.batches))
     after = math.sqrt(sum(p.grad.pow(2).sum().item() for p in training.trainer.model.parameters()))
@@ -186,28 +186,28 @@ def test_gradients_are_clipped_together(tmp_path):
     assert after == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_stops_before_it_spoils_the_weights(tmp_path):
+def test_nan_loss_raises_an_error_and_does_not_change_the_weights(tmp_path):
     training = start_training(small_recipe(), RunFolder(tmp_path / "run"))
     with torch.no_grad():
         training.trainer.model.head.weight[5] = math.nan
     before = weights(training.trainer)
-    with pytest.raises(Diverged, match="the loss was nan at step 10 and at the 9 before it. Lower train.lr"):
+    with pytest.raises(Diverged, match="the loss was nan at step 10 and at the 9 steps before it. Lower train.lr"):
         training.trainer.run()
     after = weights(training.trainer)
     assert all(torch.equal(before[n].nan_to_num(), after[n].nan_to_num()) for n in before)
 
 
-def test_a_single_bad_step_is_skipped_and_counted(tmp_path):
-    """Three steps, of which the second has a gradient that is not finite: it changes nothing."""
+def test_step_with_an_infinite_gradient_is_skipped_and_counted(tmp_path):
+    """The second of three steps has an infinite gradient and changes nothing."""
     trainer = start_training(small_recipe(), RunFolder(tmp_path / "run")).trainer
-    good, seen = trainer.worker.objective, []
+    objective, calls = trainer.model_with_loss.objective, []
 
-    def sometimes_bad(model, batch):
-        answers = good(model, batch)
-        seen.append(1)
-        return answers._replace(logits=answers.logits * math.inf) if len(seen) == 2 else answers
+    def infinite_at_step_2(model, batch):
+        predictions = objective(model, batch)
+        calls.append(1)
+        return predictions._replace(logits=predictions.logits * math.inf) if len(calls) == 2 else predictions
 
-    trainer.worker.objective = sometimes_bad
+    trainer.model_with_loss.objective = infinite_at_step_2
     trainer.next_step()
     before = weights(trainer)
     report = trainer.next_step()
@@ -219,7 +219,7 @@ def test_a_single_bad_step_is_skipped_and_counted(tmp_path):
     assert not same(before, weights(trainer))
 
 
-def test_a_run_is_not_lost_to_a_bad_recipe(tmp_path):
+def test_invalid_recipe_does_not_delete_an_existing_run(tmp_path):
     run = RunFolder(tmp_path / "run")
     start_training(small_recipe(), run).trainer.run()
     recipe = small_recipe()
@@ -241,8 +241,8 @@ def test_the_same_seed_gives_the_same_run(tmp_path):
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 2.5}, {"tokens": 3_000}, {"minutes": 0.02}])
-def test_a_budget_is_kept(tmp_path, budget):
-    """By epochs, tokens or minutes: it ends when that is used up, and the cosine ends there too."""
+def test_budget(tmp_path, budget):
+    """The training and its cosine schedule end after these epochs, tokens or minutes."""
     run = RunFolder(tmp_path / "run")
     trainer = start_training(
         small_recipe(**budget, steps=100_000, schedule="cosine", lr=1e-3, warmup=2, snapshots=3), run
@@ -254,12 +254,12 @@ def test_a_budget_is_kept(tmp_path, budget):
     else:
         assert limit <= used[name] < limit * 1.3
         assert run.read_metrics()[-2]["lr"] < 1e-6
-    assert trainer.done == 1
+    assert trainer.progress == 1
     snapshots = len(list(run.snapshots.iterdir()))
-    assert snapshots == 3 or (name == "minutes" and 1 <= snapshots < 3)  # a busy machine takes few steps in that time
+    assert snapshots == 3 or (name == "minutes" and 1 <= snapshots < 3)  # a busy machine does few steps in that time
 
 
-def test_patience_ends_a_training_that_no_longer_gets_better(tmp_path):
+def test_patience_ends_a_training_that_does_not_improve(tmp_path):
     run = RunFolder(tmp_path / "run")
     trainer = start_training(
         small_recipe(steps=500, schedule="constant", lr=0.09, warmup=4_000, valid_every=2, patience=2), run
@@ -270,7 +270,7 @@ def test_patience_ends_a_training_that_no_longer_gets_better(tmp_path):
     assert state.step == state.best_step + 4
 
 
-def test_without_validation_data_the_last_weights_are_kept(tmp_path):
+def test_last_weights_are_saved_without_validation_data(tmp_path):
     (tmp_path / "a").write_text("a b c\nb c a\n" * 20)
     (tmp_path / "b").write_text("c b a\na c b\n" * 20)
     recipe = small_recipe(steps=4, save_every=2)
@@ -281,8 +281,8 @@ def test_without_validation_data_the_last_weights_are_kept(tmp_path):
     assert same(weights(training.trainer), dict(Translator.load(tmp_path / "run").model.named_parameters()))
 
 
-def test_a_tokenizer_from_elsewhere_keeps_its_special_tokens(tmp_path):
-    """Names that nobody could guess, told by a tokenizer_config.json, must survive training, loading and resuming."""
+def test_imported_tokenizer_keeps_its_special_tokens(tmp_path):
+    """Special tokens from tokenizer_config.json are kept in training, loading and resuming."""
     vocabulary = {"P": 0, "B": 1, "E": 2, "U": 3, "a": 4, "b": 5, "c": 6}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "U"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -300,7 +300,7 @@ def test_a_tokenizer_from_elsewhere_keeps_its_special_tokens(tmp_path):
     assert resume(recipe, run).tokenizer.pad == 0
 
 
-def test_held_out_pairs_that_do_not_fit_are_counted(tmp_path):
+def test_left_out_validation_pairs_are_counted(tmp_path):
     for name, text in {"s": "a b\n" * 9, "vs": "a\n\n" + "a " * 80 + "\n", "vt": "b\nb\nb\n"}.items():
         (tmp_path / name).write_text(text)
     recipe = small_recipe(steps=2)
@@ -322,35 +322,35 @@ def change_a_byte(file):
 
 @pytest.mark.parametrize("damage", [cut_in_half, change_a_byte])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, name, damage):
+def test_damaged_checkpoint_is_replaced_by_the_one_before(tmp_path, name, damage):
     run, whole = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "whole")
     start_training(small_recipe(steps=8, save_every=2, keep_checkpoints=3), run).trainer.run()
     trained = start_training(small_recipe(steps=12, save_every=2, keep_checkpoints=3), whole).trainer
     trained.run()
     damage(run.checkpoint(8) / name)
     if name == "state.json" and damage is change_a_byte:
-        (run.checkpoint(8) / name).write_text('{"step": 8}', encoding="utf-8")  # whole as JSON, and not what it was
-    with pytest.warns(UserWarning, match=r"step_000008 cannot be used: .* Going on from step_000006"):
+        (run.checkpoint(8) / name).write_text('{"step": 8}', encoding="utf-8")  # valid JSON with another content
+    with pytest.warns(UserWarning, match=r"step_000008 cannot be used: .* Resuming from the one before, step_000006"):
         resumed = resume(small_recipe(steps=12, save_every=2, keep_checkpoints=3), run).trainer
     assert resumed.state.step == 6
     resumed.run()
     assert same(weights(resumed), weights(trained))
 
 
-def test_the_checkpoint_that_a_run_went_on_from_stays_until_there_is_another(tmp_path, monkeypatch):
-    """Old ones go before the new one is written; if that fails, a later one that is damaged must not be all there is."""
+def test_checkpoint_that_was_loaded_is_kept_until_the_next_is_saved(tmp_path, monkeypatch):
+    """Old checkpoints are deleted before the new one is written. If that fails, an intact one must be left."""
     run = RunFolder(tmp_path / "run")
     start_training(small_recipe(steps=8, save_every=2, keep_checkpoints=2), run).trainer.run()
     cut_in_half(run.checkpoint(8) / "model.safetensors")
-    with pytest.warns(UserWarning, match="Going on from step_000006"):
+    with pytest.warns(UserWarning, match="Resuming from the one before, step_000006"):
         resumed = resume(small_recipe(steps=12, save_every=1, keep_checkpoints=2), run).trainer
 
-    def no_room(*_):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_sealed_json", no_room)
+        patch.setattr(checkpoint, "write_sealed_json", fail)
         with pytest.raises(TrainingFailed, match="disk is full"):
             resumed.run()
-    with pytest.warns(UserWarning, match="Going on from step_000006"):
+    with pytest.warns(UserWarning, match="Resuming from the one before, step_000006"):
         assert resume(small_recipe(steps=12, save_every=1, keep_checkpoints=2), run).trainer.state.step == 6

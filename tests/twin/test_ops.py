@@ -1,4 +1,4 @@
-"""Operations and positions of the NumPy twin: values as in PyTorch, ways back as finite differences say."""
+"""Operations and positions of the NumPy twin: values equal PyTorch's, gradients equal finite differences."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ some = np.random.default_rng(0).standard_normal
 
 class Case(NamedTuple):
     twin: Callable[..., Any]  # inputs -> output, backward
-    torch: Callable[..., Any]  # the same inputs as tensors -> the output by other means
+    torch: Callable[..., Any]  # the same inputs as tensors -> the expected output
     inputs: tuple[np.ndarray, ...]  # in the order of the gradients
 
 
@@ -27,17 +27,17 @@ def case(twin, other, *inputs):
     return Case(twin, other, inputs)
 
 
-# --- attention, spelled out in torch -------------------------------------------------------------------------------
+# --- attention, written out in torch -------------------------------------------------------------------------------
 
 B, H, Q, K, E = 2, 3, 3, 4, 2
 q, k, v, bias = some((B, H, Q, E)), some((B, H, K, E)), some((B, H, K, E)), some((B, H, Q, K))
-no_bias = np.zeros((B, H, Q, K))  # its gradient is that of the scores
+no_bias = np.zeros((B, H, Q, K))  # its gradient is the gradient of the scores
 q6, bias6 = some((B, 2 * H, Q, E)), some((B, 2 * H, Q, K))
 k2, v2 = some((B, 2, K, E)), some((B, 2, K, E))  # 6 / 2: three heads share one
 
 MASK = np.array([[[[1, 0, 0, 1], [1, 1, 1, 1], [0, 1, 1, 0]]], [[[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 0, 1]]]]) > 0
-FAR = some((K, E))  # relative values: one vector for each key, whatever the query
-SEEN = {"scores": 1.5, "weights": 0.75}
+FAR = some((K, E))  # relative values: one vector for each key, the same for all queries
+PROBE_FACTORS = {"scores": 1.5, "weights": 0.75}
 
 
 def drop(x):
@@ -50,34 +50,36 @@ def relative(weights):
 
 
 def probe(name, x):
-    return x * SEEN[name], lambda dy: dy * SEEN[name]
+    return x * PROBE_FACTORS[name], lambda dy: dy * PROBE_FACTORS[name]
 
 
 def twin_attention(**options):
-    """A bias of nothing but zeros is left away; what comes back for it must be its gradient all the same."""
+    """Pass no bias if it is all zeros. The returned gradient must still be the gradient of that bias."""
     return lambda q, k, v, b: ops.attention(q, k, v, bias=b if b.any() else None, **options)
 
 
-def heads(x, like):
-    """Keys or values once for each head that shares them."""
+def repeat_heads(x, like):
+    """Repeat keys or values for each query head that shares them."""
     return x.repeat_interleave(like.shape[1] // x.shape[1], dim=1)
 
 
 def scaled_products(q, k):
-    return torch.einsum("bhqe,bhke->bhqk", q, heads(k, q)) / math.sqrt(E)
+    return torch.einsum("bhqe,bhke->bhqk", q, repeat_heads(k, q)) / math.sqrt(E)
 
 
-def sums(w, v):
-    return torch.einsum("bhqk,bhke->bhqe", w, heads(v, w))
+def weighted_sums(w, v):
+    return torch.einsum("bhqk,bhke->bhqe", w, repeat_heads(v, w))
 
 
 def torch_attention(mask=None, cap=0.0, drop=None, relative_values=None, probe=None):
     def attention(q, k, v, bias):
         scores = scaled_products(q, k)
         scores = (cap * torch.tanh(scores / cap) if cap else scores) + bias
-        weights = torch_softmax(scores * (SEEN["scores"] if probe else 1), mask) * (SEEN["weights"] if probe else 1)
+        weights = torch_softmax(scores * (PROBE_FACTORS["scores"] if probe else 1), mask) * (
+            PROBE_FACTORS["weights"] if probe else 1
+        )
         weights = weights * torch.from_numpy(drop(np.ones(weights.shape))[0]) if drop else weights
-        y = sums(weights, v)
+        y = weighted_sums(weights, v)
         return y + torch.einsum("bhqk,ke->bhqe", weights, torch.from_numpy(FAR)) if relative_values else y
 
     return attention
@@ -99,7 +101,7 @@ def fused(q, k, v, bias):
 
 
 def one_bias_for_all_texts(q, k, v, bias_HQK):
-    """The gradient that comes back is that of the scores, so a bias that serves several of them is due the sum."""
+    """`backward` returns the gradient of the scores. The gradient of a shared bias is its sum over the texts."""
     y, backward = ops.attention(q, k, v, bias=bias_HQK)
     return y, lambda dy: (*backward(dy)[:3], backward(dy)[3].sum(axis=0))
 
@@ -107,10 +109,10 @@ def one_bias_for_all_texts(q, k, v, bias_HQK):
 # --- positions -----------------------------------------------------------------------------------------------------
 
 HERE = np.array([0, 1, 7, 2, 30])  # near and far, not in order
-LATE, ALL = np.arange(3, 5), np.arange(5)  # the last queries of a text and all of its keys: writing with a cache
+LATE, ALL = np.arange(3, 5), np.arange(5)  # the last queries of a text and all of its keys, as in cached decoding
 
 
-def placed(name, act, where, x, *tables, **settings):
+def position_case(name, act, where, x, *tables, **settings):
     """A position scheme as a function of its input and of its parameters."""
 
     def twin(x, *tables):
@@ -125,20 +127,20 @@ def placed(name, act, where, x, *tables, **settings):
             scheme.zero_gradients()
             return back(dy), *(0.0 if p.gradient is None else p.gradient for p in parameters)
 
-        return shaped(act, x, y, where, np.broadcast_to), backward
+        return broadcast_bias(act, x, y, where, np.broadcast_to), backward
 
     def other(x, *tables):
         scheme = TORCH_SCHEMES[name](**{"max_length": 40, **settings})
         for parameter, table in zip(scheme.parameters(), tables, strict=True):
             parameter.data = table
         y = getattr(scheme, act)(x, *map(torch.from_numpy, where))
-        return shaped(act, x, y.detach(), where, torch.broadcast_to)
+        return broadcast_bias(act, x, y.detach(), where, torch.broadcast_to)
 
     return case(twin, other, x, *tables)
 
 
-def shaped(act, x, y, where, broadcast_to):
-    """A bias goes to the scores of all texts, and theirs is the gradient that it is given."""
+def broadcast_bias(act, x, y, where, broadcast_to):
+    """Broadcast a bias to the shape of the scores, because its backward takes the gradient of the scores."""
     return broadcast_to(y, (*x.shape[:-1], len(where[1]))) if act == "bias" else y
 
 
@@ -154,8 +156,8 @@ def gelu_tanh(x):
     return F.gelu(x, approximate="tanh")
 
 
-def dropped(x):
-    """What NumPy's generator lets through, in its plain words."""
+def torch_dropout(x):
+    """Dropout with the random numbers of NumPy's generator."""
     kept = torch.from_numpy(np.random.default_rng(5).random(tuple(x.shape)) >= 0.4)
     return torch.where(kept, x / 0.6, 0.0)
 
@@ -182,7 +184,7 @@ CASES = {
     ),
     "embedding": case(lambda w: ops.embedding(IDS, w), lambda w: F.embedding(torch.from_numpy(IDS), w), some((5, 2))),
     "layer_norm": case(
-        lambda x, w, b: ops.layer_norm(x, w, b, 0.1),  # an ε so large that its place shows
+        lambda x, w, b: ops.layer_norm(x, w, b, 0.1),  # a large ε, so that a misplaced ε fails the test
         lambda x, w, b: F.layer_norm(x, (5,), w, b, 0.1),
         some((2, 3, 5)),
         some(5),
@@ -194,7 +196,7 @@ CASES = {
         some((2, 3, 5)) + 1,
         some(5),
     ),
-    "dropout": case(drop, dropped, wide),
+    "dropout": case(drop, torch_dropout, wide),
     "relu": case(ops.relu, F.relu, wide),
     "relu_squared": case(ops.relu_squared, lambda x: F.relu(x) ** 2, wide),
     "gelu": case(ops.gelu, F.gelu, wide),
@@ -207,8 +209,8 @@ CASES = {
     ),
     "similarity": case(ops.similarity, scaled_products, q, k),
     "similarity, shared": case(ops.similarity, scaled_products, q6, k2),
-    "weighted_sum": case(ops.weighted_sum, sums, bias, v),
-    "weighted_sum, shared": case(ops.weighted_sum, sums, bias6, v2),
+    "weighted_sum": case(ops.weighted_sum, weighted_sums, bias, v),
+    "weighted_sum, shared": case(ops.weighted_sum, weighted_sums, bias6, v2),
     "attention": attention(q, k, v, no_bias),
     "attention, mask": attention(q, k, v, no_bias, mask=MASK),
     "attention, bias": attention(q, k, v, bias),
@@ -217,7 +219,7 @@ CASES = {
     "attention, shared": attention(q6, k2, v2, np.zeros_like(bias6)),
     "attention, relative values": attention(q, k, v, no_bias, relative_values=relative),
     "attention, dropout": attention(q, k, v, no_bias, drop=drop),
-    "attention, seen": attention(q, k, v, bias, probe=probe),
+    "attention, probe": attention(q, k, v, bias, probe=probe),
     "attention, all": attention(
         q6, k2, v2, bias6, mask=MASK, cap=0.5, relative_values=relative, drop=drop, probe=probe
     ),
@@ -225,12 +227,14 @@ CASES = {
     "attention, fused, shared": case(twin_attention(mask=MASK), fused, q6, k2, v2, bias6),
     "cross_entropy": loss(0.0),
     "cross_entropy, smoothed": loss(0.1),
-    "sinusoidal": placed("SinusoidalPosition", "embed", [HERE], some((2, 5, 6)), d_model=6, max_length=40),
-    "learned": placed("LearnedPosition", "embed", [HERE], some((2, 5, 6)), some((31, 6)), d_model=6, max_length=31),
-    "rope": placed("RotaryPosition", "rotate", [HERE], some((2, 3, 5, 6)), d_head=6, max_length=40, base=50.0),
-    "alibi": placed("AlibiPosition", "bias", [HERE, HERE], some((2, 3, 5, 4)), n_heads=3),
-    "alibi, late": placed("AlibiPosition", "bias", [LATE, ALL], some((2, 3, 2, 4)), n_heads=3),
-    "relative_bias": placed(
+    "sinusoidal": position_case("SinusoidalPosition", "embed", [HERE], some((2, 5, 6)), d_model=6, max_length=40),
+    "learned": position_case(
+        "LearnedPosition", "embed", [HERE], some((2, 5, 6)), some((31, 6)), d_model=6, max_length=31
+    ),
+    "rope": position_case("RotaryPosition", "rotate", [HERE], some((2, 3, 5, 6)), d_head=6, max_length=40, base=50.0),
+    "alibi": position_case("AlibiPosition", "bias", [HERE, HERE], some((2, 3, 5, 4)), n_heads=3),
+    "alibi, late": position_case("AlibiPosition", "bias", [LATE, ALL], some((2, 3, 2, 4)), n_heads=3),
+    "relative_bias": position_case(
         "RelativeBiasPosition",
         "bias",
         [HERE, HERE],
@@ -241,7 +245,7 @@ CASES = {
         max_distance=16,
         causal=False,
     ),
-    "relative_bias, causal": placed(
+    "relative_bias, causal": position_case(
         "RelativeBiasPosition",
         "bias",
         [LATE, ALL],
@@ -253,7 +257,7 @@ CASES = {
         causal=True,
     ),
     **{
-        f"relative, {act}, {which}": placed(
+        f"relative, {act}, {which}": position_case(
             "RelativePosition",
             act,
             [query, key],
@@ -271,14 +275,14 @@ CASES = {
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def both_ways(case, dtype=np.float64):
-    """-> inputs, output, dy, gradients. What goes in is read-only: nothing may write to it."""
+def forward_and_backward(case, dtype=np.float64):
+    """-> inputs, output, dy, gradients. Inputs are read-only arrays, so an in-index change fails."""
     inputs = [read_only(x.astype(dtype)) for x in case.inputs]
     y, backward = case.twin(*inputs)
     before = y.copy()
     dy = read_only(np.random.default_rng(1).standard_normal(y.shape).astype(dtype))
     gradients, again = as_tuple(backward(dy)), as_tuple(backward(dy))
-    assert np.array_equal(y, before)  # nor does the way back spoil what it needs
+    assert np.array_equal(y, before)  # backward does not change the output
     assert all(np.array_equal(*pair) for pair in zip(gradients, again, strict=True))
     return inputs, y, dy, gradients
 
@@ -293,43 +297,43 @@ def as_tuple(x):
     return x if isinstance(x, tuple) else (x,)
 
 
-def numeric(f, x, step=1e-6):
-    """The gradient of the number f(x), one number of x after another: (f(x + h) - f(x - h)) / 2h"""
+def numeric_gradient(f, x, step=1e-6):
+    """The gradient of f at x by central differences, one element at a time: (f(x + h) - f(x - h)) / 2h"""
     gradient = np.empty(x.shape)
-    for place in np.ndindex(x.shape):
+    for index in np.ndindex(x.shape):
         h = np.zeros(x.shape)
-        h[place] = step
-        gradient[place] = (f(x + h) - f(x - h)) / (2 * step)
+        h[index] = step
+        gradient[index] = (f(x + h) - f(x - h)) / (2 * step)
     return gradient
 
 
 @each_case
-def test_the_way_back_is_what_finite_differences_say(case):
-    inputs, _, dy, gradients = both_ways(case)
+def test_gradients_equal_finite_differences(case):
+    inputs, _, dy, gradients = forward_and_backward(case)
     for i, (x, gradient) in enumerate(zip(inputs, gradients, strict=True)):
-        found = numeric(lambda x, i=i: np.sum(case.twin(*inputs[:i], x, *inputs[i + 1 :])[0] * dy), x)
+        found = numeric_gradient(lambda x, i=i: np.sum(case.twin(*inputs[:i], x, *inputs[i + 1 :])[0] * dy), x)
         assert isinstance(gradient, float) or gradient.shape == x.shape
         np.testing.assert_allclose(gradient, found, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.usefixtures("double")
 @each_case
-def test_values_are_those_of_torch(case):
+def test_values_equal_torch(case):
     y, expected = case.twin(*case.inputs)[0], case.torch(*map(torch.from_numpy, case.inputs)).numpy()
     assert y.shape == expected.shape
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
 
 
 @each_case
-def test_single_precision_stays_single(case):
-    _, y, _, gradients = both_ways(case)
-    _, y32, _, gradients32 = both_ways(case, np.float32)
+def test_float32_inputs_give_float32_results(case):
+    _, y, _, gradients = forward_and_backward(case)
+    _, y32, _, gradients32 = forward_and_backward(case, np.float32)
     for x, expected in zip([y32, *gradients32], [y, *gradients], strict=True):
         assert isinstance(x, float) or x.dtype == np.float32
         np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-5)
 
 
-# --- what the table does not say -------------------------------------------------------------------------------------
+# --- cases that are not in the table -------------------------------------------------------------------------------------
 
 both_precisions = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -358,7 +362,7 @@ def test_activations_from_far_left_to_far_right(op, other, dtype, tolerance):
     np.testing.assert_allclose(backward(np.ones_like(x)), tensor.grad, rtol=tolerance, atol=tolerance)
 
 
-def test_at_zero_where_it_has_no_derivative_relu_takes_torchs():
+def test_relu_has_gradient_0_at_0_as_in_torch():
     assert ops.relu(np.zeros(1))[1](np.ones(1)) == ops.relu_squared(np.zeros(1))[1](np.ones(1)) == 0
 
 
@@ -385,7 +389,7 @@ def test_softmax_of_huge_numbers(x, mask, expected, dtype):
 
 
 @both_precisions
-def test_what_is_hidden_does_not_overflow(dtype):
+def test_masked_softmax_does_not_overflow(dtype):
     x = np.array([[0.25, 0, -0.25]], dtype) * np.finfo(dtype).max
     assert ops.softmax(x, np.array([[True, False, True]]))[0].tolist() == [[1, 0, 0]]
 
@@ -400,7 +404,7 @@ def test_cross_entropy_of_huge_numbers(dtype):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
-def test_both_losses_are_torchs(smoothing):
+def test_both_losses_equal_torch(smoothing):
     found, _ = ops.cross_entropy(wide, TARGET, smoothing)
     logits, target = torch.from_numpy(wide), torch.from_numpy(TARGET)
     assert isinstance(found.smoothed, float)
@@ -410,21 +414,21 @@ def test_both_losses_are_torchs(smoothing):
         assert abs(value - expected.item()) < 1e-12
 
 
-def test_dropout_drops_its_share_and_keeps_the_mean():
+def test_dropout_has_the_right_rate_and_mean():
     y, _ = ops.dropout(np.ones((500, 400)), 0.2, np.random.default_rng(2))
     assert set(np.unique(y)) == {0.0, 1 / 0.8}
     assert abs((y == 0).mean() - 0.2) < 0.005
     assert abs(y.mean() - 1) < 0.005
 
 
-def test_without_an_option_nothing_changes():
+def test_no_dropout_and_no_probe_are_the_identity():
     x = some((2, 3))
     for y, backward in (ops.no_dropout(x), ops.no_probe("scores", x)):
         assert y is x
         assert backward(x) is x
 
 
-# --- positions by their formulas -------------------------------------------------------------------------------------
+# --- formulas of the position schemes -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=str)
@@ -438,12 +442,14 @@ def _either_default(request):
 @pytest.mark.usefixtures("_either_default")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 16), (16, 20), (64, 256), (20, 160), (48, 81)])
-def test_buckets_are_those_of_torch(buckets, max_distance, causal):
+def test_buckets_equal_torch(buckets, max_distance, causal):
     distance = np.arange(-300, 301)
     found = positions.t5_bucket(distance, buckets, max_distance, causal)
     expected = relative_positions.t5_bucket(torch.from_numpy(distance), buckets, max_distance, causal)
     assert found.tolist() == expected.tolist()
-    assert set(found) == set(range(buckets)) - ({buckets // 2} if not causal else set())  # 0 is never in the future
+    assert set(found) == set(range(buckets)) - (
+        {buckets // 2} if not causal else set()
+    )  # the distance 0 is never in the buckets of later keys
 
 
 def test_slopes():
@@ -463,7 +469,7 @@ def test_angles(width, base):
     )
 
 
-def test_no_position_changes_nothing():
+def test_position_none_is_the_identity():
     x, none = some((2, 3, 5, 4)), positions.Position()
     for y, backward in (none.embed(x, HERE), none.rotate(x, HERE)):
         assert y is x
@@ -475,8 +481,8 @@ def test_no_position_changes_nothing():
         none.values(x, HERE, HERE)
 
 
-def test_what_is_shared_adds_up():
-    """Two uses of one table, as in two layers: the gradients add up."""
+def test_gradients_of_a_shared_table_add_up():
+    """Two uses of one table, as in two layers."""
     uses = [
         (positions.LearnedPosition(6, 40), "embed", (some((2, 5, 6)), HERE)),
         (positions.RelativeBiasPosition(3, 8, 16, False), "bias", (some((2, 3, 5, 4)), HERE, HERE)),
@@ -493,14 +499,14 @@ def test_what_is_shared_adds_up():
             assert first is None or np.array_equal(p.gradient, 2 * first)
 
 
-def test_a_number_that_is_none_stays_so():
-    """A diverged training ends with a loss of NaN, not with an index out of range."""
+def test_gelu_of_nan_is_nan():
+    """A diverged training must end with a loss of NaN, not with an index error."""
     y, _ = ops.gelu(np.array([np.nan, 1.0]))
     assert np.isnan(y[0])
     assert y[1] == pytest.approx(F.gelu(torch.tensor(1.0, dtype=torch.float64)).item())
 
 
-def test_no_rows_are_no_trouble():
+def test_linear_accepts_zero_rows():
     y, backward = ops.linear(np.zeros((0, 3, 4)), np.ones((5, 4)), np.ones(5))
     assert y.shape == (0, 3, 5)
     assert backward(y)[0].shape == (0, 3, 4)

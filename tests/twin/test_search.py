@@ -1,4 +1,4 @@
-"""What both searches do at the edges. That they find the same, and the right thing: tests/decode/test_strategies.py."""
+"""Edge cases of search in both engines. tests/decode/test_strategies.py compares their results."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,15 @@ from helpers import TableModel
 
 from cutaway.config import DecodeConfig
 from cutaway.errors import DataError
-from cutaway.inference.engines.numpy_engine import written
-from cutaway.inference.engines.torch_engine import found
+from cutaway.inference.engines.numpy_engine import run_search as numpy_search
+from cutaway.inference.engines.torch_engine import run_search as torch_search
 from cutaway.search.request import Search, Start
 
 BOS, EOS = 0, 1
 
 
 class Table(TableModel):
-    """The 20-line model of the other tests, with arrays."""
+    """TableModel with arrays instead of tensors."""
 
     def step(self, tokens):
         assert tokens.ndim == 1
@@ -37,11 +37,11 @@ def search(limits, n_best=1, **settings):
 
 
 def by_numpy(model, request):
-    return written(model, start_of(request), request)
+    return numpy_search(model, start_of(request), request)
 
 
 def by_torch(model, request):
-    return found(model, start_of(request), request)
+    return torch_search(model, start_of(request), request)
 
 
 def start_of(request):
@@ -49,7 +49,7 @@ def start_of(request):
 
 
 def by_definition(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """Probabilities one token at a time, from the likeliest down, as one would with pencil and paper."""
+    """The sampling probabilities by definition: tokens from most to least probable, one at a time."""
     p = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
     order = sorted(range(len(p)), key=lambda t: -p[t])[: top_k or None]
     total, kept, so_far = sum(p[t] for t in order), [], 0.0
@@ -61,25 +61,25 @@ def by_definition(logits, temperature=1.0, top_k=0, top_p=1.0):
 
 
 @pytest.mark.parametrize("search_by", [by_numpy, by_torch])
-def test_logits_that_are_no_numbers_are_refused_and_not_drawn_from(search_by):
+def test_sampling_from_nan_logits_is_an_error(search_by):
     class Broken(Table if search_by is by_numpy else TableModel):
         def logits(self, sentence, prefix):
             return torch.full((self.vocab,), float("nan"), dtype=torch.float64)
 
-    with pytest.raises(DataError, match="the model's logits are not finite numbers"):
+    with pytest.raises(DataError, match="the model's logits are not finite"):
         search_by(Broken(5, 1), search([3], strategy="sample"))
 
 
 @pytest.mark.parametrize("search_by", [by_numpy, by_torch])
-def test_the_coldest_sampling_is_greedy(search_by):
+def test_sampling_at_a_tiny_temperature_is_greedy(search_by):
     make = Table if search_by is by_numpy else TableModel
-    coldest = search_by(make(6, 2), search([8], strategy="sample", temperature=1e-300))
+    sampled = search_by(make(6, 2), search([8], strategy="sample", temperature=1e-300))
     greedy = search_by(make(6, 2), search([8], strategy="greedy"))
-    assert coldest[0][0].tokens == greedy[0][0].tokens
+    assert sampled[0][0].tokens == greedy[0][0].tokens
 
 
-class Always:
-    """Chance, not left to chance."""
+class ConstantGenerator:
+    """A random generator that always returns u."""
 
     def __init__(self, u):
         self.u = u
@@ -90,8 +90,8 @@ class Always:
 
 @pytest.mark.parametrize("u", [0.0, np.nextafter(1.0, 0)])
 @pytest.mark.parametrize("search_by", [by_numpy, by_torch])
-def test_a_draw_at_either_end_falls_on_a_token_that_may_be_drawn(search_by, u, monkeypatch):
-    monkeypatch.setattr(Search, "draws", lambda self: [Always(u)])
+def test_a_draw_at_either_end_of_the_interval_is_an_allowed_token(search_by, u, monkeypatch):
+    monkeypatch.setattr(Search, "generators", lambda self: [ConstantGenerator(u)])
     make = Table if search_by is by_numpy else TableModel
     for seed in range(30):
         allowed = by_definition(Table(6, seed).logits(0, (BOS,)).numpy(), top_k=2)

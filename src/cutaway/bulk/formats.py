@@ -18,7 +18,7 @@ from cutaway.bulk.windows import FailedLine
 from cutaway.errors import ConfigError
 from cutaway.inference.pipelines import GenerationPipeline, TextGenerator
 from cutaway.search.request import Hypothesis, Request
-from cutaway.search.streaming import ended
+from cutaway.search.streaming import cut_at_stop
 
 EMPTY = Hypothesis([], 0.0, 0.0, True)  # an empty text has an empty translation
 
@@ -38,16 +38,16 @@ class OutputFormat:
 
     def format_result(
         self,
-        writer: GenerationPipeline,
+        pipeline: GenerationPipeline,
         request: Request,
         found: Sequence[Hypothesis],
         stops: Sequence[str],
         one_line: bool,
     ) -> str:
         """The output for one text, with its line ends."""
-        texts = [self.decode_text(writer, request, hypothesis, stops) for hypothesis in found or [EMPTY]]
+        texts = [self.decode_text(pipeline, request, hypothesis, stops) for hypothesis in found or [EMPTY]]
         if self.json:
-            return json.dumps(self.to_dict(writer, request, texts, bool(found)), ensure_ascii=False) + "\n"
+            return json.dumps(self.to_dict(pipeline, request, texts, bool(found)), ensure_ascii=False) + "\n"
         if self.n_best > 1 and not found:
             return ""
         return "".join(self.line(request, text, one_line) + "\n" for text in texts)
@@ -64,13 +64,13 @@ class OutputFormat:
         return (40 if self.json else 5) * self.n_best
 
     def decode_text(
-        self, writer: GenerationPipeline, request: Request, found: Hypothesis, stops: Sequence[str]
+        self, pipeline: GenerationPipeline, request: Request, found: Hypothesis, stops: Sequence[str]
     ) -> DecodedText:
-        new = ended(writer.text_of(request, found), stops)
-        text = request.text + new if isinstance(writer, TextGenerator) else new
-        tokens = writer.tokenizer.tokens(found.tokens) if self.json else []
+        new = cut_at_stop(pipeline.output_text(request, found), stops)
+        text = request.text + new if isinstance(pipeline, TextGenerator) else new
+        tokens = pipeline.tokenizer.tokens(found.tokens) if self.json else []
         return DecodedText(
-            text, found, tokens, word_pairs(writer, request, found) if self.align and found.alignment else []
+            text, found, tokens, word_pairs(pipeline, request, found) if self.align and found.alignment else []
         )
 
     def line(self, request: Request, decoded: DecodedText, one_line: bool) -> str:
@@ -83,10 +83,10 @@ class OutputFormat:
         return "\t".join(columns)
 
     def to_dict(
-        self, writer: GenerationPipeline, request: Request, texts: Sequence[DecodedText], has_any: bool
+        self, pipeline: GenerationPipeline, request: Request, texts: Sequence[DecodedText], has_any: bool
     ) -> dict[str, Any]:
         first = {"line": request.number + 1, **texts[0].to_dict(self.align)}
-        if unknown := writer.tokenizer.unknown(request.text):
+        if unknown := pipeline.tokenizer.unknown(request.text):
             first["unknown"] = unknown
         if self.n_best == 1:
             return first
@@ -110,7 +110,7 @@ class DecodedText:
             "log_probability": found.log_probability,
             "finished": found.finished,
             "tokens": self.tokens,
-            "log_probabilities": found.gains,
+            "log_probabilities": found.token_log_probs,
         }
         return {**row, "alignment": self.pairs} if align else row
 
@@ -124,20 +124,24 @@ def join_lines(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def word_pairs(writer: GenerationPipeline, request: Request, found: Hypothesis) -> list[tuple[int, int]]:
+def word_pairs(pipeline: GenerationPipeline, request: Request, found: Hypothesis) -> list[tuple[int, int]]:
     """Pairs (source word, text word) in the Pharaoh format: for each generated token, its word and the source word
     with the largest attention weight. Words are separated by white space."""
-    text, pieces, spans = writer.text_of(request, found), writer.pieces(request), writer.tokenizer.spans(request.text)
-    place, pairs = len(pieces.begun), set()
+    text, pieces, spans = (
+        pipeline.output_text(request, found),
+        pipeline.output_stream(request),
+        pipeline.tokenizer.spans(request.text),
+    )
+    position, pairs = len(pieces.prefix_text), set()
     for token, weights in zip(found.tokens, found.alignment or (), strict=False):
         source = max(range(len(spans)), key=lambda i: weights[i])  # without </s>, the last
         piece = pieces.add(token)
-        start = place + len(piece) - len(piece.lstrip())
+        start = position + len(piece) - len(piece.lstrip())
         pairs.add((word_index(request.text, spans[source][0]), word_index(text, start)))
-        place += len(piece)
+        position += len(piece)
     return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 
-def word_index(text: str, place: int) -> int:
-    """Index of the word at this place, or ending there."""
-    return max(0, len(text[: place + 1].split()) - 1)
+def word_index(text: str, position: int) -> int:
+    """Index of the word at this position, or ending there."""
+    return max(0, len(text[: position + 1].split()) - 1)

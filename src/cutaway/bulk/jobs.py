@@ -18,8 +18,8 @@ from cutaway.bulk.unknown_words import UnknownWords
 from cutaway.bulk.windows import FailedLine
 from cutaway.bulk.workers import LineProcessor
 from cutaway.config import Config, DecodeConfig
-from cutaway.data.builtin import Words
-from cutaway.data.tasks import encode_words, words_of
+from cutaway.data.builtin import WordSplitter
+from cutaway.data.tasks import encode_words, word_splitter
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.inference.pipelines import (
@@ -34,7 +34,7 @@ from cutaway.inference.pipelines import (
     load_tokenizer,
 )
 from cutaway.runs import RunFolder
-from cutaway.runs.weights import identity_of
+from cutaway.runs.weights import weights_checksum
 from cutaway.search.request import Request
 from cutaway.system.machine import cores, free_memory
 
@@ -44,7 +44,7 @@ PROCESS_BYTES = 500_000_000  # memory of a worker without a model
 class TokenCounter:
     """Count the tokens of texts. Also collects unknown words and counts texts that are too long."""
 
-    def __init__(self, tokenizer: Tokenizer, extra: int, max_tokens: int, words: Words | None = None):
+    def __init__(self, tokenizer: Tokenizer, extra: int, max_tokens: int, words: WordSplitter | None = None):
         """`extra`: tokens of a text in a batch in addition to its own; `max_tokens`: the model's context; `words`:
         splits a text into words, if they are encoded one by one."""
         self.tokenizer, self.extra, self.max_tokens, self.words = tokenizer, extra, max_tokens, words
@@ -76,9 +76,7 @@ class RunJob:
     journal_task: ClassVar[str]  # stored in journals
     kind: ClassVar[type[Pipeline]] = Pipeline
     can_skip: ClassVar[bool] = True
-    long_text_note: ClassVar[str] = (
-        ""  # how a text that is too long was read, if data.too_long = "cut" applies to the task
-    )
+    long_text_note: ClassVar[str] = ""  # how a too long text was read, for tasks with data.too_long = "cut"
     parallel_threshold: ClassVar[float] = 5e11  # characters x bytes of weights from which on workers pay off
 
     @property
@@ -118,7 +116,7 @@ class RunJob:
         return bool(self.long_text_note) and self.config.long_texts == "skip"
 
     @property
-    def words(self) -> Words | None:
+    def words(self) -> WordSplitter | None:
         return None
 
     def token_counter(self) -> TokenCounter:
@@ -144,7 +142,7 @@ class RunJob:
         settings["engine"] = self.kind.engine_for(self.engine)
         del settings["run"], settings["device"]
         settings.pop("batch_size", None)
-        weights = {"weights": identity_of(self.folder.weights)}
+        weights = {"weights": weights_checksum(self.folder.weights)}
         return json.loads(json.dumps({"task": self.journal_task, **weights, **settings}))
 
     def default_workers(self, lines: int, characters: int) -> int:
@@ -195,23 +193,23 @@ class GenerationJob(RunJob):
     def placeholder(self, failed: FailedLine) -> bytes:
         return self.output_format.format_failure(failed).encode()
 
-    def work(self, writer: GenerationPipeline, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
-        requests = [self.request(writer, text, number) for text, number in zip(texts, numbers, strict=True)]
+    def work(self, pipeline: GenerationPipeline, texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
+        requests = [self.request(pipeline, text, number) for text, number in zip(texts, numbers, strict=True)]
         decode = replace(self.decode, batch_size=max(1, len(texts)))
-        found = writer.search(
+        found = pipeline.search(
             requests, decode, self.output_format.n_best, None, self.output_format.align, self.choices or None
         )
         outputs = (
-            self.output_format.format_result(writer, request, hypotheses, self.stops, self.lines_in)
+            self.output_format.format_result(pipeline, request, hypotheses, self.stops, self.lines_in)
             for request, hypotheses in zip(requests, found, strict=True)
         )
         return [text.encode() for text in outputs]
 
-    def request(self, writer: GenerationPipeline, text: str, number: int) -> Request:
+    def request(self, pipeline: GenerationPipeline, text: str, number: int) -> Request:
         request = Request(text, self.prefix, number)
-        if not self.stops or self.decode.strategy == "beam":  # which knows its text only in the end
+        if not self.stops or self.decode.strategy == "beam":  # beam search has no text before its end
             return request
-        return replace(request, heard=writer.stop_callback(request, self.stops))
+        return replace(request, on_token=pipeline.stop_callback(request, self.stops))
 
 
 @dataclass(frozen=True)
@@ -276,8 +274,8 @@ class TaggingJob(RunJob):
     parallel_threshold = 5e12
 
     @property
-    def words(self) -> Words | None:
-        return words_of(self.config.data)
+    def words(self) -> WordSplitter | None:
+        return word_splitter(self.config.data)
 
     def lines(self, tagger: Tagger, texts: Sequence[str], numbers: Sequence[int]) -> list[str]:
         words = [tagger.words(text) for text in texts]

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
 
 from cutaway.bulk.windows import FailedLine, LineBatch
-from cutaway.errors import DataError, WorkFailed
-from cutaway.runs.files import locked_file, replacing
+from cutaway.errors import BulkFailed, DataError
+from cutaway.runs.files import open_locked, replacing
 
 Description = Mapping[str, Any]  # settings that must be equal for a job to resume
 
@@ -81,10 +81,9 @@ class FileSink:
             if self.journal.is_file() and not self.fresh:
                 self.read_journal()
             with self.report_disk_errors():
-                for left_over in self.out.parent.glob(
-                    f".{glob.escape(self.journal.name)}.*"
-                ):  # killed before the rename
-                    left_over.unlink()
+                # temporary files of a process that was killed before the rename
+                for temporary in self.out.parent.glob(f".{glob.escape(self.journal.name)}.*"):
+                    temporary.unlink()
                 self.write_journal()  # first: a .part file without a journal counts as foreign
                 self.file.truncate(self.size)  # a new file gets space for its header
         except BaseException:
@@ -109,11 +108,11 @@ class FileSink:
 
     @contextmanager
     def report_disk_errors(self) -> Iterator[None]:
-        """Turn an OSError into a WorkFailed."""
+        """Turn an OSError into a BulkFailed."""
         try:
             yield
         except OSError as error:
-            raise WorkFailed(
+            raise BulkFailed(
                 f"{self.path} cannot be written: {error.strerror}. Free disk space or fix the cause, then run it again."
             ) from None
 
@@ -124,7 +123,7 @@ class FileSink:
             self.is_new = not self.path.exists()
             if self.is_new and is_journal(self.journal):  # killed after the .part file was renamed to OUT
                 self.journal.unlink()
-            file = locked_file(self.path)
+            file = open_locked(self.path)
         except OSError as error:
             raise DataError(f"{self.path} cannot be written: {error.strerror}. Name another file.") from None
         if file is None:
@@ -154,10 +153,8 @@ class FileSink:
             failed = [FailedLine(*one) for one in state.get("refused", [])]
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{self.journal} is damaged, so the job cannot resume. {remedy}") from None
-        if job not in (
-            self.description,
-            {**self.description, "skip_errors": False},
-        ):  # a job that has skipped no line yet may start to
+        # --skip-errors may be added when a job resumes
+        if job not in (self.description, {**self.description, "skip_errors": False}):
             raise DataError(
                 f"{self.path} was started with other settings: {describe_differences(job, self.description)}. {remedy}"
             )

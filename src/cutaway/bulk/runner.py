@@ -14,7 +14,7 @@ from cutaway.bulk.unknown_words import UnknownWords
 from cutaway.bulk.windows import FailedLine, LineBatch, LineWindow, WindowReader, make_batches
 from cutaway.bulk.workers import InProcessPool, Loadable, ProcessPool, Result, WorkerPool
 from cutaway.data.lines import read_lines
-from cutaway.errors import ConfigError, DataError, WorkFailed
+from cutaway.errors import BulkFailed, ConfigError, DataError
 
 MAX_OPEN_WINDOWS = 3  # the window to be written next, and more for idle workers
 BATCH_TOKENS = 4_096
@@ -209,13 +209,13 @@ def open_pool(job: LineJob, workers: int) -> AbstractContextManager[WorkerPool]:
 
 @contextmanager
 def add_resume_hint(sink: FileSink | StreamSink) -> Iterator[None]:
-    """Add to a WorkFailed that the same command resumes."""
+    """Add to a BulkFailed that the same command resumes."""
     try:
         yield
-    except WorkFailed as error:
+    except BulkFailed as error:
         if isinstance(sink, StreamSink):
             raise
-        raise WorkFailed(f"{error} Finished work is saved: the same command continues.") from None
+        raise BulkFailed(f"{error} Finished work is saved: the same command continues.") from None
 
 
 @dataclass

@@ -19,8 +19,8 @@ from queue import Queue
 from typing import Any, NoReturn, Protocol, Self
 
 from cutaway.bulk.windows import FailedLine, LineBatch
-from cutaway.errors import DataError, WorkFailed
-from cutaway.system.processes import PATIENCE, ignore_stop_signals
+from cutaway.errors import BulkFailed, DataError
+from cutaway.system.processes import CLEANUP_SECONDS, ignore_stop_signals
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 BATCHES_PER_WORKER = 2  # the batch in progress, and the next
@@ -128,7 +128,7 @@ class ProcessPool:
                     self.workers.append(self.start_worker())
         except OSError as error:
             self.stop()
-            raise WorkFailed(
+            raise BulkFailed(
                 f"worker process {len(self.workers) + 1} of {self.size} cannot start: {error.strerror}. Use fewer "
                 "workers (--workers)."
             ) from None
@@ -177,10 +177,10 @@ class ProcessPool:
         return worker.batches.popleft(), message
 
     def raise_worker_died(self, worker: WorkerProcess) -> NoReturn:
-        worker.process.join(PATIENCE)
+        worker.process.join(CLEANUP_SECONDS)
         code = worker.process.exitcode
         killed = " It was killed, perhaps because memory ran out." if code == -9 else ""
-        raise WorkFailed(
+        raise BulkFailed(
             f"a worker process exited with code {code}.{killed} Use fewer workers or smaller batches. (In a script "
             'of your own, start the work below `if __name__ == "__main__":`.)'
         )
@@ -190,7 +190,7 @@ class ProcessPool:
             worker.pipe.close()
             worker.process.terminate()
         for worker in self.workers:
-            worker.process.join(PATIENCE)
+            worker.process.join(CLEANUP_SECONDS)
             if worker.process.is_alive():  # inside a library that ignores signals
                 worker.process.kill()
                 worker.process.join()

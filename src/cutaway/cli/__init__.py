@@ -21,7 +21,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 import typer
 
 from cutaway import __version__, missing_extra
-from cutaway.cli.base_command import BaseCommand
+from cutaway.cli.base_command import BaseCommand, CommandGroup
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
 from cutaway.cli.console import fail, say
@@ -51,36 +51,38 @@ if is_early:
 
 app = typer.Typer(
     name="cutaway",
-    help="Train a Transformer, use it, and look inside it.\n\nStart with:  cutaway demo",
+    help="Train a Transformer, use it, and look inside it.\n\nExample:  cutaway demo",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    cls=CommandGroup,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# error number of the system -> what to do
+# errno -> what to do
 REMEDIES = {
     errno.ENOSPC: "Free space on the disk, or write to another one.",
     errno.EDQUOT: "Free space on the disk, or write to another one.",
     errno.EFBIG: "Free space on the disk, or write to another one.",
-    errno.EIO: "The disk may be failing: write to another one.",
-    errno.EROFS: "Choose a folder that is writable.",
+    errno.EIO: "The disk may be failing. Write to another one.",
+    errno.EROFS: "Choose a writable folder.",
     errno.EACCES: "Choose a folder that you may read and write.",
     errno.EPERM: "Choose a folder that you may read and write.",
 }
-COMMANDS = (
-    *(demo, train, translate, generate, classify, tag, embed, evaluate),
-    *(explore, trace, mask, figures),
-    *(serve,),
-    *(import_, export),
-    *(runs, doctor, lesson, check, lab),
-)
-for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"), cls=BaseCommand)(command)
-app.add_typer(data_app, name="data")
+COMMANDS = {
+    "Train": (demo, train, evaluate, runs, doctor),
+    "Use": (translate, generate, classify, tag, embed, serve),
+    "Look inside": (explore, trace, mask, figures),
+    "Learn": (lesson, check, lab),
+    "Exchange": (import_, export),
+}
+for topic, commands in COMMANDS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), cls=BaseCommand, rich_help_panel=topic)(command)
+app.add_typer(data_app, name="data", rich_help_panel="Train")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         print(f"cutaway {__version__}")
         raise typer.Exit
 
@@ -95,18 +97,16 @@ def _options(
 def main() -> None:
     """Run a command. A user's mistake becomes a message without a traceback, with exit code 1."""
     interrupted = record_interrupts()
-    for stream, on_error in (
-        (sys.stdout, "strict"),
-        (sys.stderr, "backslashreplace"),
-    ):  # messages may contain odd file names
+    # standard error: a file name in a message may not be valid UTF-8
+    for stream, on_error in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors=on_error)  # not the console's code page, as on Windows
+            stream.reconfigure(encoding="utf-8", errors=on_error)  # Windows would use a code page
     warnings.showwarning = show_warning
     try:
         app()
     except CutawayError as error:
         fail(str(error), error.exit_code)
-    except KeyboardInterrupt:  # before a command started; commands report it themselves
+    except KeyboardInterrupt:  # before a command started
         fail("stopped.", code=130)
     except OSError as error:
         if error.filename and error.strerror:

@@ -11,237 +11,241 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutaway.cli.console import command, out, print_json, say
+from cutaway.cli.completion import complete_exercises
+from cutaway.cli.console import command, out, print_json, print_text, say
+from cutaway.cli.options import Json
 from cutaway.course.exercise import Exercise
 from cutaway.course.exercises import all_exercises, get_exercise
 from cutaway.course.feedback import feedback, file_failure_lines, to_json
 from cutaway.course.grader import Grade, Mark, grade_file
-from cutaway.course.progress import note_exercises, note_progress, read_exercises
+from cutaway.course.progress import read_exercise_folder, save_exercise_folder, save_progress
 from cutaway.course.sandbox_child import detect_library, imported_exercises
 from cutaway.errors import DataError
 from cutaway.runs.files import write_text
-from cutaway.system.resources import shipped
+from cutaway.system.resources import shipped_folder
 
 SIGNS = {"right": "[green]✓[/]", "wrong": "[red]✗[/]", "to do": "·", "not tried": "?"}
 LIBRARIES = {"numpy": "NumPy arrays", "torch": "PyTorch tensors"}
-LINES = 20  # of what a learner's code prints
-EVERY = 0.3  # seconds between two looks at a file that is watched
+MAX_LINES = 20  # of the learner's own output
+POLL_SECONDS = 0.3  # of --watch
 
 
 def check(
     which: Annotated[
-        str | None, typer.Argument(help="The number of an exercise, or your file. None: all of yours.", metavar="[N]")
+        str | None,
+        typer.Argument(
+            help="The number of an exercise, or your file. Default: all.",
+            metavar="N",
+            autocompletion=complete_exercises,
+        ),
     ] = None,
-    hint: Annotated[bool, typer.Option("--hint", help="Give stronger hints.")] = False,
+    start: Annotated[Path | None, typer.Option(help="Copy the exercises into this folder.", metavar="FOLDER")] = None,
+    hint: Annotated[bool, typer.Option("--hint", help="Print stronger hints.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Check again each time the file is saved.")] = False,
-    start: Annotated[
-        Path | None, typer.Option(help="Copy the exercises into this folder, to work on them.", metavar="DIR")
-    ] = None,
-    solution: Annotated[bool, typer.Option("--solution", help="Print our solution. Think first.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    solution: Annotated[bool, typer.Option("--solution", help="Print the solution.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Build a Transformer yourself: five exercises, and a teacher who tells you which mistake it is.
+    """Check your exercises: build a Transformer, with hints on mistakes.
 
     Examples:  cutaway check --start my-exercises
-
                cutaway check 1
-
                cutaway check 1 --watch
 
-    Write with NumPy or PyTorch, as you like.
+    There are five exercises. Solve them with NumPy or PyTorch.
     """
     if start is not None:
         return start_exercises(start)
     if solution:
-        return print_solution(number_of(require(which, "--solution")))
+        return print_solution(exercise_number(require_exercise(which, "--solution")))
     if watch:
-        return watch_file(require(which, "--watch"), hint)
-    grades = [grade_file(*exercise_and_file(which))] if which else [grade_file(e, f) for e, f in files_of_all()]
+        return watch_file(require_exercise(which, "--watch"), hint)
+    files = [find_exercise(which)] if which else list_files()
+    grades = [grade_file(exercise, path) for exercise, path in files]
     for grade in grades:
-        remember(grade)
+        record_progress(grade)
     if as_json:
         print_json([to_json(grade) for grade in grades])
     elif which:
-        show(grades[0], hint, which)
+        print_grade(grades[0], hint, which)
     else:
-        show_all(grades)
+        print_overview(grades)
     if not grades or not all(grade.is_right for grade in grades):
         raise typer.Exit(1)
     return None
 
 
-def require(which: str | None, option: str) -> str:
+def require_exercise(which: str | None, option: str) -> str:
     if which is None:
-        raise DataError(f"{option} of which exercise? Give its number, 1 to {len(all_exercises())}.")
+        raise DataError(f"{option} needs an exercise. Give its number, 1 to {len(all_exercises())}.")
     return which
 
 
-# --- whose file? -------------------------------------------------------------------------------------------------
+# --- find the file -----------------------------------------------------------------------------------------------
 
 
-def number_of(which: str) -> int:
-    """3, or the 3 in exercise_03_positional_encoding.py."""
+def exercise_number(which: str) -> int:
+    """3 for "3" and for "exercise_03_positional_encoding.py"."""
     if which.isdigit():
         return get_exercise(int(which)).number
     for exercise in all_exercises():
         if Path(which).name.startswith(f"exercise_{exercise.number:02d}"):
             return exercise.number
     raise DataError(
-        f"{which!r} is neither the number of an exercise (1 to {len(all_exercises())}) nor a file whose name begins "
-        "with exercise_01, say. Give one of them."
+        f"{which!r} is neither the number of an exercise (1 to {len(all_exercises())}) nor a file whose name starts "
+        "with exercise_ and a number, such as exercise_01."
     )
 
 
-def exercise_and_file(which: str) -> tuple[Exercise, Path]:
-    exercise = get_exercise(number_of(which))
+def find_exercise(which: str) -> tuple[Exercise, Path]:
+    exercise = get_exercise(exercise_number(which))
     path = find_file(exercise) if which.isdigit() else Path(which)
     if path is None:
         raise DataError(
-            f"{exercise.file} is neither here nor in exercises/. Copy the exercises out with: "
+            f"{exercise.file} is neither in this folder nor in exercises/. Copy the exercises with: "
             f"{command('check', '--start', 'my-exercises')}"
         )
     if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r}. Give the number of an exercise, or a file that is there.")
+        raise DataError(f"there is no file {str(path)!r}. Give the number of an exercise, or an existing file.")
     return exercise, path
 
 
 def find_file(exercise: Exercise) -> Path | None:
-    """Here; where they were copied to; or in a folder `exercises` below."""
-    for folder in (Path(), read_exercises(), Path("exercises")):
+    """In this folder, in the folder of --start, or in exercises/."""
+    for folder in (Path(), read_exercise_folder(), Path("exercises")):
         if folder is not None and (folder / exercise.file).is_file():
             return folder / exercise.file
     return None
 
 
-def files_of_all() -> list[tuple[Exercise, Path]]:
+def list_files() -> list[tuple[Exercise, Path]]:
     found = [(exercise, find_file(exercise)) for exercise in all_exercises()]
     return [(exercise, path) for exercise, path in found if path is not None]
 
 
 def start_exercises(folder: Path) -> None:
-    """Copy what is not there yet; what is there may be somebody's work."""
+    """Copy the exercises. Files that exist already are kept, because they may contain answers."""
     if folder.is_file():
-        raise DataError(f"{str(folder)!r} is a file. Give a folder, new or old.")
+        raise DataError(f"{str(folder)!r} is a file. Give a folder.")
     kept = []
     for exercise in all_exercises():
         target = folder / exercise.file
         if target.exists():
             kept.append(exercise.file)
         else:
-            write_text(target, (shipped("exercises") / exercise.file).read_text(encoding="utf-8"))
-    note_exercises(folder.resolve())
+            write_text(target, (shipped_folder("exercises") / exercise.file).read_text(encoding="utf-8"))
+    save_exercise_folder(folder.resolve())
     if kept:
-        say(f"Left as they were: {', '.join(kept)}.")
-    say(f"The exercises are in {folder}. Open {folder / get_exercise(1).file} and write. Then:")
+        say(f"Not overwritten: {', '.join(kept)}.")
+    say(f"The exercises are in {folder}. Edit {folder / get_exercise(1).file}, then run:")
     say(f"  {command('check', 1)}")
 
 
 def print_solution(number: int) -> None:
     exercise = get_exercise(number)
-    for path in sorted((shipped("exercises") / "solutions").glob(f"{Path(exercise.file).stem}*.py")):
+    for path in sorted((shipped_folder("exercises") / "solutions").glob(f"{Path(exercise.file).stem}*.py")):
         out.print(path.read_text(encoding="utf-8"), markup=False)
 
 
-# --- what came of it ---------------------------------------------------------------------------------------------
+# --- print the grades --------------------------------------------------------------------------------------------
 
 
-def remember(grade: Grade) -> None:
-    note_progress(Path(grade.exercise.file).stem, sum(mark.is_right for mark in grade.marks))
+def record_progress(grade: Grade) -> None:
+    save_progress(Path(grade.exercise.file).stem, sum(mark.is_right for mark in grade.marks))
 
 
-def show(grade: Grade, stronger: bool, which: str) -> None:
+def print_grade(grade: Grade, stronger: bool, which: str) -> None:
     exercise = grade.exercise
-    written = f"{shown_path(grade.file)}, with {LIBRARIES[grade.library]}"
-    out.print(f"[bold]Exercise {exercise.number}. {exercise.title}[/]    {escape(written)}\n")
+    print_text(f"Exercise {exercise.number}. {exercise.title}", style="bold")
+    print_text(f"{short_path(grade.file)}, with {LIBRARIES[grade.library]}\n")
     if grade.failure:
         for line in file_failure_lines(grade.failure):
-            out.print(f"  {escape(line)}")
+            print_text(line, indent=2)
     for other in imported_exercises(grade.file):
-        if (theirs := detect_library(other)) != grade.library:
-            note = f"Note: {other.name} is written for {LIBRARIES[theirs]}, and this file is given "
-            out.print(f"  {note}{LIBRARIES[grade.library]}: what it takes from there may fail.\n", markup=False)
+        if (library := detect_library(other)) != grade.library:
+            note = f"Note: {other.name} is written for {LIBRARIES[library]}, but this file is tested with "
+            print_text(f"{note}{LIBRARIES[grade.library]}. Functions that it imports from there may fail.\n", indent=2)
     for mark in grade.marks:
-        show_mark(mark, stronger)
+        print_mark(mark, stronger)
     if grade.printed:
         out.print("\nYour code printed:")
         lines = grade.printed.rstrip("\n").split("\n")
-        for line in lines[:LINES] + ["..."] * (len(lines) > LINES):
+        for line in lines[:MAX_LINES] + ["..."] * (len(lines) > MAX_LINES):
             out.print(f"  {line}", markup=False)
     out.print()
-    out.print(summary(grade, stronger, which))
+    out.print(next_step(grade, stronger, which))
 
 
-def show_mark(mark: Mark, stronger: bool) -> None:
+def print_mark(mark: Mark, stronger: bool) -> None:
     lines = feedback(mark, stronger)
     if mark.state in ("to do", "not tried"):
         out.print(f"  {SIGNS[mark.state]} {escape(mark.part.signature)}    {escape(lines[0])}")
         return
     out.print(f"  {SIGNS[mark.state]} [bold]{escape(mark.part.signature)}[/]")
     for line in lines:
-        style = "cyan" if line.startswith("Hint: ") else None
-        out.print(f"      {line}", markup=False, style=style)
+        print_text(line, indent=6, style="cyan" if line.startswith("Hint: ") else "")
 
 
-def summary(grade: Grade, stronger: bool, which: str) -> str:
-    right, whole = sum(mark.is_right for mark in grade.marks), len(grade.exercise.parts)
+def next_step(grade: Grade, stronger: bool, which: str) -> str:
+    right, total = sum(mark.is_right for mark in grade.marks), len(grade.exercise.parts)
     number = grade.exercise.number
     if grade.is_right:
-        last = number == len(all_exercises())
-        after = f"That was the last one. Next: {command('lab')}" if last else f"Next: {command('check', number + 1)}"
-        return f"[green]All right.[/] {after}"
+        is_last = number == len(all_exercises())
+        after = f"This was the last one. Next: {command('lab')}" if is_last else f"Next: {command('check', number + 1)}"
+        return f"[green]All correct.[/] {after}"
     if all(mark.state == "to do" for mark in grade.marks) and grade.marks:
-        return f"Begin with {grade.marks[0].part.name} in {escape(shown_path(grade.file))}."
-    more = "" if stronger or not any(m.explanations for m in grade.marks) else "    A stronger hint: "
-    return f"{right} of {whole} parts are right." + (f"{more}{command('check', which, '--hint')}" if more else "")
+        return f"Start with {grade.marks[0].part.name} in {escape(short_path(grade.file))}."
+    has_hint = not stronger and any(mark.explanations for mark in grade.marks)
+    hint = f"    A stronger hint: {command('check', which, '--hint')}" if has_hint else ""
+    return f"{right} of {total} parts are correct.{hint}"
 
 
-def show_all(grades: Sequence[Grade]) -> None:
+def print_overview(grades: Sequence[Grade]) -> None:
     checked = {grade.exercise.number: grade for grade in grades}
     table = Table(box=None, pad_edge=False)
-    for column in ("", "exercise", "right", "next"):
+    for column in ("", "exercise", "correct", "next"):
         table.add_column(column)
     for exercise in all_exercises():
         grade = checked.get(exercise.number)
         right = sum(mark.is_right for mark in grade.marks) if grade else 0
         missing = next((m.part.name for m in grade.marks if not m.is_right), "") if grade else "not started"
-        missing = "the file cannot be read by Python" if grade and grade.failure else missing
+        missing = "Python cannot read the file" if grade and grade.failure else missing
         table.add_row(str(exercise.number), exercise.title, f"{right} of {len(exercise.parts)}", missing)
     out.print(table)
     if not grades:
-        say(f"Begin with:  {command('check', '--start', 'my-exercises')}")
+        say(f"Start with:  {command('check', '--start', 'my-exercises')}")
         return
-    say(f"Checked in {shown_path(grades[0].file.parent)}.")
+    say(f"Checked in {short_path(grades[0].file.parent)}.")
     first_open = next((g for g in grades if not g.is_right), None)
     say(f"Next:  {command('check', first_open.exercise.number)}" if first_open else f"Next:  {command('lab')}")
 
 
-def shown_path(path: Path) -> str:
-    """From here, if it is below."""
+def short_path(path: Path) -> str:
+    """Relative to this folder if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def watch_file(which: str, stronger: bool) -> None:
-    """Check at each save, until Ctrl-C."""
-    exercise, path = exercise_and_file(which)
-    seen: tuple[float, int] | None = None
+    """Check each time the file is saved, until Ctrl-C."""
+    exercise, path = find_exercise(which)
+    last: tuple[float, int] | None = None
     try:
         while True:
-            now = signature_of(path)
-            if now is not None and now != seen:
-                seen = now
+            now = file_version(path)
+            if now is not None and now != last:
+                last = now
                 grade = grade_file(exercise, path)
-                remember(grade)
+                record_progress(grade)
                 if out.is_terminal:
                     out.clear()
-                show(grade, stronger, which)
-                say(f"Watching {path}. Ctrl-C ends.")
-            time.sleep(EVERY)
+                print_grade(grade, stronger, which)
+                say(f"Watching {path}. Press Ctrl-C to stop.")
+            time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         say("Stopped.")
 
 
-def signature_of(path: Path) -> tuple[float, int] | None:
-    """None while an editor is replacing the file."""
+def file_version(path: Path) -> tuple[float, int] | None:
+    """Time and size of the file; None while an editor replaces it."""
     try:
         status = path.stat()
     except OSError:

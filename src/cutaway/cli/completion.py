@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutaway.system.resources import shipped, shipped_names
+from cutaway.system.resources import shipped_folder, shipped_names
 
 MOST = 200  # folders to offer
 
@@ -25,13 +25,13 @@ def complete_experiments(incomplete: str) -> list[str]:
 
 
 def complete_lessons(incomplete: str) -> list[tuple[str, str]]:
-    files = sorted(shipped("lessons").glob("[0-9][0-9]_*.py"))
+    files = sorted(shipped_folder("lessons").glob("[0-9][0-9]_*.py"))
     lessons = [(str(int(file.name[:2])), file.stem[3:].replace("_", " ")) for file in files]
     return [lesson for lesson in lessons if lesson[0].startswith(incomplete)]
 
 
 def complete_exercises(incomplete: str) -> list[tuple[str, str]]:
-    files = sorted(shipped("exercises").glob("exercise_[0-9][0-9]_*.py"))
+    files = sorted(shipped_folder("exercises").glob("exercise_[0-9][0-9]_*.py"))
     exercises = [(str(int(file.stem[9:11])), file.stem[12:].replace("_", " ")) for file in files]
     return [exercise for exercise in exercises if exercise[0].startswith(incomplete)]
 

@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cutaway.cli.base_command import BaseCommand
-from cutaway.cli.console import out, print_json
+from cutaway.cli.base_command import BaseCommand, CommandGroup
+from cutaway.cli.console import out, print_json, print_text
+from cutaway.cli.options import Json, Recipe, Set
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.cli.recipes import base_tokenizer, find_recipe
 from cutaway.runs.recipe import read_recipe
@@ -18,33 +19,28 @@ from cutaway.runs.recipe import read_recipe
 if TYPE_CHECKING:
     from cutaway.diagnose.inspect import DataReport, LengthReport, SampleReport, SplitReport
 
-BAR = 30  # characters of the longest bar of a histogram
-LABELS = 12  # that are shown; the rest is summed up
+BAR_WIDTH = 20  # of a histogram
+MAX_LABELS = 12
 NAMES = {"labels": "texts with labels", "tags": "sentences with tags"}
 
-app = typer.Typer(help="Look at the data of a recipe, and at what is kept of it.", no_args_is_help=True)
-
-
-@app.callback()
-def _data() -> None:
-    """Look at the data of a recipe, before you train on it; and at what is kept of it."""
+app = typer.Typer(
+    help="Inspect the data of a recipe, or manage the data cache.\n\nExample:  cutaway data inspect reverse",
+    no_args_is_help=True,
+    cls=CommandGroup,
+    rich_markup_mode=None,
+)
 
 
 @app.command(cls=BaseCommand)
 def inspect(
-    recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file, or the name of a built-in one.")],
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a setting, as in --set data.vocab_size=4000.", metavar="T.F=V"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
+    recipe: Recipe,
+    set: Set = None,
+    json: Json = False,
 ) -> None:
-    """Say what is in a corpus and what is wrong with it: sizes, lengths, tokens, labels, copies, leaks.
+    """Describe a corpus: sizes, lengths, tokens, labels, duplicates, leaks.
 
     Examples:  cutaway data inspect reverse
-
                cutaway data inspect my-recipe.toml --set data.tokenizer=word
-
                cutaway data inspect my-recipe.toml --json | jq .findings
     """
     from cutaway.diagnose.inspect import inspect_data
@@ -64,29 +60,30 @@ def inspect(
 
 @app.command(cls=BaseCommand)
 def cache(
-    remove: Annotated[bool, typer.Option("--remove", help="Delete what is listed.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the listed corpora.")] = False,
     unused_for: Annotated[
         int,
-        typer.Option("--unused-for", help="Only what nobody has used for so many days.", min=0, metavar="DAYS"),
+        typer.Option("--unused-for", help="Only corpora that were not used for N days.", min=0, metavar="N"),
     ] = 0,
 ) -> None:
-    """List the large corpora that were prepared and kept, or delete them. They are made again when they are needed.
+    """List or delete prepared corpora.
 
     Examples:  cutaway data cache
-
                cutaway data cache --unused-for 30 --remove
-    """
-    from cutaway.data.cache import A_DAY, cache_folder, entries, remove_entries
 
-    seconds = unused_for * A_DAY
-    found = remove_entries(seconds) if remove else [e for e in entries() if time.time() - e.last_used >= seconds]
+    Only large corpora are cached. A deleted one is prepared again when it is needed.
+    """
+    from cutaway.data.cache import DAY_SECONDS, cache_folder, list_entries, remove_entries
+
+    seconds = unused_for * DAY_SECONDS
+    found = remove_entries(seconds) if remove else [e for e in list_entries() if time.time() - e.last_used >= seconds]
     for entry in found:
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
-        what = f"{entry.task.replace('_', ' ')}, {entry.examples:,} examples"
-        out.print(f"{entry.size / 1e6:10,.1f} MB  {used}  {entry.place.name[:8]}  {what}", highlight=False)
-    told = f"{len(found)} prepared {'corpus' if len(found) == 1 else 'corpora'}"
-    told += f", {sum(entry.size for entry in found) / 1e6:,.1f} MB"
-    out.print(f"{told}, {'deleted from' if remove else 'in'} {cache_folder()}", highlight=False, soft_wrap=True)
+        used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
+        content = f"{entry.task.replace('_', ' ')}, {entry.examples:,} examples"
+        out.print(f"{entry.size / 1e6:10,.1f} MB  {used}  {entry.path.name[:8]}  {content}", highlight=False)
+    corpora = f"{len(found)} prepared {'corpus' if len(found) == 1 else 'corpora'}"
+    size = f"{sum(entry.size for entry in found) / 1e6:,.1f} MB"
+    out.print(f"{corpora}, {size}, {'deleted from' if remove else 'in'} {cache_folder()}", highlight=False)
 
 
 def print_overview(report: DataReport) -> None:
@@ -105,93 +102,94 @@ def print_overview(report: DataReport) -> None:
 
 
 def figures(report: DataReport, split: SplitReport) -> dict[str, str]:
-    shown = {"read": f"{split.examples:,}"}
-    shown |= {why: f"{n:,}" for why, n in split.left_out.items()}
+    rows = {"read": f"{split.examples:,}"}
+    rows |= {reason: f"{n:,}" for reason, n in split.left_out.items()}
     if split.cut:
-        shown["too long, cut"] = f"{split.cut:,}"
+        rows["too long, cut"] = f"{split.cut:,}"
     if split.left_out:
-        shown["kept"] = f"{split.kept:,}"
+        rows["kept"] = f"{split.kept:,}"
     if split.tokens:
-        shown |= {"tokens": f"{split.tokens:,}"}
+        rows |= {"tokens": f"{split.tokens:,}"}
         if split.lengths and split.examples > 1:
             lengths = split.lengths
-            shown |= {"length: median": f"{lengths.median:,}", "  95% are at most": f"{lengths.most:,}"}
-            shown |= {"  longest": f"{lengths.longest:,}"}
-    ratios = {"characters a token": split.characters_per_token, "tokens a word": split.tokens_per_word}
-    shown |= {name: f"{ratio:.2f}" for name, ratio in ratios.items() if ratio is not None}
+            rows |= {"length: median": f"{lengths.median:,}", "  95th percentile": f"{lengths.most:,}"}
+            rows |= {"  longest": f"{lengths.longest:,}"}
+    ratios = {"characters per token": split.characters_per_token, "tokens per word": split.tokens_per_word}
+    rows |= {name: f"{ratio:.2f}" for name, ratio in ratios.items() if ratio is not None}
     if split.unknown is not None:
-        shown["unknown tokens"] = f"{split.unknown:.2%}"
+        rows["unknown tokens"] = f"{split.unknown:.2%}"
     if split.padding is not None:
-        shown["padding in batches"] = f"{split.padding:.1%}"
-    what = "lines" if report.kind == "texts" else "examples"
-    shown[f"repeated {what}"] = f"{split.duplicates:,}"
+        rows["padding in batches"] = f"{split.padding:.1%}"
+    unit = "lines" if report.kind == "texts" else "examples"
+    rows[f"repeated {unit}"] = f"{split.duplicates:,}"
     if split.overlap:
-        shown[f"{what} that train has too"] = f"{split.overlap.exact:,}"
+        rows[f"{unit} also in train"] = f"{split.overlap.exact:,}"
         if report.kind != "images":
-            shown["  ignoring case and space"] = f"{split.overlap.alike:,}"
-    return shown
+            rows["  ignoring case, space"] = f"{split.overlap.alike:,}"
+    return rows
 
 
 def print_lengths(report: DataReport) -> None:
     train = report.splits["train"]
     if train.lengths is None or train.examples < 2:
         return
-    title("Lengths of the training data, in tokens")
-    limit = f"more than {report.max_tokens} are {'cut' if train.cut else 'left out'}"
-    print_histogram(train.lengths, report.max_tokens if report.kind != "texts" else 0, limit)
+    print_title("Lengths of the training data, in tokens")
+    note = f"more than {report.max_tokens}: {'cut' if train.cut else 'left out'}"
+    print_histogram(train.lengths, report.max_tokens if report.kind != "texts" else 0, note)
 
 
-def print_histogram(lengths: LengthReport, max_tokens: int, said: str) -> None:
+def print_histogram(lengths: LengthReport, max_tokens: int, note: str) -> None:
+    """`note` is printed beside the bin that contains `max_tokens`."""
     most = max(one.examples for one in lengths.bins)
     for one in lengths.bins:
-        bar = "█" * round(BAR * one.examples / most) or ("▏" if one.examples else "")
-        limit = f"   {said}" if max_tokens and one.low <= max_tokens < one.high else ""
-        out.print(f"{f'{one.low:,}-{one.high:,}':>15}  {bar:{BAR}} {one.examples:>10,}{limit}".rstrip())
+        bar = "█" * round(BAR_WIDTH * one.examples / most) or ("▏" if one.examples else "")
+        limit = f"   {note}" if max_tokens and one.low <= max_tokens < one.high else ""
+        out.print(f"{f'{one.low:,}-{one.high:,}':>15}  {bar:{BAR_WIDTH}} {one.examples:>10,}{limit}".rstrip())
 
 
 def print_labels(report: DataReport) -> None:
-    """How often each label occurs, in per cent of a split."""
+    """The share of each label in each split."""
     if not report.splits["train"].labels:
         return
-    title("Labels")
+    print_title("Labels")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("label")
     for name in report.splits:
         table.add_column(name, justify="right")
     totals = {name: sum(split.labels.values()) for name, split in report.splits.items()}
-    everywhere = list(dict.fromkeys(label for split in report.splits.values() for label in split.labels))
-    for label in everywhere[:LABELS]:
+    labels = list(dict.fromkeys(label for split in report.splits.values() for label in split.labels))
+    for label in labels[:MAX_LABELS]:
         shares = (split.labels.get(label, 0) / max(1, totals[name]) for name, split in report.splits.items())
         table.add_row(escape(label), *(f"{share:.1%}" for share in shares))
     out.print(table)
-    if len(everywhere) > LABELS:
-        out.print(f"and {len(everywhere) - LABELS} more")
+    if len(labels) > MAX_LABELS:
+        out.print(f"and {len(labels) - MAX_LABELS} more")
 
 
 def print_samples(report: DataReport) -> None:
     if report.kind == "images":
         return
     for name, split in report.splits.items():
-        title(f"Some of the {name} data")
+        print_title(f"Examples of the {name} data")
         for sample in split.samples:
             print_sample(sample)
 
 
 def print_sample(sample: SampleReport) -> None:
     for number, text in enumerate(sample.texts):
-        out.print(text, markup=False)
+        print_text(text)
         if number < len(sample.tokens):
-            out.print("  " + " ".join(f"[{token}]" for token in sample.tokens[number]), markup=False, style="dim")
+            print_text(" ".join(f"[{token}]" for token in sample.tokens[number]), indent=2, style="dim")
     out.print()
 
 
 def print_findings(report: DataReport) -> None:
-    title("What deserves attention")
+    print_title("Findings")
     for finding in report.findings:
-        out.print(f"• {finding}", markup=False)
+        print_text(f"• {finding}")
     if not report.findings:
-        out.print("Nothing that I know of.")
+        out.print("No problem was found.")
 
 
-def title(text: str) -> None:
+def print_title(text: str) -> None:
     out.print(f"\n[bold]{text}[/]")

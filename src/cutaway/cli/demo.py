@@ -15,12 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutaway.cli.console import clock, command, err, out, say
+from cutaway.cli.options import Set
 from cutaway.cli.recipes import find_recipe
-from cutaway.cli.summary import look_back
+from cutaway.cli.summary import summarize_training
 from cutaway.cli.train import make_training, run_training
 from cutaway.config import Config
 from cutaway.errors import ConfigError, CutawayError, DataError, MissingExtra
-from cutaway.inference.training.launch import processes_for, team_of
+from cutaway.inference.training.launch import choose_process_count, worker_processes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_json
 from cutaway.runs.recipe import read_recipe
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cutaway.inference.pipelines import Translator
     from cutaway.train.schedules import Schedule
 
-SHOWN = 8  # translations on the screen
+SHOWN = 8  # translations printed
 
 
 @dataclass(frozen=True)
@@ -47,42 +48,45 @@ class DemoResults:
 
 
 def demo(
-    run: Annotated[Path, typer.Option(help="The run folder; an earlier demo in it is replaced.")] = Path("runs/demo"),
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, as in --set train.steps=200.", metavar="T.F=V")
-    ] = None,
+    run: Annotated[
+        Path, typer.Option(help="The run folder. An earlier demo in it is replaced.", metavar="FOLDER")
+    ] = Path("runs/demo"),
+    set: Set = None,
 ) -> None:
-    """Train a small English-French translator in about two minutes, translate with it, and draw what is inside.
+    """Train a small translator in about two minutes, and look inside it.
 
     Example:  cutaway demo
+
+    The translator learns French from 16,000 generated English sentences. The report shows its translations and its
+    attention.
     """
     started = time.monotonic()
     config = read_recipe(find_recipe("demo"), set or ())
     folder = RunFolder(run)
-    say("Cutaway: training a Transformer to translate English into French, from nothing, on this machine.", "bold")
+    say("Cutaway: training a Transformer to translate English into French on this machine.", "bold")
 
-    again = command(
-        "train", "demo", "--resume", "--run", run, *(w for setting in set or () for w in ("--set", setting))
+    resume_command = command(
+        "train", "demo", "--resume", "--run", run, *(word for setting in set or () for word in ("--set", setting))
     )
-    with team_of(processes_for(config), config, folder):
+    with worker_processes(choose_process_count(config), config, folder):
         training, progress = make_training(config, folder, check=partial(check_demo, config))
-        run_training(training, progress, again)
+        run_training(training, progress, resume_command)
     try:
-        results, scores, report = look_inside(folder, training.trainer.schedule, started)
+        results, scores, report = evaluate_demo(folder, training.trainer.schedule, started)
     except BaseException:
-        say("The run is trained and saved; only what the demo does with it did not end.")
-        look_back(folder)
+        say("The run is trained and saved, but its evaluation failed.")
+        summarize_training(folder)
         raise
-    show(results, scores)
+    print_results(results, scores)
     say(f"\nTook {clock(scores['seconds'])}. Open the report: {report}", "bold")
     say("\nThree things to try next:")
-    say("  " + command("explore", run) + "         look inside it, in the browser")
+    say("  " + command("explore", run) + "         look inside it in the browser")
     say("  " + command("translate", run, "The small cat sleeps under the table."))
-    say("  " + command("train", "tinyworld-en-de") + "         the same world in German")
+    say("  " + command("train", "tinyworld-en-de") + "         the same sentences in German")
 
 
 def check_demo(config: Config, prepared: PreparedData) -> None:
-    """Before the training: refuse what the demo could not translate, score or draw after it."""
+    """Before the training: raise an error if the demo could not be scored or drawn after it."""
     from cutaway.data.scorable import check_scorable
     from cutaway.data.tasks import load_split
     from cutaway.explore.alignment import has_alignments
@@ -93,25 +97,25 @@ def check_demo(config: Config, prepared: PreparedData) -> None:
         raise MissingExtra("matplotlib", "show", what="the demo")
     if config.model.task != "translation" or not has_alignments(load_split(config.data, "translation", "test")):
         raise ConfigError(
-            "the demo shows how a translator of tinyworld aligns words, and these settings are for something else. "
-            f"Train it instead:  {command('train', 'RECIPE', '--evaluate')}"
+            "the demo needs a translator for tinyworld, which has word alignments; these settings are for something "
+            f"else. Train with your own recipe instead:  {command('train', 'RECIPE', '--evaluate')}"
         )
     try:
         for split in ("test", "unseen"):
             check_scorable(config, prepared, split)
     except CutawayError as error:
-        raise DataError(f"the demo could not score this model when it is trained: {error}") from None
+        raise DataError(f"the demo could not score this model after the training: {error}") from None
 
 
-def look_inside(folder: RunFolder, schedule: Schedule, started: float) -> tuple[DemoResults, dict[str, Any], Path]:
-    """Translate, score and draw. -> the results, their scores, the report"""
+def evaluate_demo(folder: RunFolder, schedule: Schedule, started: float) -> tuple[DemoResults, dict[str, Any], Path]:
+    """Translate, score and draw. Returns the results, their scores and the report."""
     from cutaway.cli.demo_report import write_demo_report
     from cutaway.inference.pipelines import Translator
 
     translator = Translator.load(folder.path)
-    with err.status("translating sentences that it has never seen, and looking inside ..."):
-        results = measure(translator)
-        scores = scores_of(results)
+    with err.status("translating held-out sentences and drawing the attention ..."):
+        results = translate_splits(translator)
+        scores = compute_scores(results)
         report = write_demo_report(translator, results, folder, schedule, scores)
         scores["seconds"] = round(time.monotonic() - started, 1)
         best = folder.pointer("best")
@@ -119,7 +123,7 @@ def look_inside(folder: RunFolder, schedule: Schedule, started: float) -> tuple[
     return results, scores, report
 
 
-def measure(translator: Translator) -> DemoResults:
+def translate_splits(translator: Translator) -> DemoResults:
     from cutaway.data.scorable import fit_to_model
     from cutaway.data.tasks import load_split
     from cutaway.explore.alignment import alignment_by_head, best_head
@@ -139,7 +143,7 @@ def measure(translator: Translator) -> DemoResults:
     )
 
 
-def scores_of(results: DemoResults) -> dict[str, Any]:
+def compute_scores(results: DemoResults) -> dict[str, Any]:
     return {
         "bleu": round(results.on_test.bleu, 2),
         "chrf": round(results.on_test.chrf, 2),
@@ -154,14 +158,15 @@ def scores_of(results: DemoResults) -> dict[str, Any]:
     }
 
 
-def show(results: DemoResults, scores: dict[str, Any]) -> None:
-    """Translations beside their references, then the numbers."""
+def print_results(results: DemoResults, scores: dict[str, Any]) -> None:
+    """Translations beside their references, then the scores."""
     table = Table(title="Held-out sentences", title_justify="left", box=None, pad_edge=False, expand=False)
     for heading in ("", "English", "translation", "reference, where it differs"):
         table.add_column(heading, overflow="fold")
     for pair, translation in zip(results.test[:SHOWN], results.on_test.translations, strict=False):
-        right = translation == pair.target
-        table.add_row("✓" if right else "✗", *map(escape, (pair.source, translation, "" if right else pair.target)))
+        is_correct = translation == pair.target
+        reference = "" if is_correct else pair.target
+        table.add_row("✓" if is_correct else "✗", *map(escape, (pair.source, translation, reference)))
     out.print()
     out.print(table)
     layer, head = results.best_head
@@ -169,9 +174,8 @@ def show(results: DemoResults, scores: dict[str, Any]) -> None:
     out.print(f"BLEU                  {scores['bleu']:6.2f}    on {scores['sentences']:,} held-out sentences")
     out.print(f"exact match           {scores['exact_match']:6.1%}")
     out.print(
-        f"exact match, unseen   {scores['unseen_exact_match']:6.1%}    combinations of words that training never showed"
+        f"exact match, unseen   {scores['unseen_exact_match']:6.1%}    word combinations that were not in training"
     )
     out.print(
-        f"alignment error rate  {scores['alignment_error_rate']:6.1%}    "
-        f"cross-attention against the gold alignment, best in layer {layer}, head {head}"
+        f"alignment error rate  {scores['alignment_error_rate']:6.1%}    best cross-attention head: layer {layer}, head {head}"
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
-from cutaway.cli.console import clock, command, err, out, print_json, say
+from cutaway.cli.console import clock, command, err, out, print_json, print_text, say
+from cutaway.cli.options import Json, Run
 from cutaway.errors import RunError
 from cutaway.runs import RunFolder
 
@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from cutaway.diagnose.doctor import Diagnosis
     from cutaway.runs.summary import RunSummary
 
-PROBLEM = 3  # the exit code if there is a problem, so that a script can ask
+EXIT_PROBLEM = 3  # exit code if a problem was found, for scripts
 STYLES = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
+FIGURES = "state steps best_step valid_loss valid_accuracy valid_bleu tokens_per_second seconds".split()
 
 
 def doctor(
-    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo; it may still be training.")],
-    no_data: Annotated[bool, typer.Option("--no-data", help="Look at the run alone, without reading data.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Findings and figures, for programs.")] = False,
+    run: Run,
+    no_data: Annotated[bool, typer.Option("--no-data", help="Do not read the data; check the metrics only.")] = False,
+    json: Json = False,
 ) -> None:
-    """Say what is wrong with a run: overfitting, learning rate, leaking data, scores that cannot be compared ...
+    """Diagnose a run: overfitting, learning rate, leaking data, and more.
 
     Examples:  cutaway doctor runs/demo
-
                cutaway doctor runs/demo --no-data
-
                cutaway doctor runs/demo --json | jq .findings
 
-    Exit code: 3 if there is a problem; 0 if there are only warnings and notes, or nothing.
+    The run may still be training. Exit code: 3 if there is a problem, else 0 (also with warnings and notes).
     """
     from cutaway.diagnose.doctor import diagnose, observe
     from cutaway.runs.summary import summarize
@@ -45,61 +44,47 @@ def doctor(
     if summary.state == "weights only":
         use = command("evaluate", folder, "--data", "FILE") if summary.task != "embedding" else command("mask", folder)
         raise RunError(
-            f"{folder} was not trained here: it holds imported weights, and a doctor looks at a training. "
-            f"What can be measured without one:  {use}"
+            f"{folder} was not trained here: it has imported weights and no metrics to diagnose. Instead:  {use}"
         )
     if not folder.read_metrics():
         raise RunError(
-            f"{folder.metrics} has nothing in it: there is nothing to look at yet. Wait for the first lines, which "
-            "come after train.log_every steps, or train first."
+            f"{folder.metrics} is empty. Wait for the first metrics, which come after train.log_every steps, or train "
+            "the run first."
         )
-    with err.status("looking at the run and its data ..."):
+    with err.status("reading the run and its data ..."):
         observed = observe(folder, with_data=not no_data)
         diagnosis = diagnose(observed)
     if json:
-        print_json(
-            {"run": str(run), **key_figures(summary), **diagnosis.as_json(), "data_error": observed.data_error or None}
-        )
+        figures = {name: getattr(summary, name) for name in FIGURES}
+        print_json({"run": str(run), **figures, **diagnosis.as_json(), "data_error": observed.data_error or None})
     else:
         print_diagnosis(summary, diagnosis)
         if no_data:
-            say("\nWith its data: " + command("doctor", run))
+            say("\nWith the data: " + command("doctor", run))
     if diagnosis.has_problem:
-        raise typer.Exit(PROBLEM)
-
-
-def key_figures(summary: RunSummary) -> dict[str, object]:
-    names = (
-        "state",
-        "steps",
-        "best_step",
-        "valid_loss",
-        "valid_accuracy",
-        "valid_bleu",
-        "tokens_per_second",
-        "seconds",
-    )
-    return {name: getattr(summary, name) for name in names}
+        raise typer.Exit(EXIT_PROBLEM)
 
 
 def print_diagnosis(summary: RunSummary, diagnosis: Diagnosis) -> None:
-    """Findings with their evidence and what to do; then what is in order."""
-    out.print(headline(summary), style="bold", markup=False)
+    """Findings with evidence and remedy, then the checks that passed and those that could not run."""
+    print_text(headline(summary), style="bold")
     for finding in diagnosis.findings:
-        style = STYLES[finding.severity]
-        out.print(f"\n[{style}]{finding.severity}[/]  {escape(finding.title)}.")
-        out.print(f"    {finding.evidence}", markup=False)
-        out.print(f"    → {finding.remedy}", markup=False)
+        out.print()
+        title = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.title}.")
+        out.print(title, soft_wrap=not out.is_terminal)
+        print_text(finding.evidence, indent=4)
+        print_text(f"→ {finding.remedy}", indent=4)
     if not diagnosis.findings:
-        out.print("\nNothing wrong was found.")
+        out.print("\nNo problem was found.")
     if diagnosis.in_order:
-        out.print("\nIn order: " + "; ".join(diagnosis.in_order) + ".", markup=False)
+        out.print()
+        print_text("In order: " + "; ".join(diagnosis.in_order) + ".")
     for sentence in diagnosis.not_known:
-        out.print(sentence, markup=False)
+        print_text(sentence)
 
 
 def headline(summary: RunSummary) -> str:
-    parts = [f"{summary.path}: {summary.task.replace('_', ' ')}, {summary.told_state}", f"{summary.steps:,} steps"]
+    parts = [f"{summary.path}: {summary.task.replace('_', ' ')}, {summary.state_text}", f"{summary.steps:,} steps"]
     if summary.valid_loss is not None:
         parts.append(f"validation loss {summary.valid_loss:.4f} at step {summary.best_step:,}")
     if summary.valid_accuracy is not None:
@@ -107,5 +92,5 @@ def headline(summary: RunSummary) -> str:
     if summary.valid_bleu is not None:
         parts.append(f"BLEU {summary.valid_bleu:.1f}")
     if summary.tokens_per_second:
-        parts.append(f"{summary.tokens_per_second:,.0f} answers/s")
+        parts.append(f"{summary.tokens_per_second:,.0f} targets/s")
     return ", ".join([*parts, clock(summary.seconds)])

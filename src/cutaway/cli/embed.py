@@ -8,70 +8,67 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutaway.cli.options import Bulk, TorchMachine, spread
-from cutaway.cli.texts import carry_out, refuse_bulk, write
+from cutaway.cli.options import BulkOptions, File, Run, TorchOptions, expand_groups
+from cutaway.cli.texts import reject_bulk_options, run_job_on_input, write_results
 from cutaway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutaway.inference.pipelines import Embedder
 
 
-@spread
+@expand_groups
 def embed(
-    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/minilm.")],
-    bulk: Bulk,
-    machine: TorchMachine,
+    run: Run,
+    bulk: BulkOptions,
+    engine: TorchOptions,
     text: Annotated[
-        list[str] | None, typer.Argument(help="What to make vectors of. None: standard input, line by line.")
+        list[str] | None, typer.Argument(help="Texts to embed. Default: lines of standard input.", metavar="TEXT")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="The lines of this file, plain or .gz.")] = None,
+    file: File = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write to this file: .npy for an array with a row a text, anything else as text."),
+        typer.Option(help="Write to this file. .npy: an array with a row for each text.", metavar="FILE"),
     ] = None,
     pooling: Annotated[
-        str, typer.Option(help="mean, cls or max. auto: as the model was made for, else the mean.")
+        str, typer.Option(help="mean, cls or max. Default: as the model was made for.", show_default=False)
     ] = "auto",
-    normalize: Annotated[bool, typer.Option(help="Vectors of length 1, so that a dot product is a cosine.")] = True,
-    cut: Annotated[
-        bool, typer.Option("--cut", help="Of a text that is too long, let the beginning stand for all of it.")
-    ] = False,
+    normalize: Annotated[bool, typer.Option(help="Scale vectors to length 1. Default: on.")] = True,
+    cut: Annotated[bool, typer.Option("--cut", help="Embed the beginning of a text that is too long.")] = False,
     prompt: Annotated[
         str | None,
-        typer.Option(
-            help="Which of the model's prompts to put before each text; '' for none. None: the model's usual."
-        ),
+        typer.Option(help="A prompt of the model, put before each text; '': none. Default: as in the model."),
     ] = None,
     similar: Annotated[
-        bool, typer.Option("--similar", help="Print how alike the texts are, instead of their vectors.")
+        bool, typer.Option("--similar", help="Print the cosine similarity of each pair of texts.")
     ] = False,
 ) -> None:
-    """Make a vector of each text, to compare texts by: those of like meaning lie in like directions.
+    """Compute a vector for each text; similar texts have similar vectors.
 
-    Prints a line for each text: a JSON list of numbers. With --similar, the cosine of each pair of the given texts.
-
-    Examples:  cutaway embed runs/minilm "A cat sleeps on the sofa." "A kitten is napping." "Rates rose." --similar
-
+    Examples:  cutaway embed runs/minilm "A cat sleeps." "A kitten naps." --similar
                cutaway embed runs/minilm --file sentences.txt --out vectors.npy
+
+    Prints a JSON list of numbers, one line for each text.
     """
     from cutaway.bulk.jobs import EmbeddingJob
 
     as_array = out is not None and out.suffix == ".npy"
-    job = EmbeddingJob(str(run), "auto", machine.device, machine.dtype, pooling, normalize, cut, as_array, prompt)
+    job = EmbeddingJob(str(run), "auto", engine.device, engine.dtype, pooling, normalize, cut, as_array, prompt)
     if similar:
         for option, given in {"--file": file, "--out": out, "--no-normalize": None if normalize else True}.items():
             if given is not None:
                 raise ConfigError(
                     f"{option} has no effect with --similar, which prints cosines. Leave one of them out."
                 )
-        refuse_bulk(bulk)
-        print_similar(job.pipeline(), text, pooling, cut, prompt)
+        reject_bulk_options(bulk)
+        print_similarities(job.pipeline(), text, pooling, cut, prompt)
     else:
-        carry_out(job, text, file, out, bulk, "embed")
+        run_job_on_input(job, text, file, out, bulk, "embed")
 
 
-def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool, prompt: str | None) -> None:
-    """Each pair of texts, most alike first."""
+def print_similarities(
+    embedder: Embedder, text: Sequence[str] | None, pooling: str, cut: bool, prompt: str | None
+) -> None:
+    """Each pair of texts, most similar first."""
     import numpy as np
 
     if not text or len(text) < 2:
@@ -79,4 +76,4 @@ def print_similar(embedder: Embedder, text: Sequence[str] | None, pooling: str, 
     vectors = np.array(embedder.embed(text, pooling, cut=cut, prompt=prompt))
     cosines = vectors @ vectors.T
     pairs = sorted(((cosines[i, j], i, j) for i in range(len(text)) for j in range(i)), reverse=True)
-    write((f"{cosine:.4f}\t{text[j]}\t{text[i]}\n".encode() for cosine, i, j in pairs), None)
+    write_results((f"{cosine:.4f}\t{text[j]}\t{text[i]}\n".encode() for cosine, i, j in pairs), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cutaway.cli.console import err, out, say
-from cutaway.cli.texts import Device
+from cutaway.cli.options import Device, Run
 from cutaway.errors import ConfigError, DataError, did_you_mean
 from cutaway.runs import RunFolder
 from cutaway.runs.summary import History
@@ -22,52 +22,57 @@ if TYPE_CHECKING:
     from cutaway.explore.trace import Trace
     from cutaway.inference.pipelines import Pipeline
 
-COUNTED = 200  # examples over which heads are counted ...
-TOKENS = 12_000  # ... if they have no more tokens than these together
+MAX_EXAMPLES, MAX_TOKENS = 200, 12_000  # for head statistics, so that they take a few seconds
 FORMATS = ("png", "svg", "pdf")
 
 
 def figures(
-    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
-    text: Annotated[
-        str | None, typer.Argument(help="A text; default: a short one of the run's data, or a plain sentence.")
+    run: Run,
+    text: Annotated[str | None, typer.Argument(help="A text. Default: a short example.", metavar="TEXT")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Write to this folder. Default: RUN/figures.", metavar="FOLDER")
     ] = None,
-    to: Annotated[Path | None, typer.Option("--out", help="Where to put them; default: RUN/figures.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only the figure of this name; may be given again.")] = None,
-    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "png",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only the figure with this name. Repeat it for more.",
+            metavar="NAME",
+            autocompletion=lambda incomplete: [name for name in FIGURES if name.startswith(incomplete)],
+        ),
+    ] = None,
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")] = "png",
     device: Device = "auto",
 ) -> None:
-    """Draw what a run learned and what is inside its model: attention, heads, masks, positions, curves, costs.
+    """Draw figures of a run: attention, heads, masks, loss, schedule.
 
     Examples:  cutaway figures runs/demo "The small cat sleeps."
-
                cutaway figures runs/python-gpt --only heads --only roles --format svg
     """
     if format not in FORMATS:
         raise ConfigError(f"--format {format} is not a choice. {did_you_mean(format, FORMATS)}")
     for name in only or []:
         if name not in FIGURES:
-            raise ConfigError(f"--only {name}: there is no such figure. {did_you_mean(name, FIGURES)}")
+            raise ConfigError(f"--only {name} is not a figure. {did_you_mean(name, FIGURES)}")
     from cutaway.inference.pipelines import load_pipeline
 
     folder = RunFolder(run)
     subject = Subject(folder, load_pipeline(run, device), text)
     if text is not None and subject.is_vision:
-        raise ConfigError("this run reads images: leave the text out, and one of its own images is taken.")
-    left_out: dict[str, list[str]] = {}  # reason -> figures
+        raise ConfigError("this run reads images. Leave TEXT out: an example image is used.")
+    failed: dict[str, list[str]] = {}  # reason -> figures
     for name in only or FIGURES:
         try:
-            drawn = draw(subject, name)
-        except DataError as error:  # of examples that are no longer there: the other figures need none
+            figure = draw(subject, name)
+        except DataError as error:  # the data files are missing; other figures need no data
             if only:
                 raise
-            left_out.setdefault(str(error), []).append(name)
+            failed.setdefault(str(error), []).append(name)
             continue
-        if drawn is not None:
-            print_saved(drawn, (to or folder.figures) / f"{name}.{format}", FIGURES[name].shows)
+        if figure is not None:
+            save_figure(figure, (out_folder or folder.figures) / f"{name}.{format}", FIGURES[name].shows)
         elif only:
-            raise ConfigError(f"--only {name}: of this run there is nothing to draw. It needs {FIGURES[name].needs}.")
-    for reason, names in left_out.items():
+            raise ConfigError(f"--only {name} cannot be drawn for this run. It needs {FIGURES[name].needs}.")
+    for reason, names in failed.items():
         say(f"Note: no {', '.join(names)}: {reason}")
 
 
@@ -76,7 +81,7 @@ def draw(subject: Subject, name: str) -> Any:
         return FIGURES[name].draw(subject)
 
 
-def print_saved(figure: Any, path: Path, shows: str) -> None:
+def save_figure(figure: Any, path: Path, shows: str) -> None:
     from cutaway.explore.figures import save
 
     try:
@@ -87,7 +92,7 @@ def print_saved(figure: Any, path: Path, shows: str) -> None:
 
 @dataclass
 class Subject:
-    """What is drawn; whatever takes long is computed when the first figure asks for it."""
+    """The run and text to draw. Expensive values are computed once, when a figure needs them."""
 
     run: RunFolder
     pipeline: Pipeline
@@ -99,7 +104,7 @@ class Subject:
 
     @cached_property
     def steps(self) -> int:
-        """That were trained here: imported weights have none, whatever their config.json would have trained."""
+        """Steps trained so far; 0 for imported weights."""
         return History.of(self.run.read_metrics()).last_step
 
     @cached_property
@@ -110,7 +115,7 @@ class Subject:
 
     @cached_property
     def example(self) -> Any:
-        """What the figures of one example show: the text that was given, or one of the run's data."""
+        """The given text, or an example of the run's data."""
         from cutaway.explore.inputs import short_example
 
         return short_example(self.pipeline, self.examples) if self.text is None else self.text
@@ -122,38 +127,38 @@ class Subject:
         if hasattr(self.example, "target"):
             return trace(self.pipeline, self.example.source, self.example.target)
         if self.pipeline.config.model.task == "language_model":
-            return trace(self.pipeline, self.example, "")  # the text alone, without what the model would add
+            return trace(self.pipeline, self.example, "")  # without a continuation
         return trace(self.pipeline, getattr(self.example, "pixels", self.example))
 
     @cached_property
-    def counted(self) -> Sequence[Any]:
-        """The examples that are counted: no more than can be counted in a few seconds."""
+    def sample(self) -> Sequence[Any]:
+        """The examples for head statistics and the budget."""
         from cutaway.explore.inputs import encode_examples
 
-        examples = self.examples[:COUNTED]
+        examples = self.examples[:MAX_EXAMPLES]
         if self.is_vision:
             return examples
-        left, enough = TOKENS, 0
+        tokens = count = 0
         for row in encode_examples(self.pipeline, examples, longest=256):
-            left -= len(row.encoder) + len(row.decoder)
-            enough += 1
-            if left < 0:
+            tokens += len(row.encoder) + len(row.decoder)
+            count += 1
+            if tokens > MAX_TOKENS:
                 break
-        return examples[:enough]
+        return examples[:count]
 
     @cached_property
     def heads(self) -> HeadTable:
         from cutaway.explore.heads import head_statistics
 
-        say(f"counting what each head does in {len(self.counted):,} examples ...")
-        return head_statistics(self.pipeline, self.counted)
+        say(f"computing head statistics over {len(self.sample):,} examples ...")
+        return head_statistics(self.pipeline, self.sample)
 
     @cached_property
     def budget(self) -> Budget:
         from cutaway.explore.budget import budget
         from cutaway.explore.inputs import collate_examples, encode_examples, image_inputs
 
-        examples = self.counted[:32]
+        examples = self.sample[:32]
         if self.is_vision:
             return budget(self.pipeline.model, *image_inputs(self.pipeline, examples).arguments)
         longest = min(256, self.pipeline.config.longest_text)
@@ -163,21 +168,21 @@ class Subject:
         )
 
 
-def attention(kind: str, subject: Subject) -> Any:
+def attention_figure(kind: str, subject: Subject) -> Any:
     from cutaway.explore.figures import attention_grid
 
     return attention_grid(subject.trace, kind) if subject.trace.n_layers(kind) else None
 
 
-def last_layer(subject: Subject) -> Any:
+def last_layer_figure(subject: Subject) -> Any:
     from cutaway.explore.figures import layer_grid
 
     kind = subject.trace.kinds()[-1]
     return layer_grid(subject.trace, kind, subject.trace.n_layers(kind) - 1)
 
 
-def alignment(subject: Subject) -> Any:
-    """The head that agrees best with the gold alignment, and the alignment itself."""
+def alignment_figure(subject: Subject) -> Any:
+    """The head that agrees best with the gold alignment, with the gold alignment marked."""
     from cutaway.explore.alignment import gold_cells, has_alignments, words_of
     from cutaway.explore.figures import attention_heatmap
 
@@ -189,7 +194,7 @@ def alignment(subject: Subject) -> Any:
     return attention_heatmap(subject.trace, "cross", best.layer, best.head, gold)
 
 
-def masks(subject: Subject) -> Any:
+def masks_figure(subject: Subject) -> Any:
     from cutaway.explore.inputs import encode_examples
     from cutaway.explore.masks import mask_views
     from cutaway.explore.model_figures import mask_panel
@@ -198,27 +203,27 @@ def masks(subject: Subject) -> Any:
     return mask_panel(mask_views(subject.pipeline, example))
 
 
-def positions(subject: Subject) -> Any:
+def positions_figure(subject: Subject) -> Any:
     from cutaway.explore.model_figures import SCHEMES, position_figure
 
     schemes: list[Any] = [part for part in subject.pipeline.model.modules() if isinstance(part, tuple(SCHEMES))]
     return position_figure(schemes[0]) if schemes else None
 
 
-def of_model(name: str, what: str, subject: Subject) -> Any:
-    """A figure of explore/model_figures.py, of one of the subject's things."""
+def model_figure(name: str, attribute: str, subject: Subject) -> Any:
+    """A figure of explore/model_figures.py, drawn from an attribute of the subject."""
     from cutaway.explore import model_figures
 
-    return getattr(model_figures, name)(getattr(subject, what))
+    return getattr(model_figures, name)(getattr(subject, attribute))
 
 
-def loss(subject: Subject) -> Any:
+def loss_figure(subject: Subject) -> Any:
     from cutaway.explore.figures import loss_curve
 
     return loss_curve(subject.run.read_metrics()) if subject.steps else None
 
 
-def confusion(subject: Subject) -> Any:
+def confusion_figure(subject: Subject) -> Any:
     from cutaway.explore.figures import confusion_matrix
     from cutaway.metrics.classes import Confusion
     from cutaway.runs.summary import read_scores
@@ -227,17 +232,17 @@ def confusion(subject: Subject) -> Any:
     return confusion_matrix(found.labels, found.shares) if found else None
 
 
-def schedule(subject: Subject) -> Any:
+def schedule_figure(subject: Subject) -> Any:
     from cutaway.explore.figures import schedule_curve
     from cutaway.train.schedules import make_schedule
 
     config = subject.pipeline.config
-    own = make_schedule(config.train, config.model.d_model)
-    return schedule_curve(own, subject.steps) if subject.steps else None
+    schedule = make_schedule(config.train, config.model.d_model)
+    return schedule_curve(schedule, subject.steps) if subject.steps else None
 
 
-def schedules(subject: Subject) -> Any:
-    """The run's own, and others that climb as long and as high."""
+def schedules_figure(subject: Subject) -> Any:
+    """The run's schedule beside others with the same warm-up and peak."""
     from cutaway.explore import training_figures
     from cutaway.train import schedules
 
@@ -257,47 +262,47 @@ def schedules(subject: Subject) -> Any:
     return training_figures.schedules({config.schedule: own, **others} | {config.schedule: own}, steps, config.schedule)
 
 
-def smoothing(subject: Subject) -> Any:
+def smoothing_figure(subject: Subject) -> Any:
     from cutaway.explore.training_figures import smoothing_targets
     from cutaway.train.losses import smoothed_cross_entropy
 
     epsilon = subject.pipeline.config.train.label_smoothing
     if not (epsilon and subject.steps):
         return None
-    said = list(dict.fromkeys(subject.trace.target_out or subject.pipeline.labels))[:8]
-    return smoothing_targets(smoothed_cross_entropy, said, len(said) // 2, epsilon) if len(said) > 1 else None
+    tokens = list(dict.fromkeys(subject.trace.target_out or subject.pipeline.labels))[:8]
+    return smoothing_targets(smoothed_cross_entropy, tokens, len(tokens) // 2, epsilon) if len(tokens) > 1 else None
 
 
 class Drawing(NamedTuple):
     shows: str
-    draw: Callable[[Subject], Any]  # None: there is nothing to draw
+    draw: Callable[[Subject], Any]  # returns None if the run lacks what it needs
     needs: str = ""
 
 
-TRAINED = "the metrics of its training, which imported weights do not have"
+TRAINED = "the metrics of a training, which imported weights do not have"
 FIGURES: dict[str, Drawing] = {
-    "loss": Drawing("how the loss fell", loss, TRAINED),
-    "schedule": Drawing("the learning rate over the training", schedule, TRAINED),
-    "schedules": Drawing("the learning rate beside other schedules that climb as high", schedules, TRAINED),
+    "loss": Drawing("training and validation loss", loss_figure, TRAINED),
+    "schedule": Drawing("the learning rate", schedule_figure, TRAINED),
+    "schedules": Drawing("the learning rate beside other schedules", schedules_figure, TRAINED),
     "smoothing": Drawing(
-        "what label smoothing aims at (the vocabulary reduced)", smoothing, f"{TRAINED}, and train.label_smoothing"
+        "the targets of label smoothing, for some tokens", smoothing_figure, f"{TRAINED}, and train.label_smoothing"
     ),
     "confusion": Drawing(
-        "what each class is taken for, on the test data", confusion, "classes, and their scores: cutaway evaluate RUN"
+        "the confusion matrix on the test data", confusion_figure, "classes, and their scores: cutaway evaluate RUN"
     ),
-    "positions": Drawing("how the model is told positions", positions, "a position scheme"),
-    "masks": Drawing("who may attend to whom", masks),
-    "encoder": Drawing("self-attention of the encoder, all heads", partial(attention, "encoder"), "an encoder"),
-    "decoder": Drawing("self-attention of the decoder, all heads", partial(attention, "decoder"), "a decoder"),
-    "cross": Drawing("cross-attention, all heads", partial(attention, "cross"), "cross-attention"),
-    "last_layer": Drawing("the heads of the last layer, larger", last_layer),
+    "positions": Drawing("the position scheme", positions_figure, "a position scheme"),
+    "masks": Drawing("which position may attend to which", masks_figure),
+    "encoder": Drawing("self-attention of the encoder, all heads", partial(attention_figure, "encoder"), "an encoder"),
+    "decoder": Drawing("self-attention of the decoder, all heads", partial(attention_figure, "decoder"), "a decoder"),
+    "cross": Drawing("cross-attention, all heads", partial(attention_figure, "cross"), "cross-attention"),
+    "last_layer": Drawing("the heads of the last layer, larger", last_layer_figure),
     "alignment": Drawing(
-        "the head that knows best which word translates which",
-        alignment,
+        "the head that agrees best with the gold alignment",
+        alignment_figure,
         "an example with a gold alignment: leave TEXT out",
     ),
-    "roles": Drawing("what each head seems to do", partial(of_model, "head_roles", "heads")),
-    "heads": Drawing("what each head looks at, in numbers", partial(of_model, "head_statistics_figure", "heads")),
-    "parameters": Drawing("where the parameters are", partial(of_model, "parameter_budget", "budget")),
-    "time": Drawing("where the time of a forward pass goes", partial(of_model, "time_budget", "budget")),
+    "roles": Drawing("the role of each head", partial(model_figure, "head_roles", "heads")),
+    "heads": Drawing("statistics of each head", partial(model_figure, "head_statistics_figure", "heads")),
+    "parameters": Drawing("where the parameters are", partial(model_figure, "parameter_budget", "budget")),
+    "time": Drawing("where the time of a forward pass goes", partial(model_figure, "time_budget", "budget")),
 }

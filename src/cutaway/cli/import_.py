@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutaway.cli.console import command, err, out, print_json, say
+from cutaway.cli.options import Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cutaway.interop.huggingface import HuggingFaceImport
 
-# what can be typed with a run that has just been imported, by its task
+# task -> command for an imported run, with its arguments
 USES = {
     "translation": ("translate", "TEXT"),
     "language_model": ("generate", "TEXT"),
@@ -28,20 +29,20 @@ USES = {
 
 def import_(
     folder: Annotated[
-        str, typer.Argument(help="A folder in Hugging Face's format, or the name of a model on their hub.")
+        str,
+        typer.Argument(help="A folder in Hugging Face's format, or a model name on their hub.", metavar="MODEL"),
     ],
-    run: Annotated[Path, typer.Argument(help="The run folder to make of it, such as runs/gpt2.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in this folder.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="What was read, for programs.")] = False,
+    run: Annotated[Path, typer.Argument(help="The run folder to write, such as runs/gpt2.", metavar="RUN")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in RUN.")] = False,
+    json: Json = False,
 ) -> None:
-    """Make a run of a published model: GPT-2, Llama, BERT, T5, Marian, Pegasus, ViT.
-
-    Reads config.json, .safetensors (whole or in shards) and the tokenizer. Every tensor is accounted for: one that is
-    missing, left over or of another shape is refused by its name. Files that can run code (.bin) are never opened.
+    """Import a Hugging Face model: GPT-2, Llama, BERT, T5, Marian, ViT, ...
 
     Examples:  cutaway import path/to/all-MiniLM-L6-v2 runs/minilm
-
                cutaway import openai-community/gpt2 runs/gpt2
+
+    Reads config.json, the .safetensors files and the tokenizer. A tensor that is missing, unknown or of a wrong shape is
+    an error. Files that can run code (.bin) are never opened.
     """
     from cutaway.interop.hub import find_folder
     from cutaway.interop.huggingface import import_folder
@@ -52,17 +53,17 @@ def import_(
         print_json(as_json(found))
         return
     out.print(f"{found.architecture}: {found.parameters:,} parameters, {found.tensors:,} tensors")
-    for reason, names in by_reason(found.left_out).items():
+    for reason, names in group_by_reason(found.left_out).items():
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
         say(f"Left out: {shown} ({reason}).")
     for note in found.notes:
         say(f"Note: {note}")
-    say(f"The run is in {found.run}.")
+    say(f"Wrote the run {found.run}.")
     use, *rest = USES[found.task]
     say(f"Next:  {command(use, found.run, *rest)}   or   {command('explore', found.run)}")
 
 
-def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+def group_by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         reasons.setdefault(reason, []).append(name)

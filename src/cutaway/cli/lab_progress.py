@@ -1,4 +1,4 @@
-"""Progress of the lab: live bars on a terminal, a plain line for each training when piped."""
+"""Progress of an experiment: live bars on a terminal, a plain line for each training when piped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cutaway.course.verdict import METRICS
 
 
 class LabProgress:
-    """On a terminal a bar for each training that runs and one for all; when piped, a line for each that ends."""
+    """On a terminal, a bar for each running training and one for all. When piped, a line for each finished one."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[note]}"))
         self.bars = Progress(*columns, console=err, disable=not err.is_terminal)
         self.running: dict[str, TaskID] = {}
-        self.finished, self.all = 0, 0
+        self.finished, self.total = 0, 0
 
     def __enter__(self) -> LabProgress:
         self.bars.start()
@@ -26,10 +26,10 @@ class LabProgress:
         self.bars.stop()
 
     def on_start(self, trials: list[Trial], finished: int) -> None:
-        self.all, self.finished = len(trials), finished
+        self.total, self.finished = len(trials), finished
         kept = f" ({finished} of them are finished already)" if finished else ""
-        say(f"{self.all} trainings{kept}")
-        self.whole = self.bars.add_task("all trainings", total=self.all, completed=finished, note="")
+        say(f"{self.total} trainings{kept}")
+        self.overall = self.bars.add_task("all trainings", total=self.total, completed=finished, note="")
 
     def on_step(self, trial: Trial, step: int, steps: int, loss: float) -> None:
         if trial.name not in self.running:
@@ -41,12 +41,12 @@ class LabProgress:
         self.finished += 1
         if trial.name in self.running:
             self.bars.remove_task(self.running.pop(trial.name))
-        self.bars.update(self.whole, completed=self.finished)
+        self.bars.update(self.overall, completed=self.finished)
         seconds = (trial.result or {}).get("seconds", 0.0)
-        say(f"{self.finished} of {self.all}: {trial.name}: {described(trial)}, in {clock(seconds)}")
+        say(f"{self.finished} of {self.total}: {trial.name}: {describe_result(trial)}, in {clock(seconds)}")
 
 
-def described(trial: Trial) -> str:
+def describe_result(trial: Trial) -> str:
     measures = (trial.result or {}).get("measures")
     if measures:
         return ", ".join(f"{name} {METRICS[name].format(value)}" for name, value in measures.items())

@@ -1,4 +1,4 @@
-"""Use the other core while torch is being imported: prepare the data in a process of its own."""
+"""Prepare the data in another process while this one imports torch."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from cutaway.cli.preparing import PreparingProgress
 from cutaway.config import DataConfig
 from cutaway.data.prepare import PreparedData, prepare
 from cutaway.errors import DataError
-from cutaway.system.processes import PATIENCE, end_with_parent, ignore_stop_signals
+from cutaway.system.processes import CLEANUP_SECONDS, end_with_parent, ignore_stop_signals
 
 
 @contextmanager
-def preparing(
+def prefetch_data(
     config: DataConfig, task: str, tokenizer_file: Path | None = None
 ) -> Iterator[Callable[[], PreparedData]]:
-    """Start `prepare` in another process; call what this yields to wait for its result, or its error."""
-    # A fork is instant, and safe where no thread runs yet; elsewhere a fresh interpreter is started.
+    """Start `prepare` in another process. Yields a function that waits for the result, or raises its error."""
+    # fork is fast, and safe because no thread runs yet
     context: Any = get_context("fork" if sys.platform == "linux" else "spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_prepare, args=(ours, theirs, config, task, tokenizer_file))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_prepare, args=(receiver, sender, config, task, tokenizer_file))
     process.start()
-    theirs.close()
+    sender.close()
     try:
-        yield lambda: _wait_for(ours, process)
+        yield lambda: _wait_for_data(receiver, process)
     finally:
-        process.terminate()  # if it is still at work, nobody waits for it any more
-        process.join(PATIENCE)
-        if process.is_alive():  # deep in a library, where it hears nothing
+        process.terminate()  # it may still run after an error in this process
+        process.join(CLEANUP_SECONDS)
+        if process.is_alive():  # a library blocks the signal
             process.kill()
             process.join()
-        ours.close()
+        receiver.close()
 
 
-def _wait_for(news: Connection, process: Any) -> PreparedData:
-    """The last of the news; the others say how far it is."""
+def _wait_for_data(receiver: Connection, process: Any) -> PreparedData:
+    """Show the progress messages until the result or an error arrives."""
     with PreparingProgress() as progress:
         while True:
             try:
-                kind, content = news.recv()
+                kind, content = receiver.recv()
             except EOFError:
                 process.join()
                 raise DataError(
-                    f"the process that prepares the data ended without a word (exit code {process.exitcode}). If "
-                    "the machine was out of memory, close other programs and try again."
+                    f"the process that prepares the data died (exit code {process.exitcode}). If the machine was out of "
+                    "memory, close other programs and try again."
                 ) from None
             if kind == "progress":
                 progress(*content)
@@ -62,22 +62,23 @@ def _wait_for(news: Connection, process: Any) -> PreparedData:
 
 
 def _prepare(
-    parents_end: Connection, news: Connection, config: DataConfig, task: str, tokenizer_file: Path | None
+    receiver: Connection, sender: Connection, config: DataConfig, task: str, tokenizer_file: Path | None
 ) -> None:
-    parents_end.close()  # or we would never learn that nobody reads
+    receiver.close()  # the parent's end; an open copy would hide that the parent died
     ignore_stop_signals()
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _exit)
     end_with_parent()
     try:
-        news.send(("done", prepare(config, task, tokenizer_file, lambda *far: news.send(("progress", far)))))
+        data = prepare(config, task, tokenizer_file, lambda *progress: sender.send(("progress", progress)))
+        sender.send(("done", data))
     except BrokenPipeError:
-        return  # the parent is gone
+        return  # the parent died
     except Exception as error:
         error.add_note(traceback.format_exc())
-        news.send(("error", error))
+        sender.send(("error", error))
 
 
-def _end(number: int, frame: Any) -> None:
-    """The parent, or its death, ends us: the workers of a pool end, and half a cache entry is removed."""
+def _exit(number: int, frame: Any) -> None:
+    """Exit with cleanup: worker processes end, and a partial cache entry is removed."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(143)

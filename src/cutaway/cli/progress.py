@@ -1,4 +1,4 @@
-"""Progress of a training: a live bar on a terminal, a plain line now and then when piped."""
+"""Progress of a training: a live bar on a terminal, a plain line every few seconds when piped."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from cutaway.cli.console import clock, err
 from cutaway.metrics.scores import perplexity
-from cutaway.train.observers import Measured, Observer, StepReport, Watched
+from cutaway.train.observers import Observer, StepReport, TrainerView, ValidationResult
 
-LANGUAGE = ("translation", "language_model", "masked_language_model")  # tasks of which a perplexity says something
-WINDOW = 50  # steps that the shown loss and speed are a mean of
+TOKEN_TASKS = ("translation", "language_model", "masked_language_model")  # tasks with a perplexity
+WINDOW = 50  # loss and speed are means over these steps
+LINE_EVERY = 10  # seconds between plain lines
 
 
 class TrainingProgress(Observer):
-    """step, loss, perplexity, tokens a second, time left."""
+    """Step, loss, perplexity, tokens per second, time left."""
 
     def __init__(self, task: str) -> None:
-        self.of_language = task in LANGUAGE
+        self.has_perplexity = task in TOKEN_TASKS
         self.unit = "examples" if task in ("classification", "image_classification") else "tokens"
         self.recent: deque[StepReport] = deque(maxlen=WINDOW)
         self.times: deque[float] = deque(maxlen=WINDOW + 1)
@@ -27,37 +28,37 @@ class TrainingProgress(Observer):
         self.bar: Progress | None = None
         self.last_line = 0.0
 
-    def on_start(self, trainer: Watched) -> None:
+    def on_start(self, trainer: TrainerView) -> None:
         self.times.append(time.monotonic())
-        self.done_at.append(trainer.done)
+        self.done_at.append(trainer.progress)
         if err.is_terminal:
-            columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+            columns = (TextColumn("training"), BarColumn(10), TaskProgressColumn(), TextColumn("{task.description}"))
             self.bar = Progress(*columns, console=err)
             self.task = self.bar.add_task("", total=1.0)
             self.bar.start()
 
-    def on_step(self, trainer: Watched, report: StepReport) -> None:
+    def on_step(self, trainer: TrainerView, report: StepReport) -> None:
         self.recent.append(report)
         self.times.append(time.monotonic())
-        self.done_at.append(trainer.done)
+        self.done_at.append(trainer.progress)
         if self.bar:
-            self.bar.update(self.task, completed=trainer.done, description=self.describe(trainer))
-        elif report.step == 1 or trainer.done >= 1 or time.monotonic() - self.last_line > 10:
+            self.bar.update(self.task, completed=trainer.progress, description=self.describe(trainer))
+        elif report.step == 1 or trainer.progress >= 1 or time.monotonic() - self.last_line > LINE_EVERY:
             self.last_line = time.monotonic()
-            steps = f"/{trainer.config.steps:,}" if trainer.config.budget == "steps" else f" ({trainer.done:.0%})"
+            steps = f"/{trainer.config.steps:,}" if trainer.config.budget == "steps" else f" ({trainer.progress:.0%})"
             err.print(f"step {report.step:,}{steps}  {self.describe(trainer)}")
 
-    def on_validation(self, trainer: Watched, measured: Measured) -> None:
+    def on_validation(self, trainer: TrainerView, result: ValidationResult) -> None:
         best = "  (best so far)" if trainer.state.best_step == trainer.state.step else ""
         figure = (
-            f"perplexity {perplexity(measured.nll):.3f}" if self.of_language else f"accuracy {measured.accuracy:.1%}"
+            f"perplexity {perplexity(result.nll):.3f}" if self.has_perplexity else f"accuracy {result.accuracy:.1%}"
         )
-        figure += f", BLEU {measured.bleu:.1f}" if measured.bleu is not None else ""
-        err.print(f"step {trainer.state.step:,}: validation loss {measured.nll:.4f}, {figure}{best}")
-        for sample in measured.samples:
+        figure += f", BLEU {result.bleu:.1f}" if result.bleu is not None else ""
+        err.print(f"step {trainer.state.step:,}: validation loss {result.nll:.4f}, {figure}{best}")
+        for sample in result.samples:
             err.print(f"    {sample.given}  →  {sample.written}", markup=False, overflow="ellipsis", no_wrap=True)
 
-    def on_end(self, trainer: Watched) -> None:
+    def on_end(self, trainer: TrainerView) -> None:
         self.close()
 
     def close(self) -> None:
@@ -65,13 +66,13 @@ class TrainingProgress(Observer):
             self.bar.stop()
             self.bar = None
 
-    def describe(self, trainer: Watched) -> str:
+    def describe(self, trainer: TrainerView) -> str:
         tokens = sum(report.tokens for report in self.recent)
         elapsed = self.times[-1] - self.times[0]
         loss = sum(report.loss * report.tokens for report in self.recent) / tokens
         nll = sum(report.nll * report.tokens for report in self.recent) / tokens
-        left = elapsed / max(1e-9, self.done_at[-1] - self.done_at[0]) * (1 - trainer.done)
-        shown = f"{perplexity(nll):.2f}" if nll < 14 else f"{perplexity(nll):.0e}"  # not with 300 digits
-        figure = f"  perplexity {shown}" if self.of_language else ""
+        left = elapsed / max(1e-9, self.done_at[-1] - self.done_at[0]) * (1 - trainer.progress)
+        value = f"{perplexity(nll):.2f}" if nll < 14 else f"{perplexity(nll):.0e}"
+        figure = f"  perplexity {value}" if self.has_perplexity else ""
         skipped = f"  {trainer.state.skipped} steps skipped" if trainer.state.skipped else ""
         return f"loss {loss:.3f}{figure}  {tokens / elapsed:,.0f} {self.unit}/s{skipped}  {clock(left)} left"

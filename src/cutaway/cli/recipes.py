@@ -1,4 +1,4 @@
-"""Recipes by path, or by name if Cutaway brings them along."""
+"""Find a recipe by its path, or by the name of a built-in one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def find_recipe(name: str) -> Path:
 
 
 def base_tokenizer(config: Config) -> Path | None:
-    """The tokenizer of the run that a recipe begins with; None: the recipe makes its own."""
+    """The tokenizer of the base that a recipe fine-tunes. None: there is no base."""
     if not config.finetune.base:
         return None
     return RunFolder(find_base(config.finetune.base)).require().tokenizer

@@ -1,4 +1,4 @@
-"""What a training leaves to be looked at: report.html, and a line for each thing that seems wrong."""
+"""The end of a training: the findings of the doctor, and report.html."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 STYLES = {"problem": "bold red", "warning": "yellow"}
 
 
-def look_back(run: RunFolder) -> None:
-    """At the end of a training. Whatever goes wrong here is told in a line: the training is done, and saved."""
+def summarize_training(run: RunFolder) -> None:
+    """Print the findings and write the report. An error here becomes a note, because the run is already saved."""
     try:
-        diagnosis = examine(run)
+        diagnosis = diagnose_run(run)
         for finding in diagnosis.of("problem", "warning"):
             say(f"{finding.severity}: {finding.title}. {finding.evidence}", STYLES[finding.severity])
         if diagnosis.findings:
@@ -28,16 +28,16 @@ def look_back(run: RunFolder) -> None:
         say(f"Note: the run is trained and saved, but its report could not be written: {error!r}")
 
 
-def examine(run: RunFolder, read_large: bool = False) -> Diagnosis:
-    """What `cutaway doctor` finds. A large corpus is read again on request alone."""
+def diagnose_run(run: RunFolder, read_large: bool = False) -> Diagnosis:
+    """The diagnosis of `cutaway doctor`. A large corpus is read only if `read_large`."""
     from cutaway.data.store import is_large
     from cutaway.diagnose.doctor import diagnose, observe
 
     config = run.read_config()
-    large = not read_large and is_large(config.data, config.model.task)
-    observed = observe(run, with_data=not large)
-    if large:
-        observed = replace(observed, data_error=f"the data is large. `{command('doctor', run)}` reads it again")
+    skips_data = not read_large and is_large(config.data, config.model.task)
+    observed = observe(run, with_data=not skips_data)
+    if skips_data:
+        observed = replace(observed, data_error=f"the data is large. `{command('doctor', run)}` reads it")
     return diagnose(observed)
 
 

@@ -1,4 +1,4 @@
-"""What the text commands share: where texts come from, and where results go."""
+"""Input and output of the text commands: texts, files or standard input in; a file or standard output out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli.console import clock, say
-from cutaway.cli.options import Bulk, Device, Strategy
+from cutaway.cli.options import BulkOptions
 from cutaway.errors import ConfigError, DataError, Interrupted
-
-__all__ = ["Device", "Strategy"]  # beside what is defined here
 
 if TYPE_CHECKING:
     from cutaway.bulk.jobs import RunJob, TokenCounter
@@ -21,132 +19,132 @@ if TYPE_CHECKING:
     from cutaway.bulk.workers import LineProcessor
 
 
-def carry_out(
-    job: RunJob, text: Sequence[str] | None, file: Path | None, out: Path | None, bulk: Bulk, doing: str
+def run_job_on_input(
+    job: RunJob, text: Sequence[str] | None, file: Path | None, out: Path | None, bulk: BulkOptions, verb: str
 ) -> Any:
-    """A job with the given texts, with the lines of a file, or with those of standard input as they come.
+    """Run a job on the given texts, on the lines of a file, or on standard input line by line.
 
-    Gives the pipeline that did it, if it was loaded in this process.
+    Returns the pipeline if it was loaded in this process.
     """
-    refuse_both(text, file)
-    file, out = (None if str(path) == "-" else path for path in (file, out))  # as everywhere: the pipes
+    reject_text_and_file(text, file)
+    file, out = (None if str(path) == "-" else path for path in (file, out))  # "-": standard input and output
     if file:
-        return of_file(job, file, out, bulk, doing)
-    refuse_bulk(bulk, lines_come=not text)
+        return run_on_file(job, file, out, bulk, verb)
+    reject_bulk_options(bulk, reads_lines=not text)
     pipeline = job.pipeline()
 
-    def work(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
+    def process(texts: Sequence[str], numbers: Sequence[int]) -> list[bytes]:
         return job.work(pipeline, texts, numbers)
 
     token_counter = job.token_counter()
     if text:
-        write(of_texts(token_counter, work, text), out, job.header)
-        tell_of_long(job, token_counter.long)
+        write_results(run_on_texts(token_counter, process, text), out, job.header)
+        report_long_texts(job, token_counter.long)
         return pipeline
-    refused = list["FailedLine"]()
-    skipped = refused if job.skips_by_default or getattr(bulk, "skip_errors", False) else None
-    write(of_standard_input(job, work, skipped, token_counter), out, job.header)
-    tell_of_refused(refused)
-    tell_of_unknown(job, token_counter.unknown)
-    tell_of_long(job, token_counter.long)
+    failed = list["FailedLine"]()
+    skipped = failed if job.skips_by_default or getattr(bulk, "skip_errors", False) else None
+    write_results(run_on_standard_input(job, process, skipped, token_counter), out, job.header)
+    report_failed_lines(failed)
+    report_unknown_words(job, token_counter.unknown)
+    report_long_texts(job, token_counter.long)
     return pipeline
 
 
-def refuse_both(text: Sequence[str] | None, file: Path | None) -> None:
+def reject_text_and_file(text: Sequence[str] | None, file: Path | None) -> None:
     if text and file:
         raise DataError(f"both a text and --file {file} were given. Give one of them.")
 
 
-def refuse_bulk(bulk: Bulk, lines_come: bool = False) -> None:
-    """Options of large files, where there is none. Lines that come one by one can be skipped as well."""
+def reject_bulk_options(bulk: BulkOptions, reads_lines: bool = False) -> None:
+    """Reject options for large files if there is no --file. Lines of standard input can be skipped as well."""
     for name in bulk.given:
-        if not (lines_come and name == "skip_errors"):
+        if not (reads_lines and name == "skip_errors"):
             option = "--" + name.replace("_", "-")
-            raise ConfigError(f"{option} is for a file that is worked line by line (--file). Leave it out.")
+            raise ConfigError(f"{option} is for a file that is processed line by line (--file). Leave it out.")
 
 
-def of_texts(token_counter: TokenCounter, work: LineProcessor, texts: Sequence[str]) -> list[bytes]:
-    """In batches, as the lines of a file: they may be many."""
+def run_on_texts(token_counter: TokenCounter, process: LineProcessor, texts: Sequence[str]) -> list[bytes]:
+    """In batches, like the lines of a file."""
     from cutaway.bulk.runner import BATCH_TOKENS
     from cutaway.bulk.windows import LineWindow, make_batches
 
     found: dict[int, bytes] = {}
     for batch in make_batches(LineWindow(0, list(texts), ""), token_counter(texts), BATCH_TOKENS):
-        found.update(zip(batch.numbers, work(batch.texts, batch.numbers), strict=True))
+        found.update(zip(batch.numbers, process(batch.texts, batch.numbers), strict=True))
     return [found[number] for number in range(len(texts))]
 
 
-def of_standard_input(
-    job: RunJob, work: LineProcessor, skipped: list[FailedLine] | None, token_counter: TokenCounter
+def run_on_standard_input(
+    job: RunJob, process: LineProcessor, skipped: list[FailedLine] | None, token_counter: TokenCounter
 ) -> Iterator[bytes]:
-    """As they come. Lines that cannot be worked are noted in `skipped`; without it, they are an error."""
+    """One result for each line, as it arrives. A line that fails is added to `skipped`; None: it is an error."""
     from cutaway.bulk.windows import FailedLine, LineBatch
     from cutaway.bulk.workers import process_batch
 
-    for number, line in enumerate(lines_of_standard_input()):
-        [result] = process_batch(work, LineBatch([number], [line]))
-        token_counter([line])  # which takes note of it
+    for number, line in enumerate(read_standard_input()):
+        [result] = process_batch(process, LineBatch([number], [line]))
+        token_counter([line])  # records long texts and unknown words
         if isinstance(result, FailedLine):
             if skipped is None:
-                hint = " Mend the line, or have such lines skipped (--skip-errors)." if job.can_skip else ""
+                hint = " Correct the line, or skip such lines with --skip-errors." if job.can_skip else ""
                 raise DataError(f"standard input, line {number + 1}: {result.reason}{hint}")
             skipped.append(result)
             result = job.placeholder(result)
         yield result
 
 
-def lines_of_standard_input() -> Iterator[str]:
+def read_standard_input() -> Iterator[str]:
     from cutaway.data.corpus import decoded_lines
 
     if sys.stdin.isatty():
-        say("Type a line and press Enter; Ctrl-D ends.")
+        say("Type a line and press Enter. Ctrl-D ends the input.")
     return decoded_lines(sys.stdin.buffer, "standard input")
 
 
-def of_file(job: RunJob, file: Path, out: Path | None, bulk: Bulk, doing: str) -> None:
-    """All lines, by as many processes as are worth it; what is done survives whatever happens."""
+def run_on_file(job: RunJob, file: Path, out: Path | None, bulk: BulkOptions, verb: str) -> None:
+    """All lines, in several processes. Finished lines survive an interruption."""
     from cutaway.bulk.runner import run_job
     from cutaway.cli.bulk_progress import BulkProgress
 
     try:
-        with BulkProgress(doing, hidden=out is None and sys.stdout.isatty()) as progress:
+        with BulkProgress(verb, hidden=out is None and sys.stdout.isatty()) as progress:
             report = run_job(job, file, out or sys.stdout.buffer, **bulk.given, on_progress=progress)
     except KeyboardInterrupt:
-        kept = " What is done is kept: the same command goes on where it was." if out and progress.done else ""
+        kept = " Finished lines are saved. Run the same command again to continue." if out and progress.done else ""
         raise Interrupted(f"stopped.{kept}") from None
-    tell_of_speed(progress.worked, progress.seconds)
-    tell_of_refused(report.failed)
-    tell_of_unknown(job, report.unknown)
-    tell_of_long(job, report.long)
+    report_speed(progress.done_here, progress.seconds)
+    report_failed_lines(report.failed)
+    report_unknown_words(job, report.unknown)
+    report_long_texts(job, report.long)
 
 
-def tell_of_unknown(job: RunJob, unknown: UnknownWords | None) -> None:
-    """A word that a translator does not know is translated all the same, as something else."""
+def report_unknown_words(job: RunJob, unknown: UnknownWords | None) -> None:
+    """A translator reads an unknown word as the unknown token, so the translation is probably wrong."""
     from cutaway.bulk.jobs import TranslationJob
 
     if unknown and unknown.lines and isinstance(job, TranslationJob):
-        many = "1 line has" if unknown.lines == 1 else f"{unknown.lines:,} lines have"
-        say(f"Note: {many} something that is not in this model's vocabulary, such as {', '.join(unknown.words)}")
+        lines = "1 line has" if unknown.lines == 1 else f"{unknown.lines:,} lines have"
+        say(f"Note: {lines} words that are not in this model's vocabulary, such as {', '.join(unknown.words)}")
 
 
-def tell_of_long(job: RunJob, count: int) -> None:
-    if told := job.describe_long_texts(count):
-        say(f"Note: {told}")
+def report_long_texts(job: RunJob, count: int) -> None:
+    if note := job.describe_long_texts(count):
+        say(f"Note: {note}")
 
 
-def tell_of_speed(lines: int, seconds: float) -> None:
+def report_speed(lines: int, seconds: float) -> None:
     if seconds > 10:
-        say(f"{lines:,} lines in {clock(seconds)}: {lines / seconds:,.1f} a second.")
+        say(f"{lines:,} lines in {clock(seconds)}: {lines / seconds:,.1f} lines/s.")
 
 
-def tell_of_refused(refused: Sequence[FailedLine]) -> None:
-    if refused:
-        many = "1 line" if len(refused) == 1 else f"{len(refused):,} lines"
-        say(f"{many} failed. The first, line {refused[0].number + 1}: {refused[0].reason}")
+def report_failed_lines(failed: Sequence[FailedLine]) -> None:
+    if failed:
+        lines = "1 line" if len(failed) == 1 else f"{len(failed):,} lines"
+        say(f"{lines} failed. The first, line {failed[0].number + 1}: {failed[0].reason}")
 
 
-def write(results: Iterable[bytes], out: Path | None, header: FileHeader | None = None) -> None:
-    """To a file that is whole or not there at all, or to standard output as they come."""
+def write_results(results: Iterable[bytes], out: Path | None, header: FileHeader | None = None) -> None:
+    """Write to a file atomically, or to standard output one by one."""
     if out is None:
         for result in results:
             sys.stdout.buffer.write(result)
@@ -162,6 +160,6 @@ def write(results: Iterable[bytes], out: Path | None, header: FileHeader | None 
         sizes = [stream.write(result) for result in results]
         if header and header_size:
             if not sizes:
-                raise DataError("there is no text to make a vector of: standard input is empty.")
+                raise DataError("standard input is empty: there is no text to embed.")
             stream.seek(0)
             stream.write(header.to_bytes(len(sizes), sum(sizes)))

@@ -2,64 +2,72 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cutaway.cli.console import say
-from cutaway.cli.options import ANSWER, PRINTED, SEARCH, Machine, Out, Printing, Searching, SkippingBulk, option, spread
-from cutaway.cli.texts import carry_out
-from cutaway.cli.writing import streamed, streams
+from cutaway.cli.options import (
+    DECODING,
+    OUTPUT,
+    TEXT,
+    DecodingOptions,
+    EngineOptions,
+    File,
+    Out,
+    OutputOptions,
+    Run,
+    SkippingBulkOptions,
+    expand_groups,
+    option,
+)
+from cutaway.cli.streaming import should_stream, stream_texts
+from cutaway.cli.texts import run_job_on_input
 
 
-@spread
+@expand_groups
 def translate(
-    run: Annotated[Path, typer.Argument(help="A run folder, such as runs/demo.")],
-    searching: Searching,
-    printing: Printing,
-    bulk: SkippingBulk,
-    machine: Machine,
+    run: Run,
+    decoding: DecodingOptions,
+    output: OutputOptions,
+    bulk: SkippingBulkOptions,
+    engine: EngineOptions,
     text: Annotated[
-        list[str] | None, typer.Argument(help="What to translate. None: standard input, line by line.")
+        list[str] | None, typer.Argument(help="Texts to translate. Default: lines of standard input.", metavar="TEXT")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Translate the lines of this file, plain or .gz.")] = None,
+    file: File = None,
     out: Out = None,
     coverage_penalty: Annotated[
-        float | None, option("beam: above 0 favours texts that leave nothing of the source out.", SEARCH)
+        float | None, option("beam: above 0 favours texts that cover the source.", DECODING, metavar="X")
     ] = None,
     max_length: Annotated[
-        int | None, option("At most so many tokens. Default: 50 more than the source.", ANSWER, min=1)
+        int | None, option("At most N tokens. Default: 50 more than the source.", TEXT, min=1, metavar="N")
     ] = None,
-    align: Annotated[
-        bool, option("Print text, tab, which word of the source each word is of: 0-0 1-2.", PRINTED, "--align")
-    ] = False,
+    align: Annotated[bool, option("Print text, tab, word alignment: 0-0 1-2.", OUTPUT, "--align")] = False,
 ) -> None:
-    """Translate with a trained model.
+    """Translate texts.
 
     Examples:  cutaway translate runs/demo "The small cat sleeps."
-
                cutaway translate runs/demo --file in.txt --out out.txt
-
-               cutaway translate runs/demo "The small cat sleeps." --engine numpy --n-best 4
-
                cat in.txt | cutaway translate runs/demo > out.txt
 
-    --file uses all cores, and the same command goes on where it was should it be interrupted: docs/bulk.md.
+    --file uses all cores. Run an interrupted command again to resume: docs/bulk.md.
     """
     from cutaway.bulk.formats import OutputFormat
     from cutaway.bulk.jobs import TranslationJob
     from cutaway.runs import RunFolder
 
     config = RunFolder(run).require().read_config()
-    decode = searching.decode(config, coverage_penalty=coverage_penalty, max_length=max_length)
-    output_format = OutputFormat(printing.n_best, printing.scores, align, printing.json)
+    decode = decoding.decode_config(config, coverage_penalty=coverage_penalty, max_length=max_length)
+    output_format = OutputFormat(output.n_best, output.scores, align, output.json)
     job = TranslationJob(
-        str(run), machine.engine, machine.device, machine.dtype, decode, output_format=output_format, **searching.answer
+        *(str(run), engine.engine, engine.device, engine.dtype, decode),
+        output_format=output_format,
+        **decoding.job_options,
     )
-    if streams(printing, job, output_format, text, out):
-        streamed(job, text or [], file, bulk)
+    if should_stream(output, job, output_format, text, out):
+        stream_texts(job, text or [], file, bulk)
         return
-    translator = carry_out(job, text, file, out, bulk, "translate")
+    translator = run_job_on_input(job, text, file, out, bulk, "translate")
     if unknown := dict.fromkeys(word for one in text or () for word in translator.tokenizer.unknown(one)):
         say(f"Note: not in this model's vocabulary: {', '.join(unknown)}")

@@ -27,7 +27,7 @@ class DataConfig:
     tokenizer_file: str = ""  # tokenizer = "file": the path of a Hugging Face tokenizer.json.
     vocab_size: int = 8_000  # bpe, word, char: the largest number of tokens.
     max_tokens: int = 256  # The longest training example; a language model's texts are cut into chunks of this length.
-    # How longer texts are handled, in training and after it: read the part that fits, leave them out, or raise an error.
+    # How longer texts are handled: read the part that fits, skip them, or raise an error; "auto": docs/data.md.
     too_long: Literal["auto", "cut", "skip", "refuse"] = "auto"
     batch_tokens: int = 2_048  # The tokens of a batch with padding (of the target, if there is one); or its images.
     bpe_dropout: float = 0.0  # The probability of leaving out a merge in training, which varies the tokens of a word.
@@ -52,7 +52,7 @@ class DataConfig:
         if self.valid_share and (self.valid or self.corpus):
             other = f"data.valid = {list(self.valid)}" if self.valid else f"data.corpus = {self.corpus!r}"
             raise ConfigError(
-                f"data.valid_share = {self.valid_share} and {other} are both given, and the second brings its own "
+                f"data.valid_share = {self.valid_share} and {other} are both given, and the second has its own "
                 "validation data. Remove one of them."
             )
         if not self.corpus:
@@ -62,7 +62,7 @@ class DataConfig:
         if self.tokenizer in ("word", "char", "byte"):
             refuse_unread(self, ("bpe_dropout",), f"data.tokenizer = {self.tokenizer!r} merges nothing")
         if self.tokenizer in ("byte", "file"):
-            refuse_unread(self, ("vocab_size",), f"data.tokenizer = {self.tokenizer!r} has a vocabulary of its own")
+            refuse_unread(self, ("vocab_size",), f"data.tokenizer = {self.tokenizer!r} has a fixed vocabulary")
         if (self.tokenizer == "file") != bool(self.tokenizer_file):
             raise ConfigError(
                 f"data.tokenizer = {self.tokenizer!r} and data.tokenizer_file = {self.tokenizer_file!r} cannot be "

@@ -13,20 +13,18 @@ from cutaway.config.checks import check_types, refuse_unread, require
 class FinetuneConfig:
     """The run that a training starts from, and which weights are trained. Without a base, all start at random."""
 
-    base: str = ""  # A run folder, or the name of a recipe whose run is in runs/.
+    base: str = ""  # The run to start from: its folder, or the name of a recipe whose run is in runs/.
     # "full" trains the weights themselves; the others freeze them and train an adapter (finetune/).
     method: Literal["full", "lora", "prefix", "prompt"] = "full"
-    target_modules: tuple[
-        str, ...
-    ] = ()  # Name patterns of the modules that get an adapter; empty: the method's default.
+    # Name patterns of the modules that get an adapter; empty: the method's default.
+    target_modules: tuple[str, ...] = ()
     rank: int = 8  # lora: the rank of the added matrices.
     alpha: float = 16.0  # lora: the added matrices are multiplied by alpha / rank.
     dropout: float = 0.0  # lora: dropout on the input of the added matrices.
     prompt_length: int = 16  # prefix, prompt: the number of learned vectors before the text.
     freeze: tuple[str, ...] = ()  # full: name patterns of the weights that are not trained.
-    also_train: tuple[
-        str, ...
-    ] = ()  # lora, prefix, prompt: name patterns of weights trained in addition to the adapter.
+    # lora, prefix, prompt: name patterns of weights that are trained in addition to the adapter.
+    also_train: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -37,9 +37,8 @@ class ModelConfig:
     d_head: int = 0  # The width of a head; 0: d_model / n_heads.
     # Which tokens attend to which: all, near ones, near ones and some distant ones; or linear attention.
     attention: Literal["full", "window", "sparse", "linear"] = "full"
-    attention_window: int = (
-        128  # window, sparse: the distance below which tokens attend; sparse: also the stride beyond.
-    )
+    # window, sparse: the distance below which tokens attend to each other; sparse: beyond it, the stride.
+    attention_window: int = 128
     attention_kernel: Literal["fused", "exact"] = "fused"  # PyTorch's fused kernel, or the formula step by step.
     attention_dropout: float = 0.0  # Dropout on the attention weights; not in the paper, common elsewhere.
     attention_softcap: float = 0.0  # Above 0: scores are limited softly to the range from -cap to cap.
@@ -51,17 +50,18 @@ class ModelConfig:
     # rope, for longer texts: "linear" divides all frequencies by rope_factor, "llama3" only the low ones.
     rope_scaling: Literal["none", "linear", "llama3"] = "none"
     rope_factor: float = 1.0  # rope_scaling: the factor by which frequencies are divided.
-    rope_low_freq_factor: float = 1.0  # llama3: below so many rotations in rope_original_length, divide fully.
-    rope_high_freq_factor: float = 4.0  # llama3: above so many rotations, do not divide; in between, interpolate.
+    # llama3: frequencies with fewer rotations than this in rope_original_length are divided by rope_factor.
+    rope_low_freq_factor: float = 1.0
+    # llama3: frequencies with more rotations than this stay as they are; those between the two are interpolated.
+    rope_high_freq_factor: float = 4.0
     rope_original_length: int = 8_192  # llama3: the context length of the first training.
     relative_buckets: int = 32  # relative_bias: the number of learned biases of a head.
     relative_distance: int = 128  # relative_bias: larger distances share the last bucket.
     relative_clip: int = 16  # relative: larger distances share one vector.
 
     norm: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm.
-    norm_placement: Literal["post", "pre", "sandwich"] = (
-        "post"  # Norm after the residual sum, before a sub-layer, or both.
-    )
+    # The place of the norm: after the residual sum, before a sub-layer, or both.
+    norm_placement: Literal["post", "pre", "sandwich"] = "post"
     norm_epsilon: float = 1e-5  # The constant added to the variance.
     block: Literal["sequential", "parallel"] = "sequential"  # Attention, then feed-forward; or both on the same input.
     # The activation of the feed-forward networks; names that end in "glu" have a gate.

@@ -22,12 +22,12 @@ class TrainConfig:
     patience: int = 0  # Stop after this number of validations without improvement; 0: never.
 
     seed: int = 1  # The seed of initialisation, data order and dropout.
-    device: str = "auto"  # "cpu", "cuda", "mps"; "auto": CUDA, then Apple's MPS, then the CPU.
-    # The number format of matrix products; "auto": bfloat16 or float16 on CUDA, float32 elsewhere.
+    device: str = "auto"  # The device: "cpu", "cuda" or "mps" (Apple); "auto": CUDA, else MPS, else the CPU.
+    # The number format of matrix products; "auto": bfloat16 or float16 on CUDA, float32 elsewhere; MPS has no float64.
     precision: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
     compile: Literal["auto", "yes", "no"] = "auto"  # Use torch.compile; "auto": on CUDA only.
     processes: int = 0  # The number of CPU processes; 0: one for each core, if batches are large enough.
-    # Data-parallel training: whole models (DDP) or sharded ones (FSDP2); "auto": whole models, in shared memory on CPUs.
+    # Data parallelism: a whole model per process (DDP) or a shard (FSDP2); "auto": DDP, on CPUs in shared memory.
     parallel: Literal["auto", "ddp", "fsdp"] = "auto"
     micro_batches: int = 1  # Compute each batch in this number of parts to save memory; the result is the same.
 

@@ -1,14 +1,14 @@
-"""An experiment: a question, and the arms that answer it. A few lines of TOML; no torch here.
+"""An experiment: a question, and model variants that answer it. A TOML file; no torch here.
 
     title = "Without residual connections"
-    question = "Can a stack of layers learn when nothing goes around its sub-layers?"
-    theory = "No: ..."                             # what one should see, written down before
-    recipe = "reverse"                             # what all arms have in common: a built-in recipe, or a path
-    seeds = [1, 2, 3]                              # at least three, fixed before
+    question = "Can a stack of layers learn without residual connections?"
+    theory = "No: ..."                             # the expected result, written before the training
+    recipe = "reverse"                             # the settings that all variants share: a built-in recipe, or a path
+    seeds = [1, 2, 3]                              # at least three
     arm = [{ name = "intact" }, { name = "no residual", surgery = ["no-residual"] }]
 
-The first arm is the one that the others are held against. Arms differ in their model and in how it is trained, never
-in their data: every arm sees the same batches in the same order.
+Each entry of `arm` is a variant; the first one is the baseline. Variants differ in their model and training settings,
+but not in their data: every variant gets the same batches in the same order.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 from cutaway.config import Config, apply_overrides, config_from_tables, with_given
 from cutaway.course.verdict import METRICS
 from cutaway.errors import ConfigError, did_you_mean
-from cutaway.runs.recipe import base_of_tables
+from cutaway.runs.recipe import base_name
 from cutaway.system.resources import find_toml, shipped_names
 
-MIN_SEEDS = 3  # fewer give no interval worth the name
-CURVE_POINTS = 12  # of a validation curve, if the experiment does not say
+MIN_SEEDS = 3  # with fewer, the confidence interval is too wide to be useful
+CURVE_POINTS = 12  # validations per training, unless the experiment sets train.valid_every
 LOOK_CHOICES = ("encoder", "decoder", "cross", "none")
 FIT_CHOICES = ("", "scaling-law")
 
@@ -37,7 +37,7 @@ Settings = dict[str, Any]  # "model.n_heads" -> 1
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to build and train the model. `surgery` changes it when it is built; `settings` before."""
+    """One way to build and train the model: other settings, or ablations (`surgery`) of the built model."""
 
     name: str
     surgery: tuple[str, ...] = ()
@@ -54,24 +54,24 @@ class Experiment:
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
     settings: Settings = field(default_factory=dict)
-    judge_by: tuple[str, ...] = ()  # the measures that the verdict speaks of; empty: those of the task
-    look: str = ""  # whose attention is drawn; empty: the cross-attention, where there is one
-    fit: str = ""  # "scaling-law": a curve through the arms' losses over their numbers of parameters
-    minutes: float = 0.0  # how long it takes on two cores, as measured; 0: nobody has
-    text: str = ""  # the TOML itself
-    overrides: tuple[str, ...] = ()  # what was changed on the command line
+    judge_by: tuple[str, ...] = ()  # metrics of the verdict; empty: the default of the task
+    look: str = ""  # the attention to draw: one of LOOK_CHOICES; empty: the default of the task
+    fit: str = ""  # "scaling-law": fit the loss as a function of the number of parameters
+    minutes: float = 0.0  # measured time on two cores; 0: unknown
+    text: str = ""  # the content of the TOML file
+    overrides: tuple[str, ...] = ()  # changes from the command line
 
     def config(self, variant: Variant, seed: int) -> Config:
-        """The recipe, with the settings of all arms, of this arm, and those that make runs comparable."""
+        """Return the recipe with the settings of the experiment, of the variant and of the lab, and the seed."""
         tables = read_toml(self.recipe, "the recipe")
         given = {**self.settings, **variant.settings}
         for name, value in {**given, "train.seed": seed}.items():
             table, _, key = name.partition(".")
             tables.setdefault(table, {})[key] = value
-        if base_of_tables(tables):
+        if base_name(tables):
             raise ConfigError(
-                f"the recipe of this experiment begins with a trained run, {base_of_tables(tables)!r}, and the arms of "
-                "an experiment begin alike, with weights of their own. Take a recipe without [finetune]."
+                f"the recipe of this experiment fine-tunes the run {base_name(tables)!r}. The lab trains all "
+                "variants from new weights. Choose a recipe without [finetune]."
             )
         config = config_from_tables(tables)
         steps = config.train.steps
@@ -105,9 +105,9 @@ def find_experiment(name: str) -> Path:
 
 
 def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int, ...] = ()) -> Experiment:
-    """Read a TOML file, with other `seeds` and settings such as "train.steps=50" on top; all of it is checked here.
+    """Read and check a TOML file. `seeds` and `overrides` ("train.steps=50") replace values of the file.
 
-    (But for the surgeries: whether they can be done, only a built model can tell.)
+    Ablations are checked later, in `lab.check_buildable`: they need a built model.
     """
     overrides = tuple(overrides)
     table = read_toml(path, "the experiment")
@@ -115,7 +115,7 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
     check_keys(table, KEYS, where)
     for key in REQUIRED_KEYS:
         if not table.get(key):
-            raise ConfigError(f"{where} has no {key}. It needs: {', '.join(REQUIRED_KEYS)}.")
+            raise ConfigError(f"{where} has no {key}. Required: {', '.join(REQUIRED_KEYS)}.")
     experiment = Experiment(
         name=path.stem,
         **{key: read_text(table, key, where) for key in ("title", "question", "theory")},
@@ -139,11 +139,11 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
 
 def read_variant(table: Any, where: str) -> Variant:
     if not isinstance(table, Mapping):
-        raise ConfigError(f'{where}: arm = {table!r} is no arm. Write it as {{ name = "..." }}.')
-    check_keys(table, VARIANT_KEYS, f"an arm of {where}")
+        raise ConfigError(f'{where} has arm = {table!r}; expected a table such as {{ name = "..." }}.')
+    check_keys(table, VARIANT_KEYS, f"an arm in {where}")
     if not table.get("name"):
-        raise ConfigError(f'{where} has an arm without a name: {dict(table)}. Give it one, as in name = "intact".')
-    here = f"the arm {table['name']!r} of {where}"
+        raise ConfigError(f'{where} has an arm without a name: {dict(table)}. Add one, for example name = "intact".')
+    here = f"the variant {table['name']!r} of {where}"
     return Variant(
         name=read_text(table, "name", here),
         surgery=tuple(read_list(table.get("surgery", []), "surgery", here)),
@@ -152,48 +152,50 @@ def read_variant(table: Any, where: str) -> Variant:
 
 
 def check_variants(experiment: Experiment, where: str) -> None:
-    """What makes a comparison: two arms, each with its own name, and the same data for all."""
+    """Check that there are two variants with different names, valid settings and the same data."""
     if len(experiment.variants) < 2:
         raise ConfigError(
-            f"{where} has {len(experiment.variants)} arm; a comparison needs at least two. Add the other."
+            f"{where} has {len(experiment.variants)} arm; a comparison needs at least 2. Add another to arm = [...]."
         )
     names = [slug(variant.name) for variant in experiment.variants]
     for variant, name in zip(experiment.variants, names, strict=True):
         if names.count(name) > 1:
-            raise ConfigError(f"{where} has several arms of the name {variant.name!r}. Give each its own.")
+            raise ConfigError(f"{where} has several arms with the name {variant.name!r}. Rename all but one.")
         for setting in variant.settings:
             if setting.startswith("data."):
                 raise ConfigError(
-                    f"the arm {variant.name!r} of {where} changes {setting}, so it would not be measured on the same data "
-                    "as the others. Put it under [set], for all arms."
+                    f"the variant {variant.name!r} of {where} changes {setting}, but all variants must have the same "
+                    "data. Move it to [set], which applies to all of them."
                 )
     for setting in (
         s for settings in (experiment.settings, *(a.settings for a in experiment.variants)) for s in settings
     ):
         if setting == "train.seed":
-            raise ConfigError(f"{where} sets train.seed, which comes from its seeds. Change seeds = [1, 2, 3] instead.")
+            raise ConfigError(
+                f"{where} sets train.seed, but the lab takes it from `seeds`. Change seeds = [1, 2, 3]."
+            )
     for variant in experiment.variants:
         try:
             experiment.config(variant, experiment.seeds[0])
         except ConfigError as error:
-            raise ConfigError(f"the arm {variant.name!r} of {where} cannot be built: {error}") from None
+            raise ConfigError(f"cannot build the variant {variant.name!r} of {where}: {error}") from None
 
 
 def fill_defaults(experiment: Experiment, where: str) -> Experiment:
-    """What was left open, filled in; what cannot be, refused."""
+    """Check judge_by, look, fit and minutes, and fill in the defaults of the task."""
     translates = experiment.task == "translation"
     measures = [name for name, metric in METRICS.items() if translates or not metric.needs_decoding]
     for name in experiment.judge_by:
         if name not in measures:
-            raise ConfigError(f"{where} is to be judged by {name!r}. {did_you_mean(str(name), measures)}")
+            raise ConfigError(f"{where} has judge_by = [{name!r}]. {did_you_mean(str(name), measures)}")
     for key, allowed in (("look", LOOK_CHOICES), ("fit", FIT_CHOICES)):
         value = getattr(experiment, key)
         if value and value not in allowed:
             raise ConfigError(f"{where} has {key} = {value!r}. {did_you_mean(str(value), filter(None, allowed))}")
     if experiment.look not in ("", "none") and not translates:
         raise ConfigError(
-            f"{where} has look = {experiment.look!r}, and attention is drawn for translators alone; this is "
-            f"{experiment.task.replace('_', ' ')}. Remove it."
+            f"{where} has look = {experiment.look!r}, but the lab draws attention for translation only; its task is "
+            f"{experiment.task.replace('_', ' ')}. Remove `look`."
         )
     if type(experiment.minutes) not in (int, float):
         raise ConfigError(f"{where} has minutes = {experiment.minutes!r}; expected a number.")
@@ -207,17 +209,16 @@ def fill_defaults(experiment: Experiment, where: str) -> Experiment:
 def validate_seeds(seeds: Any, where: str) -> tuple[int, ...]:
     seeds = tuple(read_list(seeds, "seeds", where))
     if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"{where} has seeds = {list(seeds)}; expected different whole numbers, as in [1, 2, 3].")
+        raise ConfigError(f"{where} has seeds = {list(seeds)}; expected different integers >= 0, such as [1, 2, 3].")
     if len(seeds) < MIN_SEEDS:
         raise ConfigError(
-            f"{where} has {len(seeds)} seeds; below {MIN_SEEDS} there is no telling a difference from chance. "
-            "Give more, as in [1, 2, 3]."
+            f"{where} has {len(seeds)} seeds; a verdict needs at least {MIN_SEEDS}. Add more, for example [1, 2, 3]."
         )
     return seeds
 
 
 def flatten_settings(table: Any, key: str, where: str) -> Settings:
-    """{"train": {"steps": 50}} and {"train.steps": 50} alike -> {"train.steps": 50}"""
+    """Flatten {"train": {"steps": 50}} to {"train.steps": 50}; a flat table stays as it is."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} has {key} = {table!r}; expected a table such as {{ train.steps = 50 }}.")
     settings: Settings = {}
@@ -231,7 +232,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {str(path)!r} for {what}.") from None
+        raise ConfigError(f"{what} {str(path)!r} does not exist. Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} {str(path)!r} is not valid TOML: {error}") from None
 
@@ -250,10 +251,10 @@ def read_text(table: Mapping[str, Any], key: str, where: str) -> str:
 
 def read_list(value: Any, key: str, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} has {key} = {value!r}; expected a list, as in {key} = [...].")
+        raise ConfigError(f"{where} has {key} = {value!r}; expected a list, {key} = [...].")
     return list(value)
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name."""
+    """Return the name in lowercase letters, digits and hyphens, for a folder name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "arm"

@@ -136,11 +136,14 @@ def run_experiment(
 
 
 def check_buildable(experiment: Experiment) -> None:
-    """Build and operate on every arm's model before anything is trained, so that no mistake is found halfway."""
+    """Build every variant's model, so that mistakes are found before the first training."""
     for variant in experiment.variants:
         config = experiment.config(variant, experiment.seeds[0])
         if not has_split(config.data, "valid"):
-            raise ConfigError(f"the recipe {str(experiment.recipe)!r} has no validation data to measure on. Add some.")
+            raise ConfigError(
+                f"the recipe {str(experiment.recipe)!r} has no validation data, and the lab measures on it. "
+                "Set data.valid or data.valid_share in the recipe."
+            )
         sizes = {
             "vocab_size": None if config.model.family == "vision" else 8,
             "n_classes": None if config.model.head == "language" else 2,
@@ -148,11 +151,11 @@ def check_buildable(experiment: Experiment) -> None:
         try:
             apply_ablations(build_model(with_given(config.model, **sizes)), variant.surgery)
         except ConfigError as error:
-            raise ConfigError(f"the arm {variant.name!r} of {experiment.name!r} cannot be built: {error}") from None
+            raise ConfigError(f"cannot build the variant {variant.name!r} of {experiment.name!r}: {error}") from None
 
 
 def plan_trials(experiment: Experiment, runs: Path) -> Iterator[Trial]:
-    """Seed after seed, all arms of each: if somebody stops halfway, there is something to compare."""
+    """Yield all variants of the first seed, then of the next: after an interruption, whole seeds can be compared."""
     for seed in experiment.seeds:
         for variant in experiment.variants:
             look = experiment.look if seed == experiment.seeds[0] else "none"
@@ -175,20 +178,21 @@ def train_missing(trials: list[Trial], workers: int, logs: Path, listener: Liste
     missing = [trial for trial in trials if trial.result is None]
     listener.on_start(trials, len(trials) - len(missing))
 
-    def on_message(number: int, news: dict[str, Any]) -> None:
+    def on_message(number: int, message: dict[str, Any]) -> None:
         trial = missing[number]
-        if news["event"] == "step":
-            listener.on_step(trial, news["step"], news["steps"], news["loss"])
+        if message["event"] == "step":
+            listener.on_step(trial, message["step"], message["steps"], message["loss"])
         else:
-            results[trial.name] = news["result"]
-            listener.on_result(replace(trial, result=news["result"]))
+            results[trial.name] = message["result"]
+            listener.on_result(replace(trial, result=message["result"]))
 
     try:
         run_jobs(WORKER, [trial.job.to_json() for trial in missing], workers, logs, on_message)
     except KeyboardInterrupt:
         finished = sum(result is not None for result in results.values())
         raise Interrupted(
-            f"stopped; {finished} of {len(trials)} trainings are finished and kept. The same command trains the rest."
+            f"stopped; {finished} of {len(trials)} trainings are finished and saved. "
+            "Run the same command again to train the rest."
         ) from None
     return [replace(trial, result=results[trial.name]) for trial in trials]
 
@@ -196,7 +200,7 @@ def train_missing(trials: list[Trial], workers: int, logs: Path, listener: Liste
 def require_a_result(trials: list[Trial]) -> None:
     failures = [str(trial.result["failed"]) for trial in trials if trial.result and "failed" in trial.result]
     if len(failures) == len(trials):
-        raise RunError(f"not one of {len(trials)} trainings came to an end. The first: {failures[0]}")
+        raise RunError(f"all {len(trials)} trainings failed. The first error: {failures[0]}")
 
 
 def compare_variants(experiment: Experiment, trials: list[Trial]) -> Results:
@@ -215,13 +219,13 @@ def compare_variants(experiment: Experiment, trials: list[Trial]) -> Results:
 
 
 def fit_scaling_law(experiment: Experiment, trials: list[Trial]) -> ScalingFit | None:
-    """The law through the arms, if one is wanted and there are seeds with enough sizes."""
+    """Fit a scaling law to the variants, if the experiment has one and some seeds have at least three sizes."""
     enough = {seed: points for seed, points in losses_by_size(trials).items() if len(points) >= 3}
     return fit_scaling(enough) if experiment.fit == "scaling-law" and enough else None
 
 
 def losses_by_size(trials: list[Trial]) -> dict[int, dict[float, float]]:
-    """seed -> (number of parameters, embeddings left out -> loss)"""
+    """Return seed -> (number of parameters without embeddings -> loss)."""
     points: dict[int, dict[float, float]] = {trial.seed: {} for trial in trials}
     for trial in trials:
         loss = trial.value("cross-entropy")

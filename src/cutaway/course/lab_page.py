@@ -1,4 +1,4 @@
-"""The page of an experiment: question, theory, verdict; then curves, attention, numbers."""
+"""The HTML page of an experiment: question, theory, verdict, learning curves, attention, texts and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutaway.explore.figures import save
 from cutaway.explore.report import HtmlReport
 from cutaway.explore.trace import Trace
 
-MAX_ATTENTION_FIGURES = 4  # arms whose attention is drawn
+MAX_COLUMNS = 4  # variants in the attention figure and in the table of texts
 
 
 def write_page(results: Results, out: Path) -> Path:
@@ -22,7 +22,7 @@ def write_page(results: Results, out: Path) -> Path:
     report.heading("What theory says")
     report.text(
         experiment.theory,
-        "Theory and seeds stand in the experiment's file, and are fixed before anything is trained."
+        "Theory and seeds are in the experiment's file, so they were fixed before the training."
         + (f" Changed for this run: {', '.join(experiment.overrides)}." if experiment.overrides else ""),
     )
     report.heading("Verdict")
@@ -37,7 +37,7 @@ def write_page(results: Results, out: Path) -> Path:
     return report.write(out / "index.html")
 
 
-VERDICT_HEAD = ("arm", "measure", "mean", "difference", "95 % interval", "what it shows")
+VERDICT_HEAD = ("variant", "metric", "mean", "difference", "95 % interval", "finding")
 
 
 def verdict_rows(results: Results) -> list[list[str]]:
@@ -45,11 +45,10 @@ def verdict_rows(results: Results) -> list[list[str]]:
 
 
 def baseline_rows(results: Results) -> list[list[str]]:
-    """The arm that the others are held against."""
     first = results.experiment.variants[0]
     values = {name: numbers(results.trials_of(first), name) for name in results.experiment.judge_by}
     return [
-        [first.name, name, METRICS[name].format(sum(found) / len(found)), "", "", "beside which the others stand"]
+        [first.name, name, METRICS[name].format(sum(found) / len(found)), "", "", "baseline"]
         for name, found in values.items()
         if found
     ]
@@ -59,7 +58,7 @@ def verdict_row(comparison: Comparison) -> list[str]:
     metric, difference = comparison.metric, comparison.difference
     if difference is None:
         return [comparison.variant, metric.name, "—", "—", "—", comparison.finding]
-    mean = sum(theirs for _, theirs in comparison.pairs.values()) / len(comparison.pairs)
+    mean = sum(value for _, value in comparison.pairs.values()) / len(comparison.pairs)
     return [
         comparison.variant,
         metric.name,
@@ -73,11 +72,11 @@ def verdict_row(comparison: Comparison) -> list[str]:
 def add_curves(report: HtmlReport, results: Results, figures: Path) -> None:
     experiment = results.experiment
     if results.scaling:
-        report.heading("The law")
+        report.heading("Scaling law")
         report.figure(
-            save(scaling_figure(results), figures / "scaling.png"), "Each dot is a model; the line is the law."
+            save(scaling_figure(results), figures / "scaling.png"), "Each dot is a model; the line is the fitted law."
         )
-    report.heading("How they learned")
+    report.heading("Learning curves")
     curves = {
         variant.name: [
             [(point["step"], point["cross-entropy"]) for point in (trial.result or {}).get("curve", [])]
@@ -85,17 +84,17 @@ def add_curves(report: HtmlReport, results: Results, figures: Path) -> None:
         ]
         for variant in experiment.variants
     }
-    drawn = lab_figures.learning_curves(curves, "validation cross-entropy, nats a token")
-    report.figure(save(drawn, figures / "curves.png"), "Cross-entropy on validation data while they learned.")
+    figure = lab_figures.learning_curves(curves, "validation cross-entropy, nats per token")
+    report.figure(save(figure, figures / "curves.png"), "Cross-entropy on validation data during training.")
     if results.scaling:
         return
     for name in experiment.judge_by:
-        drawn = finals_figure(results, METRICS[name])
+        figure = finals_figure(results, METRICS[name])
         caption = (
-            f"{name}: {METRICS[name].what}, at the last step. On the right, where the true mean difference lies, "
-            "seed by seed; an interval that crosses the line shows no difference."
+            f"{name}: {METRICS[name].what}, at the last step. Right: the 95 % interval of the difference from the "
+            "baseline. An interval that crosses 0 shows no difference."
         )
-        report.figure(save(drawn, figures / f"{name.replace(' ', '-')}.png"), caption)
+        report.figure(save(figure, figures / f"{name.replace(' ', '-')}.png"), caption)
 
 
 def finals_figure(results: Results, metric: Metric) -> object:
@@ -115,8 +114,8 @@ def numbers(trials: Sequence[Trial], metric: str) -> list[float]:
 def scaling_figure(results: Results) -> object:
     assert results.scaling is not None
     law = results.scaling.law
-    said = f"{law.floor:.3g} + {law.factor:.3g} · N^-{law.exponent:.3f}"
-    return lab_figures.scaling_law(losses_by_size(results.trials), law, law.floor, said)
+    formula = f"{law.floor:.3g} + {law.factor:.3g} · N^-{law.exponent:.3f}"
+    return lab_figures.scaling_law(losses_by_size(results.trials), law, law.floor, formula)
 
 
 def add_attention(report: HtmlReport, results: Results, figures: Path) -> None:
@@ -124,14 +123,14 @@ def add_attention(report: HtmlReport, results: Results, figures: Path) -> None:
     traces = {trial.variant.name: trace for trial in results.trials if (trace := read_trace(trial))}
     if experiment.look == "none" or not traces:
         return
-    report.heading("Where they look")
-    chosen = dict(list(traces.items())[:MAX_ATTENTION_FIGURES])
-    drawn = lab_figures.attention_side_by_side(chosen, experiment.look)
-    left_out = "" if len(chosen) == len(traces) else f" The first {len(chosen)} arms."
+    report.heading("Attention")
+    chosen = dict(list(traces.items())[:MAX_COLUMNS])
+    figure = lab_figures.attention_side_by_side(chosen, experiment.look)
+    left_out = "" if len(chosen) == len(traces) else f" Only the first {len(chosen)} variants."
     report.figure(
-        save(drawn, figures / "attention.png"),
-        f"The last layer on one held-out text, with the right target given, seed {experiment.seeds[0]}.{left_out} "
-        "Rows look at columns; bright means attended to.",
+        save(figure, figures / "attention.png"),
+        f"Attention weights of the last layer for one held-out text with its reference, seed {experiment.seeds[0]}."
+        f"{left_out} Rows are queries, columns are keys; bright is a high weight.",
     )
 
 
@@ -141,16 +140,16 @@ def read_trace(trial: Trial) -> Trace | None:
 
 
 def add_texts(report: HtmlReport, results: Results) -> None:
-    """What the arms write by themselves, from the same held-out sources."""
+    """Add a table of texts that the variants decoded from the same held-out sources."""
     written = {trial.variant.name: (trial.result or {}).get("written", []) for trial in results.first_seed_trials}
     written = {variant: texts for variant, texts in written.items() if texts}
     if not written:
         return
-    report.heading("What they write")
-    shown = list(written)[:MAX_ATTENTION_FIGURES]
-    rows = zip(*(written[variant] for variant in shown), strict=True)
+    report.heading("Decoded texts")
+    columns = list(written)[:MAX_COLUMNS]
+    rows = zip(*(written[variant] for variant in columns), strict=True)
     report.table(
-        ("source", "right", *shown),
+        ("source", "reference", *columns),
         [[row[0]["source"], row[0]["reference"], *(one["written"] for one in row)] for row in rows],
     )
 
@@ -163,12 +162,12 @@ def add_numbers(report: HtmlReport, results: Results) -> None:
         if any(numbers(results.trials_of(variant), name) for variant in results.experiment.variants)
     ]
     rows = [row for variant in results.experiment.variants for row in number_rows(results, variant, names)]
-    report.table(("arm", "seed", *names, "parameters", "seconds"), rows)
+    report.table(("variant", "seed", *names, "parameters", "seconds"), rows)
     report.text("; ".join(f"{name}: {METRICS[name].what}" for name in names) + ".")
     report.text(
-        f"{len(results.trials)} trainings took {results.seconds / 60:.1f} minutes of work together, each on one core. "
-        "Numbers are those of the weights at the last step. The arms had the same data in the same order and, where "
-        "shapes agree, the same weights to begin with."
+        f"{len(results.trials)} trainings took {results.seconds / 60:.1f} minutes in total, each on one core. "
+        "All values are for the weights of the last step. All variants had the same data in the same order and, where "
+        "shapes agree, the same initial weights."
     )
 
 

@@ -31,14 +31,14 @@ def read_progress() -> dict[str, int]:
     return {str(k): v for k, v in progress.items() if isinstance(v, int)} if isinstance(progress, dict) else {}
 
 
-def note_progress(name: str, done: int) -> None:
+def save_progress(name: str, done: int) -> None:
     """Save the number of cells or parts if it is higher than before."""
     progress = read_progress()
     if done > progress.get(name, 0):
         write_json(progress_file(), {**progress, name: done})
 
 
-def read_exercises() -> Path | None:
+def read_exercise_folder() -> Path | None:
     """Return the folder that the exercises were last copied to."""
     try:
         return Path((home() / "exercises").read_text(encoding="utf-8").strip())
@@ -46,5 +46,5 @@ def read_exercises() -> Path | None:
         return None
 
 
-def note_exercises(folder: Path) -> None:
+def save_exercise_folder(folder: Path) -> None:
     write_text(home() / "exercises", f"{folder}\n")

@@ -43,9 +43,9 @@ from cutaway.models.weights import weights_to_bytes
 from cutaway.nn.embedding import TokenEmbedding
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_json, write_text
-from cutaway.runs.weights import sealed
+from cutaway.runs.weights import seal_weights
 from cutaway.system.processes import lines_from_parent
-from cutaway.train.observers import Observer, StepReport, Watched
+from cutaway.train.observers import Observer, StepReport, TrainerView
 
 MAX_DECODED = 500  # held-out texts to decode for each trained translator
 MAX_SAMPLES = 6  # of them are printed on the page
@@ -62,7 +62,7 @@ class TrialJob:
     config: Config
     first: Config  # of the baseline variant: parameters of equal name and shape start with its weights
     surgery: tuple[str, ...] = ()
-    look: str = "none"  # whose attention to trace
+    look: str = "none"  # "none": no trace
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -76,11 +76,11 @@ class TrialJob:
 
 def main() -> None:
     torch.set_num_threads(1)
-    news, sys.stdout = sys.stdout, sys.stderr  # other output must not mix with the messages
+    messages, sys.stdout = sys.stdout, sys.stderr  # other output must not mix with the messages
 
     def report(message: dict[str, Any]) -> None:
-        news.write(json.dumps(message) + "\n")
-        news.flush()
+        messages.write(json.dumps(message) + "\n")
+        messages.flush()
 
     jobs = lines_from_parent()
     while True:
@@ -223,7 +223,7 @@ def save_last_weights(run: RunFolder, model: nn.Module, surgery: tuple[str, ...]
     shutil.rmtree(run.checkpoints, ignore_errors=True)
     for left_over in (run.weights, run.path / "latest", run.path / "best"):
         left_over.unlink(missing_ok=True)
-    write_bytes(run.path / "operated.safetensors" if surgery else run.weights, sealed(weights_to_bytes(model)))
+    write_bytes(run.path / "operated.safetensors" if surgery else run.weights, seal_weights(weights_to_bytes(model)))
 
 
 class StepReporter(Observer):
@@ -232,7 +232,7 @@ class StepReporter(Observer):
     def __init__(self, report: Report):
         self.report, self.last = report, 0.0
 
-    def on_step(self, trainer: Watched, report: StepReport) -> None:
+    def on_step(self, trainer: TrainerView, report: StepReport) -> None:
         if time.monotonic() - self.last > REPORT_SECONDS:
             self.last = time.monotonic()
             self.report({"event": "step", "step": report.step, "steps": trainer.config.steps, "loss": report.nll})

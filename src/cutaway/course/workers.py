@@ -29,16 +29,16 @@ def run_jobs(
     """
     logs.mkdir(parents=True, exist_ok=True)  # not in a thread, where an error would be lost
     waiting: Queue[tuple[int, str]] = Queue()
-    news: Queue[tuple[int, Message]] = Queue()
+    messages: Queue[tuple[int, Message]] = Queue()
     for numbered in enumerate(jobs):
         waiting.put(numbered)
     pool = [TrialWorker(module, logs / f"worker-{i + 1}.log") for i in range(min(workers, len(jobs)))]
     for worker in pool:
-        threading.Thread(target=worker.run, args=(waiting, news), daemon=True).start()
+        threading.Thread(target=worker.run, args=(waiting, messages), daemon=True).start()
     unfinished = len(jobs)
     try:
         while unfinished:
-            number, message = news.get()
+            number, message = messages.get()
             unfinished -= message["event"] == "done"
             on_message(number, message)
     finally:  # all jobs are done, or Ctrl-C
@@ -54,14 +54,14 @@ class TrialWorker:
         self.process: subprocess.Popen[str] | None = None
         self.is_stopped = False
 
-    def run(self, waiting: Queue[tuple[int, str]], news: Queue[tuple[int, Message]]) -> None:
+    def run(self, waiting: Queue[tuple[int, str]], messages: Queue[tuple[int, Message]]) -> None:
         while not self.is_stopped:
             try:
                 number, job = waiting.get_nowait()
             except Empty:
                 return
             for message in self.run_job(job):
-                news.put((number, message))
+                messages.put((number, message))
 
     def run_job(self, job: str) -> Iterator[Message]:
         process = self.process = self.process or self.start_process()

@@ -1,1 +1,1 @@
-"""Text in, batches out. The tokenizer and the corpora need no torch; only `batching` does."""
+"""Text in, batches out. Only `batching` needs torch."""

@@ -1,6 +1,6 @@
-"""What is done to training examples anew each time that they are drawn: no two epochs are the same. No torch here.
+"""Data augmentation: random changes of training examples, different in each epoch. No torch here.
 
-A change draws from the generator of its batch, which follows from seed, epoch and place: a resumed run does the same.
+The random generator is seeded by seed, epoch and batch number, so a resumed run makes the same changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Augmentation = Callable[[Sequence[Any], np.random.Generator], list[Any]]
 
 
 def augmentation_for(config: DataConfig, tokenizer: Tokenizer | None) -> Augmentation | None:
-    """The change that a recipe asks for, if any: images are distorted, texts segmented otherwise."""
+    """The augmentation in the recipe: image distortion, BPE dropout or None."""
     if config.distortion:
         return lambda examples, rng: distort_images(examples, rng, config.distortion)
     if config.bpe_dropout and tokenizer:
@@ -31,7 +31,7 @@ def augmentation_for(config: DataConfig, tokenizer: Tokenizer | None) -> Augment
 
 
 def distort_images(examples: Sequence[Any], rng: np.random.Generator, strength: float) -> list[Any]:
-    """The same pictures, each of them turned, stretched and shifted a little; all channels in the same way."""
+    """Rotate, stretch and shift each image a little; all channels of an image in the same way."""
     pixels_NCHW = np.stack([example.pixels for example in examples])
     seed = rng.integers(2**32)
     channels = [distort(pixels_NCHW[:, c], np.random.default_rng(seed), strength) for c in range(pixels_NCHW.shape[1])]
@@ -39,8 +39,7 @@ def distort_images(examples: Sequence[Any], rng: np.random.Generator, strength: 
 
 
 def resegment(example: Any, dropout: BpeDropout, rng: np.random.Generator, config: DataConfig) -> Any:
-    """The same text in other pieces. If those are too many: of a text that may be cut, the first of them; else the
-    text as it is."""
+    """Segment a text again with BPE dropout. If it becomes too long, truncate it if allowed, else keep the old ids."""
     if isinstance(example, EncodedPair):
         changed: Any = EncodedPair(dropout(example.source, rng), dropout(example.target, rng))
     elif isinstance(example, EncodedTaggedText):
@@ -54,12 +53,13 @@ def resegment(example: Any, dropout: BpeDropout, rng: np.random.Generator, confi
 
 
 def resegment_words(example: EncodedTaggedText, dropout: BpeDropout, rng: np.random.Generator) -> EncodedTaggedText:
-    """Word by word: the tag of each stays at its first piece."""
-    starts = [place for place, tag in enumerate(example.tags) if tag != NO_TAG]
+    """Segment word by word. The tag of a word stays at its first token."""
+    starts = [position for position, tag in enumerate(example.tags) if tag != NO_TAG]
     ends = [*starts[1:], len(example.ids) - 1]
     ids, tags = example.ids[: starts[0]], example.tags[: starts[0]]
     for start, end in zip(starts, ends, strict=True):
-        pieces = dropout(example.ids[start:end], rng)
-        ids += pieces
-        tags += [example.tags[start], *[NO_TAG] * (len(pieces) - 1)]
+        word = dropout(example.ids[start:end], rng)
+        ids += word
+        tags += [example.tags[start], *[NO_TAG] * (len(word) - 1)]
+
     return EncodedTaggedText([*ids, example.ids[-1]], [*tags, NO_TAG])

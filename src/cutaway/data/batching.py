@@ -1,6 +1,6 @@
-"""From encoded examples to batches: padded, masked, of about equal size, in an order that can be resumed.
+"""From encoded examples to padded batches of about equal size, in a resumable order.
 
-examples ──encode──▶ ids ──batches_by_tokens──▶ which of them go together ──collate──▶ Batch
+examples ──encode──▶ ids ──batches_by_tokens──▶ indices of each batch ──collate──▶ Batch
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ from cutaway.data.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step sees. Masks are True at tokens and False at padding."""
+    """The input of one training step. Masks are True at tokens and False at padding."""
 
-    masks: ClassVar[dict[str, str]] = {}  # a tensor with a column for each token -> the mask that tells the tokens
-    tokens: int  # how many answers are asked for: what the loss is divided by
+    masks: ClassVar[dict[str, str]] = {}  # tensor with a column for each token -> its padding mask
+    tokens: int  # number of targets; the loss is divided by it
 
     def to(self, device: torch.device | str) -> Self:
         moved: dict[str, Any] = {}
+        is_cuda = torch.device(device).type == "cuda"  # MPS copies wrong values without blocking (pytorch #139550)
         for f in fields(self):
             value = getattr(self, f.name)
-            moved[f.name] = value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            moved[f.name] = value.to(device, non_blocking=is_cuda) if isinstance(value, Tensor) else value
         return type(self)(**moved)
 
     def part(self, number: int, count: int) -> Self:
-        """Of the batch dealt out like cards, part `number` of `count`, which must be below the number of rows.
+        """Part `number` of `count` parts: every `count`-th row, without columns of padding only.
 
-        Every `count`-th row, without the columns that are padding in all of them: parts of about equal size.
+        `number` must be below the number of rows. The parts have about equal size.
         """
         if count == 1:
             return self
         cut = {name: tensor[number::count] for name, tensor in self.tensors().items()}
         longest = {mask: int(cut[mask].sum(dim=1).max()) for mask in set(self.masks.values())}
         cut = {name: t[:, : longest[self.masks[name]]] if name in self.masks else t for name, t in cut.items()}
-        asked = cut.get("asked", cut.get("target_mask"))
-        return type(self)(tokens=len(cut["answers"]) if asked is None else int(asked.sum()), **cut)
+        target_mask = cut.get("target_mask")
+        return type(self)(tokens=len(cut["targets"]) if target_mask is None else int(target_mask.sum()), **cut)
 
     def tensors(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokens"}
@@ -70,8 +71,8 @@ class PairBatch(Batch):
     """For an encoder-decoder.
 
     target       le   chat  dort
-    target_in    <s>  le    chat  dort      what the decoder has read when it must say ...
-    target_out   le   chat  dort  </s>      ... this
+    target_in    <s>  le    chat  dort      input of the decoder
+    target_out   le   chat  dort  </s>      the token to predict at each position
     """
 
     masks: ClassVar = {
@@ -81,7 +82,7 @@ class PairBatch(Batch):
         "target_out": "target_mask",
         "target_mask": "target_mask",
     }
-    source: Tensor  # [B, S], ended by </s>
+    source: Tensor  # [B, S], with </s>
     target_in: Tensor  # [B, T]
     target_out: Tensor  # [B, T]
     source_mask: Tensor  # [B, S] of bool
@@ -90,37 +91,37 @@ class PairBatch(Batch):
 
 @dataclass(frozen=True)
 class TextBatch(Batch):
-    """An answer for each token, or for some: the next token, the hidden one, the tag."""
+    """A target for each token or for some tokens: the next token, the masked token or the tag."""
 
-    masks: ClassVar = {"ids": "mask", "mask": "mask", "answers": "mask", "asked": "mask"}
+    masks: ClassVar = {"ids": "mask", "mask": "mask", "targets": "mask", "target_mask": "mask"}
     ids: Tensor  # [B, T]
     mask: Tensor  # [B, T] of bool
-    answers: Tensor  # [B, T]
-    asked: Tensor  # [B, T] of bool: where there is an answer
+    targets: Tensor  # [B, T]
+    target_mask: Tensor  # [B, T] of bool: True where there is a target
 
 
 @dataclass(frozen=True)
 class LabelBatch(Batch):
-    """An answer for each text."""
+    """A target for each text."""
 
     masks: ClassVar = {"ids": "mask", "mask": "mask"}
     ids: Tensor  # [B, T]
     mask: Tensor  # [B, T] of bool
-    answers: Tensor  # [B]
+    targets: Tensor  # [B]
 
 
 @dataclass(frozen=True)
 class ImageBatch(Batch):
     images: Tensor  # [B, C, H, W]
-    answers: Tensor  # [B]
+    targets: Tensor  # [B]
 
 
 Collate = Callable[[Sequence[Any], Tokenizer, np.random.Generator], Batch]
 
 
 def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, rng: object = None) -> PairBatch:
-    """Pad encoded pairs to one rectangle a side, with the target shifted right for teacher forcing."""
-    # Masks come from the lengths, not from the ids: some vocabularies use one id for padding and for the end.
+    """Pad encoded pairs. The decoder input is the target shifted right (teacher forcing)."""
+    # Masks come from the lengths, not from the ids: in some vocabularies, padding and </s> have the same id.
     target_lengths = [len(pair.target) + 1 for pair in pairs]
     return PairBatch(
         source=pad([[*pair.source, tokenizer.eos] for pair in pairs], tokenizer.pad),
@@ -132,46 +133,46 @@ def collate_pairs(pairs: Sequence[EncodedPair], tokenizer: Tokenizer, rng: objec
     )
 
 
-def collate_chunks(pieces: Sequence[EncodedChunk], tokenizer: Tokenizer, rng: object = None) -> TextBatch:
-    """At each token, the one that comes after it is asked for."""
-    mask = length_mask([len(piece.ids) - 1 for piece in pieces])
+def collate_chunks(chunks: Sequence[EncodedChunk], tokenizer: Tokenizer, rng: object = None) -> TextBatch:
+    """The target at each token is the next token."""
+    mask = length_mask([len(chunk.ids) - 1 for chunk in chunks])
     return TextBatch(
-        ids=pad([piece.ids[:-1] for piece in pieces], tokenizer.pad),
+        ids=pad([chunk.ids[:-1] for chunk in chunks], tokenizer.pad),
         mask=mask,
-        answers=pad([piece.ids[1:] for piece in pieces], tokenizer.pad),
-        asked=mask,
+        targets=pad([chunk.ids[1:] for chunk in chunks], tokenizer.pad),
+        target_mask=mask,
         tokens=int(mask.sum()),
     )
 
 
-HIDDEN = 0.15  # of the tokens; of these 80 % become <mask>, 10 % another token, 10 % stay as they are (BERT)
+MASKED_SHARE = 0.15  # of the tokens; 80 % of them become <mask>, 10 % a random token, 10 % stay unchanged (BERT)
 
 
 def collate_masked(texts: Sequence[EncodedText], tokenizer: Tokenizer, rng: np.random.Generator) -> TextBatch:
-    """Some tokens are hidden, and asked for: at least one in a batch."""
+    """Mask random tokens, at least one in a batch. The targets are the original tokens."""
     ids, mask = pad([text.ids for text in texts], tokenizer.pad), length_mask([len(text.ids) for text in texts])
-    may_be_hidden = mask & (ids != tokenizer.bos) & (ids != tokenizer.eos)
-    chance = torch.from_numpy(rng.random(ids.shape)).masked_fill(~may_be_hidden, 2.0)
-    asked = chance <= max(HIDDEN, chance.min().item())
-    how, other = (
+    is_maskable = mask & (ids != tokenizer.bos) & (ids != tokenizer.eos)
+    chance = torch.from_numpy(rng.random(ids.shape)).masked_fill(~is_maskable, 2.0)
+    target_mask = chance <= max(MASKED_SHARE, chance.min().item())
+    how, random_ids = (
         torch.from_numpy(rng.random(ids.shape)),
         torch.from_numpy(rng.integers(0, tokenizer.vocab_size, ids.shape)),
     )
-    shown = torch.where(asked & (how < 0.8), torch.full_like(ids, tokenizer.mask or 0), ids)
-    shown = torch.where(asked & (how >= 0.9), other, shown)
-    return TextBatch(ids=shown, mask=mask, answers=ids, asked=asked, tokens=int(asked.sum()))
+    masked = torch.where(target_mask & (how < 0.8), torch.full_like(ids, tokenizer.mask or 0), ids)
+    masked = torch.where(target_mask & (how >= 0.9), random_ids, masked)
+    return TextBatch(ids=masked, mask=mask, targets=ids, target_mask=target_mask, tokens=int(target_mask.sum()))
 
 
 def collate_tagged(examples: Sequence[EncodedTaggedText], tokenizer: Tokenizer, rng: object = None) -> TextBatch:
-    """The tag is asked for where a word begins."""
+    """The target is the tag, at the first token of each word."""
     tags = pad([example.tags for example in examples], NO_TAG)
-    asked = tags != NO_TAG
+    target_mask = tags != NO_TAG
     return TextBatch(
         ids=pad([example.ids for example in examples], tokenizer.pad),
         mask=length_mask([len(example.ids) for example in examples]),
-        answers=tags,
-        asked=asked,
-        tokens=int(asked.sum()),
+        targets=tags,
+        target_mask=target_mask,
+        tokens=int(target_mask.sum()),
     )
 
 
@@ -179,7 +180,7 @@ def collate_labelled(examples: Sequence[EncodedLabelledText], tokenizer: Tokeniz
     return LabelBatch(
         ids=pad([example.ids for example in examples], tokenizer.pad),
         mask=length_mask([len(example.ids) for example in examples]),
-        answers=torch.tensor([example.label for example in examples]),
+        targets=torch.tensor([example.label for example in examples]),
         tokens=len(examples),
     )
 
@@ -187,7 +188,7 @@ def collate_labelled(examples: Sequence[EncodedLabelledText], tokenizer: Tokeniz
 def collate_images(examples: Sequence[EncodedImage], tokenizer: object = None, rng: object = None) -> ImageBatch:
     return ImageBatch(
         images=torch.from_numpy(np.stack([example.pixels for example in examples])).to(torch.get_default_dtype()),
-        answers=torch.tensor([example.label for example in examples]),
+        targets=torch.tensor([example.label for example in examples]),
         tokens=len(examples),
     )
 
@@ -203,31 +204,31 @@ COLLATE: dict[str, Collate] = {
 
 
 def pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Rows of unequal length -> one tensor [B, longest], filled up with `value` on the right."""
+    """Rows of unequal length -> one tensor [B, longest], padded with `value` on the right."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], dtype=torch.long)
 
 
 def length_mask(lengths: Sequence[int]) -> Tensor:
-    """[B, longest], True at the first lengths[i] places of row i."""
+    """[B, longest], True at the first lengths[i] positions of row i."""
     return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
 
 
-KEPT = 5_000_000  # tokens of batches for measuring that are kept, rather than made again each time
+MAX_CACHED_TOKENS = 5_000_000  # evaluation batches with more tokens are made again each time
 
 
 def evaluation_batches(
     examples: Sequence[Encoded], task: str, tokenizer: Tokenizer | None, budget: int
 ) -> Sequence[Batch]:
-    """Batches for measuring: every example once, in an order that never changes."""
+    """Batches for evaluation: every example once, in a fixed order."""
     if not examples:
         return []
     batches = EvaluationBatches(BatchStream(examples, task, tokenizer, budget, seed=0))
-    return list(batches) if lengths_of(examples).sum() <= KEPT else batches
+    return list(batches) if lengths_of(examples).sum() <= MAX_CACHED_TOKENS else batches
 
 
 class EvaluationBatches(Sequence[Batch]):
-    """The first epoch of a stream, each batch made when it is asked for."""
+    """The first epoch of a stream. Each batch is made when it is accessed."""
 
     def __init__(self, stream: BatchStream):
         self.stream = stream
@@ -235,19 +236,19 @@ class EvaluationBatches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self.stream.order)
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        self.stream.set_position({"epoch": 0, "next_batch": place % len(self)})
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        self.stream.set_position({"epoch": 0, "next_batch": index % len(self)})
         return next(self.stream)
 
 
 class BatchStream:
-    """Batches without end, epoch after epoch, from a position that can be saved and set.
+    """An endless stream of batches, epoch after epoch. Its position can be saved and restored.
 
-    `augment` is done to the examples anew each time that they are drawn.
+    `augment` changes the examples of each batch at random.
     """
 
     def __init__(
@@ -270,7 +271,7 @@ class BatchStream:
             self.epoch, self.next_batch = self.epoch + 1, 0
         indices = self.order[self.next_batch]
         self.next_batch += 1
-        # what a batch hides or changes follows from its place, so that a resumed run does the same
+        # masking and augmentation depend on the position only, so a resumed run repeats them
         rng = np.random.default_rng([self.seed, self.epoch, self.next_batch])
         examples = [self.current_epoch[1][i] for i in indices]
         if self.augment:
@@ -282,7 +283,7 @@ class BatchStream:
 
     @property
     def current_epoch(self) -> tuple[int, Sequence[Encoded], BatchOrder]:
-        """The number of the epoch, its examples (pieces of texts are cut elsewhere in each) and their order."""
+        """The number of the epoch, its examples (chunks begin at other positions in each epoch) and their order."""
         if self._current_epoch is None or self._current_epoch[0] != self.epoch:
             examples = shift_for_epoch(self.examples, self.seed, self.epoch)
             self._current_epoch = (
@@ -298,7 +299,7 @@ class BatchStream:
 
     @property
     def epochs(self) -> float:
-        """How often the examples have been gone through."""
+        """The number of epochs so far, as a fraction."""
         return self.epoch + self.next_batch / len(self.order)
 
     def position(self) -> dict[str, int]:

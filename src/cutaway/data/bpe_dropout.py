@@ -1,16 +1,16 @@
-"""BPE dropout (Provilkov et al. 2020): the same text, segmented another way each time that it is drawn. No torch here.
+"""BPE dropout (Provilkov et al. 2020): a random segmentation of the same text in each epoch. No torch here.
 
-    p = 0      ␣outside                                          as `Tokenizer.encode` gives it, always
-    p = 0.1    ␣outside     ␣out s ide     ␣out side     …       the first in three cases of four
+    p = 0      ␣outside                                          always the segmentation of `Tokenizer.encode`
+    p = 0.1    ␣outside     ␣out s ide     ␣out side     …       the first in three of four cases
 
-A model that meets a word in many ways learns what its pieces have to do with each other. Examples are kept as ids that
-were encoded without dropout; when a batch is drawn, each row is segmented anew:
+The model sees a word in several segmentations and learns how its parts are related. Examples are stored as ids without
+dropout. When a batch is made, each row is segmented again:
 
-    ids ──spell──▶ bytes ──pre-tokenizer──▶ words ──bytes again, then merges, some of them left out──▶ ids
+    ids ──spelling──▶ bytes ──pre-tokenizer──▶ words ──single bytes, then merges, some of them dropped──▶ ids
 
-`tokenizers` has dropout too, but draws from a generator that cannot be seeded, so a resumed run could not repeat it;
-here all chance comes from `rng`. Nor is it the paper's: whenever a merge that has become impossible comes up in its
-queue, those that were left out get another chance, and of a long word most is merged after all.
+Why not the dropout of `tokenizers`? Its random generator cannot be seeded, so a resumed run could not repeat it. It
+also differs from the paper: when its queue contains a merge that has become impossible, dropped merges get another
+chance. As a result, most of a long word is merged.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ import numpy as np
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError
 
-REMEMBERED = 2**17  # words with what is left out of them: about 70 MB when full
-LONGEST_REMEMBERED = 32  # bytes; longer words hardly ever come twice
-NEVER = sys.maxsize  # the rank of two ids that do not merge
-NOT_TEXT = re.compile("([\udc80-\udcff]+)")  # bytes that are no character, the way "surrogateescape" decodes them
+CACHED_WORDS = 2**17  # entries of the cache (word, dropped merges): about 70 MB when full
+MAX_CACHED_BYTES = 32  # longer words rarely occur twice
+NO_MERGE = sys.maxsize  # the rank of two ids that do not merge
+INVALID_BYTES = re.compile("([\udc80-\udcff]+)")  # bytes that are not UTF-8, as "surrogateescape" decodes them
 
 
 class BpeDropout:
-    """Segments rows of ids anew, each possible merge being left out with probability `p` at each step."""
+    """Segments rows of ids again. Each possible merge is dropped with probability `p` at each step."""
 
     def __init__(self, tokenizer: Tokenizer, p: float):
         if not 0 <= p < 1:
             raise ConfigError(
-                f"BPE dropout with probability {p} is impossible: it must be at least 0 and below 1. "
-                '0.1 is usual; at 1 nothing would be left but bytes, which data.tokenizer = "byte" has from the start.'
+                f"data.bpe_dropout = {p} is not possible: it must be at least 0 and below 1. "
+                '0.1 is usual. For single bytes, set data.tokenizer = "byte".'
             )
         self.p = p
         settings = _byte_level_bpe(json.loads(tokenizer.to_json()))
         vocabulary: dict[str, int] = settings["model"]["vocab"]
         self.base = {name: vocabulary[name] for name in NAME_OF_BYTE if name in vocabulary}
-        merges: list[tuple[str, str]] = settings["model"]["merges"]  # what was learned first comes first
+        merges: list[tuple[str, str]] = settings["model"]["merges"]  # in the order in which they were learned
         self.rank = {(vocabulary[left], vocabulary[right]): rank for rank, (left, right) in enumerate(merges)}
         self.merged = [vocabulary[left + right] for left, right in merges]
-        # Special and added tokens stand for themselves: they were never merged, so they cannot be taken apart.
-        whole = tokenizer.special_ids | {added["id"] for added in settings["added_tokens"]}
+        # Special and added tokens are not the result of merges, so they cannot be split.
+        unsplittable = tokenizer.special_ids | {added["id"] for added in settings["added_tokens"]}
         self.spelling = {
             id: bytes(BYTE_OF_NAME[symbol] for symbol in name)
             for name, id in vocabulary.items()
-            if id not in whole and self.base.keys() >= set(name)
+            if id not in unsplittable and self.base.keys() >= set(name)
         }
         self.pre_tokenizer = Tokenizer.from_json(json.dumps(settings), tokenizer.roles).backend.pre_tokenizer
-        self._remembered_merge = lru_cache(REMEMBERED)(self._merge)
+        self._cached_merge = lru_cache(CACHED_WORDS)(self._merge)
 
     def __call__(self, ids: Sequence[int], rng: np.random.Generator) -> list[int]:
-        """Other ids for the same text. What comes out follows from the ids and the state of `rng` alone."""
+        """Other ids for the same text. The result depends only on the ids and the state of `rng`."""
         if self.p == 0:
             return list(ids)
         segmented: list[int] = []
@@ -72,64 +72,64 @@ class BpeDropout:
 
     def _segment(self, ids: Sequence[int], rng: np.random.Generator) -> list[int]:
         spelled = b"".join([self.spelling[id] for id in ids])
-        # Of the possible merges, best first, the first that is not left out is made. How many are left out before it
-        # is geometric: P(n) = pⁿ (1 - p). A word of n bytes cannot have more than n - 1 merges.
-        # As bytes, which are quick to cut and to look up; more than 255 at once are too rare to tell from 255.
-        left_out = (np.minimum(rng.geometric(1 - self.p, len(spelled)), 256) - 1).astype(np.uint8).tobytes()
+        # Each step makes the best merge that is not dropped. The number of dropped merges before it has a geometric
+        # distribution: P(n) = pⁿ (1 - p). A word of n bytes has at most n - 1 merges.
+        # The numbers are stored as bytes, which are fast to slice and to hash. More than 255 are too rare to matter.
+        dropped = (np.minimum(rng.geometric(1 - self.p, len(spelled)), 256) - 1).astype(np.uint8).tobytes()
         segmented: list[int] = []
         start = 0
-        for word in self._words(spelled):
+        for word in self._split_words(spelled):
             end = start + len(word)
-            merge = self._remembered_merge if len(word) <= LONGEST_REMEMBERED else self._merge
-            segmented += merge(word, left_out[start : end - 1])
+            merge = self._cached_merge if len(word) <= MAX_CACHED_BYTES else self._merge
+            segmented += merge(word, dropped[start : end - 1])
             start = end
         return segmented
 
-    def _words(self, spelled: bytes) -> list[str]:
-        """The words that merges stay within, as the tokenizer found them, in the characters that stand for bytes."""
+    def _split_words(self, spelled: bytes) -> list[str]:
+        """The words of the pre-tokenizer, in byte-level characters. Merges do not cross word boundaries."""
         try:
-            return self._words_of_text(spelled.decode())
+            return self._split_text(spelled.decode())
         except UnicodeDecodeError:
-            # A row cut out of a longer text may begin or end within a character: such bytes are a word of their own.
+            # A chunk of a longer text may begin or end inside a UTF-8 character. These bytes become a separate word.
             words: list[str] = []
-            for part in NOT_TEXT.split(spelled.decode(errors="surrogateescape")):
-                is_text = not NOT_TEXT.match(part)
-                words += self._words_of_text(part) if is_text else [_named(part.encode(errors="surrogateescape"))]
+            for part in INVALID_BYTES.split(spelled.decode(errors="surrogateescape")):
+                is_text = not INVALID_BYTES.match(part)
+                words += self._split_text(part) if is_text else [_byte_names_of(part.encode(errors="surrogateescape"))]
             return words
 
-    def _words_of_text(self, text: str) -> list[str]:
+    def _split_text(self, text: str) -> list[str]:
         return [word for word, _ in self.pre_tokenizer.pre_tokenize_str(text)]
 
-    def _merge(self, word: str, left_out: bytes) -> tuple[int, ...]:
-        """From bytes to ids; `left_out` says for each step how many of the best merges are not to be had."""
+    def _merge(self, word: str, dropped: bytes) -> tuple[int, ...]:
+        """Merge the bytes of a word to ids. `dropped`: how many of the best merges each step drops."""
         split = [self.base[symbol] for symbol in word]
-        ranks = [self.rank.get(pair, NEVER) for pair in pairwise(split)]  # of each id with the one after it
-        for n in left_out:
-            if n >= len(ranks) or (rank := ranks[place := _nth_best(ranks, n)]) == NEVER:
+        ranks = [self.rank.get(pair, NO_MERGE) for pair in pairwise(split)]  # of each id with the next
+        for n in dropped:
+            if n >= len(ranks) or (rank := ranks[index := _nth_best(ranks, n)]) == NO_MERGE:
                 break
-            split[place : place + 2] = [self.merged[rank]]
-            del ranks[place]
-            for beside in (place - 1, place):  # the new id has new neighbours
-                if 0 <= beside < len(ranks):
-                    ranks[beside] = self.rank.get((split[beside], split[beside + 1]), NEVER)
+            split[index : index + 2] = [self.merged[rank]]
+            del ranks[index]
+            for left in (index - 1, index):  # the new id has new neighbours
+                if 0 <= left < len(ranks):
+                    ranks[left] = self.rank.get((split[left], split[left + 1]), NO_MERGE)
         return tuple(split)
 
 
 def _nth_best(ranks: list[int], n: int) -> int:
-    """Where the lowest rank but `n` stands; among equals the left one comes first."""
-    if n == 0:  # nearly always, and quicker so
+    """The index of rank number `n` in ascending order. Ties: left to right."""
+    if n == 0:  # the most frequent case, and faster
         return ranks.index(min(ranks))
     return sorted(range(len(ranks)), key=ranks.__getitem__)[n]
 
 
 def _byte_names() -> list[str]:
-    """The character that stands for each byte: printable ones for themselves, the rest from 256 on (GPT-2)."""
+    """The character for each byte: printable bytes stay, the others are numbered from 256 (GPT-2)."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = count(256)
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
-def _named(spelled: bytes) -> str:
+def _byte_names_of(spelled: bytes) -> str:
     return "".join(NAME_OF_BYTE[byte] for byte in spelled)
 
 
@@ -138,28 +138,28 @@ BYTE_OF_NAME = {name: byte for byte, name in enumerate(NAME_OF_BYTE)}
 
 
 def _byte_level_bpe(settings: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer.json whose words can be found again in its ids, or a refusal that says why they cannot."""
+    """Check that words can be restored from ids. Return the settings without a prefix space."""
     model = settings["model"]
     if model["type"] != "BPE":
-        raise _refused(f"its model is {model['type']}, which merges nothing")
+        raise _unsupported_error(f"its model is {model['type']}, which has no merges")
     if not model["merges"]:
-        raise _refused("it knows single bytes only, and no merges")
+        raise _unsupported_error("it has single bytes only, and no merges")
     for setting in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(setting):
-            raise _refused(f"it marks the parts of words with {setting} = {model[setting]!r}")
+            raise _unsupported_error(f"it has {setting} = {model[setting]!r}")
     before = settings["pre_tokenizer"] or {"type": "none"}
     steps = before["pretokenizers"] if before["type"] == "Sequence" else [before]
     if steps[-1]["type"] != "ByteLevel":
-        raise _refused(f"its last pre-tokenizer is {steps[-1]['type']}, not ByteLevel")
+        raise _unsupported_error(f"its last pre-tokenizer is {steps[-1]['type']}, not ByteLevel")
     for step in steps[:-1]:
         if step["type"] not in ("Split", "Digits") or (step.get("behavior") == "Removed" and not step["invert"]):
-            raise _refused(f"its pre-tokenizer {step['type']} may leave out what stands between words")
-    steps[-1]["add_prefix_space"] = False  # the ids have it already, and not every row begins where a text does
+            raise _unsupported_error(f"its pre-tokenizer {step['type']} may remove characters between words")
+    steps[-1]["add_prefix_space"] = False  # the ids contain it already, and a row may begin inside a text
     return settings
 
 
-def _refused(why: str) -> ConfigError:
+def _unsupported_error(why: str) -> ConfigError:
     return ConfigError(
-        f"BPE dropout needs a byte-level BPE tokenizer, and this is none: {why}. "
-        'Train one with data.tokenizer = "bpe", or do without BPE dropout.'
+        f"data.bpe_dropout needs a byte-level BPE tokenizer. This one is different: {why}. "
+        'Train one with data.tokenizer = "bpe", or set data.bpe_dropout = 0.'
     )

@@ -1,13 +1,13 @@
-"""Long texts cut into pieces, at other places in each epoch. No torch here.
+"""Divide long texts into chunks, at other positions in each epoch. No torch here.
 
-The ids of all texts are kept once, end to end; a piece is made of them when it is asked for.
+The ids of all texts are stored once, concatenated. A chunk is made when it is accessed.
 
-    row                <s> the cat sleeps . </s> <s> a dog barks </s>
-    epoch 0, 4 a piece |───────────────────|─────────────────|───────|
-    a later one        |───────|─────────────────|───────────────────|      the first piece is the shorter
+    row              <s> the cat sleeps . </s> <s> a dog barks </s>
+    epoch 0, size 4  |───────────────────|─────────────────|───────|
+    a later epoch    |───────|─────────────────|───────────────────|      the first chunk is shorter
 
-A piece that always ends at the same place hides from the model how the text goes on there. What a shift leaves over at
-the beginning is a piece too, so an epoch still asks for every token once.
+With fixed positions, the first tokens of a chunk would never have any context. The shorter first chunk is used too, so
+each epoch still predicts every token once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Examples = TypeVar("Examples", bound=Sequence[Any])
 
 
 class TextChunks(LazyExamples[EncodedChunk]):
-    """For a language model: `size` tokens and the one that comes after them."""
+    """Chunks for a language model: `size` tokens, and the token after them."""
 
     def __init__(self, row: Ids, size: int, shifts: bool = False, offset: int = 0):
-        """`shifts` says whether each epoch may cut elsewhere; `offset` is how long the first piece is (0: as all)."""
+        """`shifts`: whether the offset changes in each epoch; `offset`: the length of the first chunk (0: `size`)."""
         self.row, self.size, self.shifts, self.offset = row, size, shifts, offset
 
     @cached_property
     def cuts(self) -> NDArray[np.int64]:
-        """Piece i goes from cuts[i] to cuts[i + 1], and the token there."""
+        """Chunk i is row[cuts[i] : cuts[i + 1] + 1]."""
         last = max(0, len(self.row) - 1)
         return np.append(chunk_starts(np.array([last]), self.size, self.offset), last)
 
@@ -55,7 +55,7 @@ class TextChunks(LazyExamples[EncodedChunk]):
 
 
 class MaskedTextChunks(LazyExamples[EncodedText]):
-    """For a masked language model: <s> piece </s>, where a piece is of one text only."""
+    """Chunks for a masked language model: <s> chunk </s>. A chunk is part of one text only."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class MaskedTextChunks(LazyExamples[EncodedText]):
         shifts: bool = False,
         offset: int = 0,
     ):
-        """Text i is ids[starts[i] : starts[i + 1]]; `ends` are the ids of <s> and </s>, which `size` does not count."""
+        """Text i is ids[starts[i] : starts[i + 1]]; `ends`: the ids of <s> and </s>, not counted in `size`."""
         self.ids, self.starts, self.size, self.ends = ids, starts, size, ends
         self.shifts, self.offset = shifts, offset
 
     @cached_property
     def cuts(self) -> NDArray[np.int64]:
-        # Texts lie end to end, so the place where a piece begins is also where the one before it ends.
+        # The texts are concatenated, so a chunk ends where the next one starts.
         return np.append(chunk_starts(np.diff(self.starts), self.size, self.offset), self.starts[-1])
 
     def __len__(self) -> int:
@@ -93,27 +93,26 @@ class MaskedTextChunks(LazyExamples[EncodedText]):
 
 
 def chunk_starts(lengths: NDArray[np.int64], size: int, offset: int) -> NDArray[np.int64]:
-    """Where each piece begins, if rows of such lengths lie end to end and each is cut into pieces of `size`.
+    """The start of each chunk, for concatenated rows of these lengths that are divided into chunks of `size`.
 
-    With an offset, the first piece of each row is only so long.
+    With an offset, the first chunk of each row has `offset` tokens.
     """
     first = offset or size
-    pieces = np.where(lengths > 0, 1 + -(-np.maximum(lengths - first, 0) // size), 0)
-    row = np.repeat(np.arange(len(lengths)), pieces)
-    number = np.arange(len(row)) - (np.cumsum(pieces) - pieces)[row]  # of the piece within its row
-    begins = np.cumsum(lengths) - lengths
-    return begins[row] + np.where(number > 0, first + (number - 1) * size, 0)
+    chunks = np.where(lengths > 0, 1 + -(-np.maximum(lengths - first, 0) // size), 0)  # of each row
+    row = np.repeat(np.arange(len(lengths)), chunks)
+    number = np.arange(len(row)) - (np.cumsum(chunks) - chunks)[row]  # of the chunk within its row
+    row_starts = np.cumsum(lengths) - lengths
+    return row_starts[row] + np.where(number > 0, first + (number - 1) * size, 0)
 
 
 def shift_for_epoch(examples: Examples, seed: int, epoch: int) -> Examples:
-    """The examples as this epoch has them: pieces that move are cut elsewhere, all else is what it was.
+    """The examples of this epoch: chunks get a random offset, other examples stay unchanged.
 
-    Where follows from the seed and the epoch alone, so that a resumed run does the same. The first epoch begins at the
-    beginning.
+    The offset depends only on the seed and the epoch, so a resumed run repeats it. It is 0 in the first epoch.
     """
     if not getattr(examples, "shifts", False) or epoch == 0:
         return examples
-    pieces: Any = examples
-    # 1: a stream of chance of its own, beside the one that shuffles
-    offset = int(np.random.default_rng([seed, epoch, 1]).integers(pieces.size))
-    return pieces.with_offset(offset)
+    chunks: Any = examples
+    # 1: independent of the generator that shuffles
+    offset = int(np.random.default_rng([seed, epoch, 1]).integers(chunks.size))
+    return chunks.with_offset(offset)

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, and when it is in the way."""
+"""Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """For work that makes many lasting objects and no cycles, such as reading a corpus.
+    """Pause the collector while many objects without cycles are made, for example when a corpus is read.
 
-    The collector would walk through all that is there already, again and again, and find nothing: it can cost half of
-    the time. Objects without cycles are freed at once all the same.
+    The collector would scan all objects again and again and find nothing, which can take half of the time. Reference
+    counting still frees objects.
     """
-    was_on = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()

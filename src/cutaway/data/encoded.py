@@ -1,4 +1,4 @@
-"""What an example is once it is ids: one small type for each task. No torch here."""
+"""Encoded examples: one type for each task. No torch here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NO_TAG = -1  # at a token that is no first token of a word: the model is not asked about it
+NO_TAG = -1  # at a token that does not begin a word; the loss ignores it
 
 
 class EncodedPair(NamedTuple):
@@ -16,11 +16,11 @@ class EncodedPair(NamedTuple):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return len(self.target) + 1, len(self.source) + 1  # <s> or </s> comes on top
+        return len(self.target) + 1, len(self.source) + 1  # with <s> or </s>
 
 
 class EncodedChunk(NamedTuple):
-    """A piece of a long text, and the token that comes after it."""
+    """A chunk of a long text, and the token after it."""
 
     ids: list[int]
 
@@ -48,7 +48,7 @@ class EncodedLabelledText(NamedTuple):
 
 class EncodedTaggedText(NamedTuple):
     ids: list[int]
-    tags: list[int]  # one for each id; NO_TAG where none is asked for
+    tags: list[int]  # one for each id; NO_TAG except at the first token of a word
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class EncodedImage(NamedTuple):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return (1,)  # a batch of images is counted in images
+        return (1,)  # the size of an image batch is its number of images
 
 
 Encoded = EncodedPair | EncodedChunk | EncodedText | EncodedLabelledText | EncodedTaggedText | EncodedImage

@@ -1,4 +1,4 @@
-"""What a corpus is made of: one small type for each kind of example. A text for a language model is a plain string."""
+"""Examples of a corpus: one type for each kind. An example for a language model is a string."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ class Pair(NamedTuple):
 
 
 class LabelledText(NamedTuple):
-    """A text and the class that it belongs to."""
+    """A text and its class."""
 
     text: str
     label: str
 
 
 class TaggedText(NamedTuple):
-    """Words with a tag each. Tags "B-x", "I-x", "O" mark spans: x begins, goes on, nothing (Ramshaw & Marcus 1995)."""
+    """Words with a tag each. BIO tags mark spans: "B-x" begins x, "I-x" continues it, "O" is outside
+    (Ramshaw & Marcus 1995)."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
 
 
 class LabelledImage(NamedTuple):
-    """Pixels [C, H, W] from 0 to 1, and what they show."""
+    """Pixels [C, H, W] from 0 to 1, and the class of the image."""
 
     pixels: NDArray[np.float32]
     label: str

@@ -1,5 +1,4 @@
-"""Encoded examples that cannot be used as they are: empty ones are left out, and those that are too long are left out,
-cut or refused (data.too_long). All are counted."""
+"""Filter encoded examples. Empty ones are skipped; long ones are truncated, split or skipped (data.too_long)."""
 
 from __future__ import annotations
 
@@ -15,28 +14,28 @@ from cutaway.errors import DataError
 
 
 class FilteredExamples(NamedTuple):
-    """Examples that fit, and what was done for it."""
+    """Examples that fit, and how many were skipped or truncated."""
 
     kept: Sequence[Encoded]
-    left_out: Mapping[str, int]  # why -> how many
-    cut: Mapping[str, int]
-    lengths: NDArray[np.int64]  # of all that are not empty, as they were
+    left_out: Mapping[str, int]  # reason -> number of skipped examples
+    cut: Mapping[str, int]  # reason -> number of truncated or split examples
+    lengths: NDArray[np.int64]  # original lengths of all examples that are not empty
 
     @classmethod
-    def whole(cls, examples: Sequence[Encoded]) -> FilteredExamples:
+    def keep_all(cls, examples: Sequence[Encoded]) -> FilteredExamples:
         return cls(examples, {}, {}, np.zeros(0, np.int64))
 
 
 def filter_examples(examples: Sequence[Encoded], max_tokens: int, too_long: str = "skip") -> FilteredExamples:
-    """Leave out empty examples, and do with those that are longer than `max_tokens` what `too_long` says."""
-    fitted = drop_or_truncate(examples, max_tokens, too_long)
-    if not fitted.kept:
-        raise_no_examples(len(examples), fitted.left_out, max_tokens)
-    return fitted
+    """Skip empty examples, and treat examples of more than `max_tokens` by `too_long`. At least one must be left."""
+    filtered = drop_or_truncate(examples, max_tokens, too_long)
+    if not filtered.kept:
+        raise_no_examples(len(examples), filtered.left_out, max_tokens)
+    return filtered
 
 
 def drop_or_truncate(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> FilteredExamples:
-    """The same, also if nothing is left. "refuse" leaves out, too: whoever has seen all examples refuses them."""
+    """The same without the check. "refuse" also skips: `prepare` raises the error when all examples are counted."""
     kept: list[Encoded] = []
     left_out: Counter[str] = Counter()
     cut: Counter[str] = Counter()
@@ -57,14 +56,14 @@ def drop_or_truncate(examples: Sequence[Encoded], max_tokens: int, too_long: str
 
 
 def is_empty(example: Encoded) -> bool:
-    """Any of its rows of ids has nothing in it."""
+    """Whether one of its lists of ids is empty."""
     return any(isinstance(part, list) and not part for part in example)
 
 
 def raise_no_examples(examples: int, left_out: Mapping[str, int], max_tokens: int) -> NoReturn:
     raise DataError(
         f"no example is left: of {examples}, {left_out.get('empty', 0)} are empty (on one side) and "
-        f"{left_out.get('too long', 0)} are longer than data.max_tokens = {max_tokens}. Raise it, or look at the files."
+        f"{left_out.get('too long', 0)} are longer than data.max_tokens = {max_tokens}. Raise it, or check the files."
     )
 
 
@@ -72,23 +71,23 @@ def raise_no_examples(examples: int, left_out: Mapping[str, int], max_tokens: in
 
 
 def truncate_or_split(example: Encoded, max_tokens: int) -> list[Encoded]:
-    """What of an example is trained on if it is too long: of a text its beginning, of words all, in parts."""
+    """Make a long example fit: truncate a text, or split tagged words into parts."""
     if isinstance(example, EncodedLabelledText):
         return [example._replace(ids=cut_ids(example.ids, max_tokens))]
-    assert isinstance(example, EncodedTaggedText), f"{type(example).__name__} is never cut"
+    assert isinstance(example, EncodedTaggedText), f"{type(example).__name__} cannot be truncated or split"
     bos, eos = example.ids[0], example.ids[-1]
-    first = [place for place, tag in enumerate(example.tags) if tag != NO_TAG]
+    first = [position for position, tag in enumerate(example.tags) if tag != NO_TAG]
     spans = [slice(part.start, part.stop) for part in word_parts(first, len(example.ids) - 1, max_tokens)]
     return [EncodedTaggedText([bos, *example.ids[s], eos], [NO_TAG, *example.tags[s], NO_TAG]) for s in spans]
 
 
 def cut_ids(ids: Sequence[int], max_tokens: int) -> list[int]:
-    """The beginning of <s> ids </s>, with its </s>."""
+    """Truncate <s> ids </s>, and keep </s>."""
     return list(ids) if len(ids) <= max_tokens else [*ids[: max_tokens - 1], ids[-1]]
 
 
 class WordPart(NamedTuple):
-    """Words of a sentence that are read together, and their tokens."""
+    """Words of a sentence that the model reads together, and the positions of their tokens."""
 
     words: range
     start: int
@@ -96,10 +95,10 @@ class WordPart(NamedTuple):
 
 
 def word_parts(first: Sequence[int], end: int, max_tokens: int, overlap: int = 0) -> list[WordPart]:
-    """A sentence in parts of at most `max_tokens` tokens, <s> and </s> counted, each beginning with a word.
+    """Split a sentence into parts of at most `max_tokens` tokens, including <s> and </s>. A part begins with a word.
 
-    `first`: where each word begins; `end`: where the last one ends; `overlap`: tokens that a part has in common with
-    the one before it, at most. Of a word that is longer than a part, its beginning is read.
+    `first`: the first token of each word; `end`: the end of the last word; `overlap`: the maximum number of tokens that
+    a part shares with the part before it. A word that is longer than a part is truncated.
     """
     room, bounds, parts = max_tokens - 2, [*first, end], list[WordPart]()
     begin = 0
@@ -111,7 +110,7 @@ def word_parts(first: Sequence[int], end: int, max_tokens: int, overlap: int = 0
         if stop == len(first):
             break
         last, begin = begin, stop
-        # back by words that are shared, if there is still room for one that is new
+        # go back by the shared words, if at least one new word still fits
         shared = min(overlap, room - (bounds[stop + 1] - bounds[stop]))
         while begin - 1 > last and bounds[stop] - bounds[begin - 1] <= shared:
             begin -= 1

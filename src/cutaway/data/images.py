@@ -1,5 +1,5 @@
-"""Pictures from .npz files: `images` [N, H, W] or [N, C, H, W], whole numbers from 0 to 255 or fractions from 0 to 1,
-and `labels` [N], numbers or strings:
+"""Images from .npz files: `images` [N, H, W] or [N, C, H, W], uint8 from 0 to 255 or floats from 0 to 1, and
+`labels` [N], integers or strings.
 
 np.savez("train.npz", images=images, labels=labels)
 """
@@ -17,11 +17,11 @@ from cutaway.data.examples import LabelledImage
 from cutaway.data.lazy import LazyExamples, Lengths
 from cutaway.errors import DataError
 
-HOW = 'Write it with np.savez("train.npz", images=images, labels=labels)'
+SAVE_HINT = 'Write it with np.savez("train.npz", images=images, labels=labels)'
 
 
 class ImageExamples(LazyExamples[LabelledImage]):
-    """The arrays of a file as examples. They stay as small as they were until one is asked for."""
+    """The arrays of a file as examples. An image is converted to float when it is accessed."""
 
     def __init__(self, images_NCHW: NDArray[Any], labels: NDArray[Any]):
         self.images_NCHW, self.labels = images_NCHW, labels
@@ -37,22 +37,22 @@ class ImageExamples(LazyExamples[LabelledImage]):
 
 
 def unit_pixels(images: NDArray[Any]) -> NDArray[np.float32]:
-    """The numbers that a model reads, from 0 (black) to 1 (white): of bytes x / 255, of fractions x itself.
+    """Scale pixels to 0 (black) ... 1 (white): uint8 is divided by 255, floats stay unchanged.
 
-    The one place that decides it, in training and after: what `model.pixels = "unit"` in a run stands for. Runs that
-    do not have the field were all trained so.
+    Training and inference both use this function. Runs record it as `model.pixels = "unit"`; runs without that field
+    were trained in the same way.
     """
     return images.astype(np.float32) / np.float32(255 if images.dtype == np.uint8 else 1)
 
 
 def check_pixels(images: NDArray[Any], found: str) -> None:
-    """Whether it is certain what is black and what is white. `found`: what was given, to begin the message with."""
+    """Refuse pixels with an unknown scale. `found`: what was given, the start of the error message."""
     if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise DataError(f"{found}. Expected uint8 from 0 to 255, or fractions from 0 to 1.")
+        raise DataError(f"{found}. Expected uint8 from 0 to 255, or floats from 0 to 1.")
     if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
         raise DataError(
-            f"{found}, from {images.min():g} to {images.max():g}. Expected uint8 from 0 to 255, or fractions from 0 to "
-            "1: images / images.max()."
+            f"{found}, from {images.min():g} to {images.max():g}. Expected uint8 from 0 to 255, or floats from 0 to 1: "
+            "images / images.max()."
         )
 
 
@@ -62,8 +62,8 @@ def read_images(path: str | Path) -> ImageExamples:
     _check_images(images, path)
     if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: the labels are {labels.dtype} {list(labels.shape)}. Expected [{len(images)}], a whole number or "
-            "a string for each image."
+            f"{path}: the labels are {labels.dtype} {list(labels.shape)}. Expected [{len(images)}], an integer or a "
+            "string for each image."
         )
     if not len(images):
         raise DataError(f"{path} is empty. A corpus needs at least one image.")
@@ -71,27 +71,27 @@ def read_images(path: str | Path) -> ImageExamples:
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
-    """One array of a .npz file. Nothing in it is unpickled."""
+    """One array of a .npz file, without unpickling."""
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r} (looked in {Path.cwd()}).")
-    if not zipfile.is_zipfile(path):  # else numpy would take it for a pickle
-        raise DataError(f"{path} is no .npz file, or not a whole one. {HOW}.")
+    if not zipfile.is_zipfile(path):  # numpy would read it as a pickle
+        raise DataError(f"{path} is not an .npz file, or it is incomplete. {SAVE_HINT}.")
     try:
         with np.load(path, allow_pickle=False) as file:
             if name not in file:
-                raise DataError(f"{path} holds {', '.join(file) or 'nothing'}, but no {name}. {HOW}.")
+                raise DataError(f"{path} contains {', '.join(file) or 'nothing'}, but no {name}. {SAVE_HINT}.")
             return file[name]
     except ValueError as error:
         if isinstance(error, DataError):
             raise
         if "pickle" in str(error):
             raise DataError(
-                f"{path}: {name} holds Python objects, which would have to be unpickled, and that can run any code. "
-                f"Make it an array of numbers{' or strings' if name == 'labels' else ''} first. {HOW}."
+                f"{path}: {name} contains Python objects. Unpickling them can run any code, so they are refused. "
+                f"Make it an array of numbers{' or strings' if name == 'labels' else ''}. {SAVE_HINT}."
             ) from None
-        raise DataError(f"{path} cannot be read: {error}. {HOW}.") from None
+        raise DataError(f"{path} cannot be read: {error}. {SAVE_HINT}.") from None
     except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a whole .npz file: {error}. {HOW}.") from None
+        raise DataError(f"{path} is a damaged .npz file: {error}. {SAVE_HINT}.") from None
 
 
 def _check_images(images: NDArray[Any], path: Path) -> None:
@@ -99,5 +99,5 @@ def _check_images(images: NDArray[Any], path: Path) -> None:
     if images.ndim not in (3, 4):
         raise DataError(f"{found}. Expected [N, H, W] or [N, C, H, W].")
     if images.ndim == 4 and images.shape[1] > 4 >= images.shape[3]:
-        raise DataError(f"{found}: the channels come last. Expected [N, C, H, W]: images.transpose(0, 3, 1, 2).")
+        raise DataError(f"{found}: the channels are last. Expected [N, C, H, W]: images.transpose(0, 3, 1, 2).")
     check_pixels(images, found)

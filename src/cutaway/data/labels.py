@@ -1,4 +1,4 @@
-"""Reading labelled texts (a text and its class a line) and tagged words (a word and its tag a line)."""
+"""Read labelled texts (a text and its label in each line) and tagged words (a word and its tag in each line)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutaway.errors import DataError
 
 
 def read_labels(path: str | File, columns: Columns = ()) -> list[LabelledText]:
-    """text<TAB>label on each line; or, from .jsonl, {"text": ..., "label": ...}. Also .gz. Blank lines do not count."""
+    """Each line is text<TAB>label, or in .jsonl {"text": ..., "label": ...}. Blank lines are skipped."""
     examples = list(stream_labels(as_file(path), columns=columns))
     if not examples:
         raise DataError(f"{path} is empty. A corpus needs at least one text with its label.")
@@ -29,36 +29,35 @@ def stream_labels(file: File, columns: Columns = ()) -> Iterator[LabelledText]:
         return
     for number, line in enumerate(read_lines(str(file)), 1):
         if line.strip():
-            yield _labelled(line, f"{file}, line {number}", columns)
+            yield _parse_labelled(line, f"{file}, line {number}", columns)
 
 
-def _labelled(line: str, place: str, columns: Columns) -> LabelledText:
+def _parse_labelled(line: str, location: str, columns: Columns) -> LabelledText:
     if columns:
-        text, label = tsv_fields(line, place, columns, "a text, a tab and a label")
+        text, label = tsv_fields(line, location, columns, "a text, a tab and a label")
     else:
-        text, _, label = line.rpartition("\t")  # the last one: a text may hold a tab, a label may not
+        text, _, label = line.rpartition("\t")  # the last tab: a text may contain tabs
     if not text.strip() or not label.strip():
-        raise DataError(f"{place} is {quote(line)}. Expected a text, a tab and a label.")
+        raise DataError(f"{location} is {quote(line)}. Expected a text, a tab and a label.")
     return LabelledText(text, label.strip())
 
 
 # ---- Tagged words --------------------------------------------------------------------------------------------
 
-NO_WORD = re.compile(r"\d+[-.]\d+")  # an id of CoNLL-U: 1-2 is a contraction of two words, 8.1 a word left unsaid
+NON_WORD_ID = re.compile(r"\d+[-.]\d+")  # ids of CoNLL-U: 1-2 is a contraction of two words, 8.1 an empty node
 DOCUMENT = "-DOCSTART-"
 
 
 def read_tags(path: str | File, columns: Columns = ()) -> list[TaggedText]:
-    """A word and its tag on each line, an empty line between sentences (CoNLL). `columns` says where the two stand.
+    """CoNLL: a word and its tag in each line, and an empty line between sentences. `columns`: the word and the tag.
 
-    Columns are separated by tabs, or by blanks in a file without tabs; their number is that of the first line. A line
-    that begins with "#" is a comment unless it has as many columns, for "#" may be a word too. CoNLL-U is read with
-    columns (1, 3), and its lines that are no word of their own (ids such as 1-2 and 8.1) are passed over. From .jsonl:
-    {"words": [...], "tags": [...]}.
+    Columns are separated by tabs, or by spaces in a file without tabs. All lines must have the same number of columns.
+    A line that begins with "#" is a comment, unless it has that number of columns: "#" can be a word. For CoNLL-U, use
+    columns (1, 3); lines with ids such as 1-2 and 8.1 are skipped. In .jsonl: {"words": [...], "tags": [...]}.
     """
     examples = list(stream_tags(as_file(path), columns=columns))
     if not examples:
-        raise nothing_in(path)
+        raise no_tags_error(path)
     return examples
 
 
@@ -66,37 +65,37 @@ def stream_tags(file: File, columns: Columns = ()) -> Iterator[TaggedText]:
     if has_rows(file):
         yield from examples_from_rows("tags", file, columns)
         return
-    word_and_tag = _numbers(columns or (0, -1), str(file))
-    first = next(_body(file), None)
+    word_and_tag = _column_numbers(columns or (0, -1), str(file))
+    first = next(_word_lines(file), None)
     if first is None:
-        raise nothing_in(file)
-    separator = re.compile("\t" if any("\t" in line for line in _body(file)) else " +")
+        raise no_tags_error(file)
+    separator = re.compile("\t" if any("\t" in line for line in _word_lines(file)) else " +")
     width = len(_fields(first, separator))
     _check_columns(word_and_tag, width, f"{file}: {quote(first)}")
     table = (_fields(line, separator) for line in read_lines(str(file)))
     yield from _sentences(table, word_and_tag, width, str(file))
 
 
-def nothing_in(file: object) -> DataError:
-    return DataError(f"{file} holds no tagged words. Expected a word and its tag on each line.")
+def no_tags_error(file: object) -> DataError:
+    return DataError(f"{file} contains no tagged words. Expected a word and its tag in each line.")
 
 
-def _numbers(columns: Columns, file: str) -> tuple[int, int]:
+def _column_numbers(columns: Columns, file: str) -> tuple[int, int]:
     if len(columns) != 2 or not all(isinstance(column, int) for column in columns):
         raise DataError(
-            f"data.columns = {list(columns)} does not fit {file}, whose columns have no names. Give two numbers, as in "
-            "[0, -1]: where the word stands, and where its tag."
+            f"data.columns = {list(columns)} does not fit {file}, because its columns have no names. Give the numbers "
+            "of the word column and the tag column, as in [0, -1]."
         )
     return int(columns[0]), int(columns[1])
 
 
-def _body(file: File) -> Iterator[str]:
-    """The lines that hold words, as far as can be told before the number of columns is known."""
+def _word_lines(file: File) -> Iterator[str]:
+    """Lines that contain a word. Comments are guessed, because the number of columns is not known yet."""
     return (line for line in read_lines(str(file)) if line.strip() and not line.startswith(("#", DOCUMENT)))
 
 
 def _fields(line: str, separator: re.Pattern[str]) -> list[str]:
-    """No field at all for an empty line, and for one that only marks where a document begins."""
+    """The fields of a line; none for an empty line or the start of a document."""
     if not line.strip() or line.startswith(DOCUMENT):
         return []
     return separator.split(line if separator.pattern == "\t" else line.strip(" "))
@@ -109,28 +108,29 @@ def _sentences(table: Iterable[list[str]], columns: tuple[int, int], width: int,
         if not fields and rows:
             yield TaggedText(tuple(row[word] for row in rows), tuple(row[tag] for row in rows))
             rows = []
-        elif fields and _is_word(fields, columns, width):
+        elif fields and _is_word_row(fields, columns, width):
             _check_row(fields, columns, width, f"{name}, line {number}")
             rows.append(fields)
 
 
-def _is_word(fields: list[str], columns: tuple[int, int], width: int) -> bool:
+def _is_word_row(fields: list[str], columns: tuple[int, int], width: int) -> bool:
     is_comment = fields[0].startswith("#") and len(fields) != width
     has_ids = columns[0] not in (0, -width)
-    return not is_comment and not (has_ids and NO_WORD.fullmatch(fields[0]))
+    return not is_comment and not (has_ids and NON_WORD_ID.fullmatch(fields[0]))
 
 
-def _check_columns(columns: tuple[int, int], width: int, place: str) -> None:
+def _check_columns(columns: tuple[int, int], width: int, location: str) -> None:
     if any(not -width <= column < width for column in columns) or columns[0] % width == columns[1] % width:
         raise DataError(
-            f"{place} has {width} column{'s' * (width != 1)}, so the word and its tag cannot be in columns {columns} "
-            "(counted from 0, or from the end with -1). Separate them by a tab or a blank, or choose other columns."
+            f"{location} has {width} column{'s' * (width != 1)}, so the word and its tag cannot be in columns "
+            f"{columns} (counted from 0, or from the end with -1). Separate them by a tab or a space, or change "
+            "data.columns."
         )
 
 
-def _check_row(fields: list[str], columns: tuple[int, int], width: int, place: str) -> None:
+def _check_row(fields: list[str], columns: tuple[int, int], width: int, location: str) -> None:
     found = quote(" ".join(fields))
     if len(fields) != width:
-        raise DataError(f"{place} has {len(fields)} columns, the lines before have {width}: {found}.")
+        raise DataError(f"{location} has {len(fields)} columns, the lines before have {width}: {found}.")
     if not all(fields[column].strip() for column in columns):
-        raise DataError(f"{place} lacks the word or its tag: {found}. Expected them in columns {columns}.")
+        raise DataError(f"{location} has no word or no tag: {found}. Expected them in columns {columns}.")

@@ -1,4 +1,4 @@
-"""Examples that are not kept as objects: they are made of arrays when somebody asks for one of them. No torch here."""
+"""Examples that are made from arrays when they are accessed. No torch here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.integer[Any]]
-Lengths = NDArray[np.int64]  # [N, K]: the row of example i is its `lengths`
+Lengths = NDArray[np.int64]  # [N, K]: row i is the `lengths` of example i
 Example = TypeVar("Example")
 
 
 class LazyExamples(Sequence[Example], Generic[Example]):
-    """A sequence that knows how to make example number i, and how long all of them are."""
+    """A sequence that makes example number i on access, and knows the lengths of all examples."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -23,19 +23,19 @@ class LazyExamples(Sequence[Example], Generic[Example]):
         raise NotImplementedError
 
     def all_lengths(self) -> Lengths:
-        """What `example.lengths` is for each of them, without making them."""
+        """`example.lengths` of all examples, without making them."""
         raise NotImplementedError
 
     @overload
-    def __getitem__(self, place: int) -> Example: ...
+    def __getitem__(self, index: int) -> Example: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Example]: ...
-    def __getitem__(self, place: int | slice) -> Example | list[Example]:
-        if isinstance(place, slice):
-            return [self.example(i) for i in range(*place.indices(len(self)))]
-        number = place + len(self) if place < 0 else place
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self.example(i) for i in range(*index.indices(len(self)))]
+        number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"there is no example {place}: there are {len(self)}")
+            raise IndexError(f"there is no example {index}: there are {len(self)}")
         return self.example(number)
 
 
@@ -45,7 +45,7 @@ def smallest_type(largest: int) -> Any:
 
 
 def lengths_of(examples: Sequence[Any]) -> Lengths:
-    """[N, K]: what `example.lengths` is for each of them."""
+    """`example.lengths` of all examples, [N, K]."""
     if isinstance(examples, LazyExamples):
         return examples.all_lengths()
     return np.array([example.lengths for example in examples], dtype=np.int64)

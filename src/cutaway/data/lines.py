@@ -1,4 +1,4 @@
-"""Reading UTF-8 text, plain or .gz: by lines, or a whole file in parts. Memory stays bounded, whatever the file."""
+"""Read UTF-8 text, plain or .gz: by lines, or a whole file in parts. The memory use is bounded for any file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import IO
 
 from cutaway.errors import DataError
 
-LONGEST_LINE = 10_000_000  # bytes: no sentence is so long, and a file without line ends is not to fill the memory
-PART = 200_000  # characters that a long text is handed on in
-LOOK_BACK = 20_000  # so far before its end a part may be cut, at white space
+MAX_LINE_BYTES = 10_000_000  # a file without line ends must not fill the memory
+PART_CHARACTERS = 200_000  # the size of a part of a long text
+MAX_LOOK_BACK = 20_000  # a part may be this much shorter, to end at white space
 
 
 @contextmanager
 def open_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if its name ends in .gz."""
+    """Open a file in binary mode, decompressed if its name ends in .gz."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a folder. Give the name of a file in it.")
@@ -30,26 +30,28 @@ def open_file(path: str | Path) -> Iterator[IO[bytes]]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc]
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a whole gzip file ({error}). Pack it again, or name it without .gz.") from None
+        raise DataError(
+            f"{path} is not a complete gzip file ({error}). Compress it again, or remove .gz from its name."
+        ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def kind_of(path: str | Path) -> str:
-    """How a file is written, by the end of its name: ".tsv", ".jsonl", ".npz", ...; .gz does not count."""
+def file_format(path: str | Path) -> str:
+    """The format of a file by its name: ".tsv", ".jsonl", ".npz", ..., without .gz."""
     return Path(str(path).removesuffix(".gz")).suffix.lower()
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz, without their ends."""
+    """The lines of a UTF-8 text file, plain or .gz, without line ends."""
     with open_file(path) as file:
-        yield from decoded_lines(_short_lines(file, str(path)), str(path))
+        yield from decoded_lines(_bounded_lines(file, str(path)), str(path))
 
 
 def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Bytes to lines, without their ends."""
-    # Lines end with \n or \r\n and with nothing else: other marks that Unicode calls line ends may stand inside a
-    # sentence, and splitting there would shift one side of a parallel text against the other.
+    """Decode lines of bytes and remove the line ends."""
+    # A line ends with \n or \r\n only. Unicode has other line separators, but these can occur inside a sentence.
+    # Splitting there would misalign parallel files.
     for number, line in enumerate(file, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -57,28 +59,28 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
             is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raise DataError(
                 f"{name}, line {number} is not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). Convert the "
-                f"text first, for example: iconv -f {'utf-16' if is_utf_16 else 'latin1'} -t utf-8 {Path(name).name}"
+                f"file, for example: iconv -f {'utf-16' if is_utf_16 else 'latin1'} -t utf-8 {Path(name).name}"
             ) from None
 
 
-def _short_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
+def _bounded_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
     number = 0
-    while line := file.readline(LONGEST_LINE + 1):
+    while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
+        if len(line) > MAX_LINE_BYTES:
             raise DataError(
-                f"{name}, line {number} has more than {LONGEST_LINE / 1e6:.0f} MB without a line end. Is this the "
-                "right file? Break it into lines of a sentence or a paragraph each."
+                f"{name}, line {number} has more than {MAX_LINE_BYTES / 1e6:.0f} MB without a line end. Check that "
+                "this is the right file, and put each sentence or paragraph on its own line."
             )
         yield line
 
 
 def read_parts(path: str | Path) -> Iterator[str]:
-    """A whole text file, in parts that give the text when they are put together; its last line end does not count.
+    """A whole text file in parts, without its last line end. The concatenation of the parts is the text.
 
-    It need not have lines: some corpora are one line of 100 MB.
+    The file may have no line ends: some corpora are one line of 100 MB.
     """
-    yield from text_parts(_without_returns(_decoded_blocks(path)))
+    yield from text_parts(_normalize_line_ends(_decoded_blocks(path)))
 
 
 def _decoded_blocks(path: str | Path) -> Iterator[str]:
@@ -89,14 +91,14 @@ def _decoded_blocks(path: str | Path) -> Iterator[str]:
                 yield decoder.decode(block)
             yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        for _ in read_lines(path):  # it knows in which line
+        for _ in read_lines(path):  # raises an error that names the line
             pass
         raise DataError(f"{path} is not UTF-8: {error}.") from None
 
 
-def _without_returns(blocks: Iterable[str]) -> Iterator[str]:
-    r"""Line ends \r\n become \n, and the one at the very end goes."""
-    ends = ""  # held back until we know what follows
+def _normalize_line_ends(blocks: Iterable[str]) -> Iterator[str]:
+    r"""Replace \r\n by \n, and remove the last line end."""
+    ends = ""  # line ends that may be the last of the file
     for block in blocks:
         text = ends + block
         body = text.rstrip("\r\n")
@@ -107,22 +109,22 @@ def _without_returns(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def text_parts(blocks: Iterable[str]) -> Iterator[str]:
-    """The same text in parts of PART characters, cut so that a part is tokenised as it would be within the whole.
+    """The text in parts of at most PART_CHARACTERS. A part is tokenised in the same way as inside the whole text.
 
-    That is before the last of the white space that stands before a word: a word and its space go together. Only where
-    there is none far and wide is the cut made anywhere.
+    A part ends before the last white space character in front of a word, because a word and its space are one token.
+    If there is no white space within MAX_LOOK_BACK characters, the cut is arbitrary.
     """
     rest = ""
     for block in blocks:
         rest += block
-        while len(rest) > PART:
-            cut = _last_space(rest)
+        while len(rest) > PART_CHARACTERS:
+            cut = _cut_position(rest)
             yield rest[:cut]
             rest = rest[cut:]
     yield rest
 
 
-def _last_space(text: str) -> int:
-    start = max(1, PART - LOOK_BACK)
-    places = [match.start() for match in re.finditer(r"\s(?=\S)", text[start : PART + 1])]
-    return start + places[-1] if places else PART
+def _cut_position(text: str) -> int:
+    start = max(1, PART_CHARACTERS - MAX_LOOK_BACK)
+    positions = [match.start() for match in re.finditer(r"\s(?=\S)", text[start : PART_CHARACTERS + 1])]
+    return start + positions[-1] if positions else PART_CHARACTERS

@@ -1,7 +1,7 @@
-"""Encoded examples as arrays on the disk, mapped into memory: read when they are asked for, whatever their number.
+"""Encoded examples as memory-mapped arrays on the disk.
 
-train.ids.bin            the ids of all examples, end to end, as the smallest type of integer that holds them
-train.ids.starts.bin     where each example begins, and the end: int64
+train.ids.bin            the ids of all examples, concatenated, in the smallest integer type that fits
+train.ids.starts.bin     the start of each example, and the end of the last: int64
 train.label.bin          a number for each example
 """
 
@@ -23,12 +23,12 @@ from cutaway.data.lazy import LazyExamples, Lengths, smallest_type
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Which fields of an encoded example are rows, and which are numbers."""
+    """Which fields of an encoded example are lists of numbers, and which are single numbers."""
 
     make: Any
-    rows: tuple[str, ...]
-    numbers: tuple[str, ...]
-    lengths: tuple[tuple[str, int], ...]  # what `lengths` is: of which row, and how much comes on top
+    rows: tuple[str, ...]  # fields that are lists
+    numbers: tuple[str, ...]  # fields that are single numbers
+    lengths: tuple[tuple[str, int], ...]  # the `lengths` of an example: (field, number of special tokens to add)
 
 
 LAYOUTS = {
@@ -36,28 +36,28 @@ LAYOUTS = {
     "classification": ColumnLayout(EncodedLabelledText, ("ids",), ("label",), (("ids", 0),)),
     "tagging": ColumnLayout(EncodedTaggedText, ("ids", "tags"), (), (("ids", 0),)),
 }
-TEXT = "text"  # of texts there is one column of ids, whose rows are texts
+TEXT = "text"  # the only column of a corpus of texts; each row is a text
 
 
 class MappedArray(np.memmap):
-    """An array in a file. It goes to another process as the name of its file."""
+    """A memory-mapped array. It is pickled as the name of its file."""
 
     def __reduce__(self) -> Any:
-        if self.filename is None or self.nbytes != os.path.getsize(self.filename):  # a part of it is a plain array
+        if self.filename is None or self.nbytes != os.path.getsize(self.filename):  # a slice is pickled as an array
             return np.asarray(self).__reduce__()
         return open_memmap, (Path(self.filename), self.dtype.str)
 
 
 def open_memmap(path: Path, dtype: str) -> NDArray[Any]:
-    if path.stat().st_size == 0:  # nothing cannot be mapped
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     return MappedArray(path, dtype=dtype, mode="r")
 
 
 class StoredExamples(LazyExamples[Any]):
-    """The examples of a split, from its columns."""
+    """The examples of a split, made from its columns."""
 
-    def __init__(self, task: str, rows: dict[str, Rows], numbers: dict[str, NDArray[Any]]):
+    def __init__(self, task: str, rows: dict[str, RaggedArray], numbers: dict[str, NDArray[Any]]):
         self.task, self.rows, self.numbers = task, rows, numbers
 
     def __len__(self) -> int:
@@ -71,15 +71,15 @@ class StoredExamples(LazyExamples[Any]):
         return np.stack([self.rows[name].lengths + more for name, more in LAYOUTS[self.task].lengths], axis=1)
 
 
-class Rows:
-    """Rows of unequal length, end to end."""
+class RaggedArray:
+    """Rows of different lengths, concatenated."""
 
     def __init__(self, values: NDArray[Any], starts: NDArray[np.int64]):
         self.values, self.starts = values, starts
-        self.plain = np.asarray(values), np.asarray(starts)  # the same memory, without what a map does at each access
+        self.plain = np.asarray(values), np.asarray(starts)  # views; np.memmap is slow to index
 
     def __reduce__(self) -> Any:
-        return Rows, (self.values, self.starts)
+        return RaggedArray, (self.values, self.starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -95,16 +95,16 @@ class Rows:
 
 
 def column_types(task: str, vocab_size: int, labels: int) -> dict[str, str]:
-    """column -> its type, as small as can be."""
+    """column -> the smallest type that fits."""
     ids, classes = smallest_type(vocab_size - 1).str, smallest_type(labels - 1).str
     if task not in LAYOUTS:
         return {TEXT: ids}
-    of_field = {"tags": np.min_scalar_type(-max(1, labels)).str, "label": classes}  # NO_TAG is below 0
-    return {name: of_field.get(name, ids) for name in (*LAYOUTS[task].rows, *LAYOUTS[task].numbers)}
+    special = {"tags": np.min_scalar_type(-max(1, labels)).str, "label": classes}  # NO_TAG is negative
+    return {name: special.get(name, ids) for name in (*LAYOUTS[task].rows, *LAYOUTS[task].numbers)}
 
 
 class ColumnWriter:
-    """Appends to the columns of a split, and adds up checksums on the way."""
+    """Appends to the columns of a split, and computes checksums."""
 
     def __init__(self, folder: Path, split: str, types: dict[str, str], rows: Iterable[str]):
         self.types, self.rows = types, set(rows)
@@ -118,13 +118,13 @@ class ColumnWriter:
         self.files[name].append(values.astype(self.types[name]))
 
     def end_rows(self, name: str, lengths: NDArray[np.int64], ends: NDArray[np.bool_] | None = None) -> None:
-        """So long are the rows that were appended last; where `ends` is False, the row goes on with the next."""
-        places = self.written[name] + np.cumsum(lengths, dtype=np.int64)
+        """Record the lengths of the last rows. Where `ends` is False, the next row continues this one."""
+        positions = self.written[name] + np.cumsum(lengths, dtype=np.int64)
         self.written[name] += int(lengths.sum())
-        self.starts[name].append(places if ends is None else places[ends])
+        self.starts[name].append(positions if ends is None else positions[ends])
 
     def close(self) -> dict[str, tuple[int, int]]:
-        """file -> size and checksum"""
+        """Close the files. Return file -> (size, checksum)."""
         return {file.path.name: file.close() for file in (*self.files.values(), *self.starts.values())}
 
 
@@ -155,13 +155,13 @@ def file_checksum(path: Path) -> int:
 
 
 def to_columns(task: str, examples: Sequence[Any]) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
-    """field -> all its values, and for rows how long each is (for numbers: nothing)."""
+    """field -> (values, lengths). The lengths of a column of single numbers are empty."""
     layout = LAYOUTS[task]
     columns = {}
     for name in layout.rows:
-        parts = [getattr(example, name) for example in examples]
-        values = np.array([i for part in parts for i in part], dtype=np.int32)
-        columns[name] = values, np.array([len(part) for part in parts], dtype=np.int64)
+        rows = [getattr(example, name) for example in examples]
+        values = np.array([i for row in rows for i in row], dtype=np.int32)
+        columns[name] = values, np.array([len(row) for row in rows], dtype=np.int64)
     for name in layout.numbers:
         values = np.array([getattr(example, name) for example in examples], dtype=np.int32)
         columns[name] = values, np.zeros(0, np.int64)

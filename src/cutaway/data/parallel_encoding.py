@@ -1,4 +1,4 @@
-"""Examples to ids in several processes at once, a chunk at a time, in order. No torch here."""
+"""Encode groups of examples in several worker processes, in order. No torch here."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from cutaway.data.tasks import TASKS, Encoding
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.system.processes import end_with_parent, ignore_stop_signals
 
-GROUP_BYTES = 1_000_000  # bytes of text that are encoded together
+GROUP_BYTES = 1_000_000  # bytes of text in a group
 Column = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class EncodedGroup:
-    """Encoded examples as columns, without the misfits."""
+    """Encoded examples as columns, without skipped ones."""
 
     columns: dict[str, Column]
-    examples: int  # read, misfits included
-    left_out: Mapping[str, int]
-    lengths: NDArray[np.int64]  # of all that are not empty, as they were read
-    text_tokens: int  # of all that was read, misfits included, without <s> and </s>
-    cut: Mapping[str, int] = field(default_factory=dict)  # not read to their end: why -> how many
-    ends: NDArray[np.bool_] | None = None  # of parts of texts: whether a text ends with it
+    examples: int  # number of examples read, skipped ones included
+    left_out: Mapping[str, int]  # reason -> number of skipped examples
+    lengths: NDArray[np.int64]  # original lengths of all examples that are not empty
+    text_tokens: int  # tokens of all examples, skipped ones included, without <s> and </s>
+    cut: Mapping[str, int] = field(default_factory=dict)  # reason -> number of truncated or split examples
+    ends: NDArray[np.bool_] | None = None  # for parts of texts: whether the part is the last of its text
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """All that another process needs to turn examples into ids."""
+    """Examples to ids. It can be sent to a worker process."""
 
     task: str
     tokenizer: str
@@ -64,17 +64,17 @@ class Encoder:
         if self.task not in LAYOUTS:
             return self.encode_parts(examples)
         encoded = TASKS[self.task].encode(examples, self.encoding)
-        fitted = drop_or_truncate(encoded, self.max_tokens, self.too_long)
-        columns, read = to_columns(self.task, fitted.kept), text_tokens(self.task, encoded)
-        return EncodedGroup(columns, len(examples), fitted.left_out, fitted.lengths, read, fitted.cut)
+        filtered = drop_or_truncate(encoded, self.max_tokens, self.too_long)
+        columns, tokens = to_columns(self.task, filtered.kept), text_tokens(self.task, encoded)
+        return EncodedGroup(columns, len(examples), filtered.left_out, filtered.lengths, tokens, filtered.cut)
 
     def encode_parts(self, parts: list[TextPart]) -> EncodedGroup:
-        """Texts are cut into pieces when they are read, so nothing is left out here."""
+        """Encode parts of texts. Nothing is skipped: texts are divided into chunks when they are opened."""
         tokenizer = self.encoding.text_tokenizer
         rows: list[list[int]] = []
-        for is_first, some in groupby(parts, lambda part: part.is_first):
-            rows += tokenizer.encode_batch([part.text for part in some], continues=not is_first)
-        in_texts = sum(map(len, rows))
+        for is_first, run in groupby(parts, lambda part: part.is_first):
+            rows += tokenizer.encode_batch([part.text for part in run], continues=not is_first)
+        tokens = sum(map(len, rows))
         if self.task == "language_model":
             bos = [tokenizer.bos] if tokenizer.adds_bos else []
             around = [(bos * part.is_first, [tokenizer.eos] * part.is_last) for part in parts]
@@ -82,43 +82,43 @@ class Encoder:
         lengths = np.array([len(row) for row in rows], np.int64)
         values = np.array([i for row in rows for i in row], np.int32)
         ends = np.array([part.is_last for part in parts], bool)
-        return EncodedGroup({TEXT: (values, lengths)}, int(ends.sum()), {}, lengths, in_texts, ends=ends)
+        return EncodedGroup({TEXT: (values, lengths)}, int(ends.sum()), {}, lengths, tokens, ends=ends)
 
 
 def text_tokens(task: str, encoded: Sequence[Any]) -> int:
     names = [name for name in LAYOUTS[task].rows if name != "tags"]
-    around = 0 if task == "translation" else 2  # <s> and </s>, which a pair gets in its batch
-    return sum(max(0, len(getattr(example, name)) - around) for example in encoded for name in names)
+    special = 0 if task == "translation" else 2  # <s> and </s>; pairs get them later, in their batch
+    return sum(max(0, len(getattr(example, name)) - special) for example in encoded for name in names)
 
 
 def group_examples(examples: Iterable[Any], size_of: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Examples that have about CHUNK bytes together."""
-    chunk: list[Any] = []
+    """Groups of examples with about GROUP_BYTES each."""
+    group: list[Any] = []
     size = 0
     for example in examples:
-        chunk.append(example)
-        size += size_of(example) + 50  # and a little for each, so that a million empty lines are not one chunk
+        group.append(example)
+        size += size_of(example) + 50  # an overhead for each, so that a million empty lines are not one group
         if size >= GROUP_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
-def encode_groups(encoder: Encoder, chunks: Iterable[list[Any]], workers: int = 0) -> Iterator[EncodedGroup]:
-    """Each chunk encoded, in the order in which they come; with one worker in this process."""
+def encode_groups(encoder: Encoder, groups: Iterable[list[Any]], workers: int = 0) -> Iterator[EncodedGroup]:
+    """Encode each group, in order. With one worker, encode in this process."""
     workers = workers or cores()
     if workers == 1:
-        yield from map(encoder, chunks)
+        yield from map(encoder, groups)
         return
     with worker_pool(encoder, workers) as pool:
-        under_way: deque[Any] = deque()
-        for chunk in chunks:
-            under_way.append(pool.submit(_encode, chunk))
-            if len(under_way) > workers + 1:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+        pending: deque[Any] = deque()
+        for group in groups:
+            pending.append(pool.submit(_encode, group))
+            if len(pending) > workers + 1:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def cores() -> int:
@@ -127,27 +127,26 @@ def cores() -> int:
 
 @contextmanager
 def worker_pool(encoder: Encoder, workers: int) -> Iterator[ProcessPoolExecutor]:
-    #
     context = get_context("fork" if sys.platform == "linux" else "spawn")
-    threads = os.environ.get(THREADS)
-    os.environ[THREADS] = "false"  # of the tokenizers library: the processes are our threads, and it dislikes forks
+    before = os.environ.get(PARALLELISM)
+    os.environ[PARALLELISM] = "false"  # one thread in each worker; the tokenizers library warns about fork otherwise
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-        if threads is None:
-            del os.environ[THREADS]
+        if before is None:
+            del os.environ[PARALLELISM]
         else:
-            os.environ[THREADS] = threads
+            os.environ[PARALLELISM] = before
 
 
-THREADS = "TOKENIZERS_PARALLELISM"
-_encoder: Encoder
+PARALLELISM = "TOKENIZERS_PARALLELISM"  # environment variable of the tokenizers library
+_encoder: Encoder  # in a worker process
 
 
 def _start_worker(encoder: Encoder) -> None:
-    """In a worker process: what it needs for every chunk."""
+    """Initialize a worker process."""
     global _encoder
     _encoder = encoder
     ignore_stop_signals()

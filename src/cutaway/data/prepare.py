@@ -1,7 +1,7 @@
-"""From text to ids: read a corpus, make its tokenizer, encode, leave out what does not fit. No torch here.
+"""From text to ids: read a corpus, train its tokenizer, encode and filter. No torch here.
 
-So that it can be done in another process while this one is still busy importing torch (`cli/prefetch.py`). A small
-corpus is prepared in memory, here; `large.py` does the same with one that is not.
+Without torch, another process can do this while the main process still imports torch (`cli/prefetch.py`). A small
+corpus is prepared in memory, here. A large corpus is prepared by `store.py`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ __all__ = ["PreparedData", "prepare", "tokenizer_for"]
 def prepare(
     config: DataConfig, task: str, tokenizer_file: Path | None = None, on_progress: ProgressCallback = ignore_progress
 ) -> PreparedData:
-    """Prepare a corpus; with a `tokenizer_file`, such as that of a run to be resumed, no tokenizer is trained, and the
-    classes are those of the labels.json beside it, if it has them all.
+    """Prepare a corpus.
 
-    `on_progress` is called now and then while a large corpus is prepared, with what is being done and how much of it is.
+    `tokenizer_file`: the tokenizer of a run to resume or fine-tune. Then no tokenizer is trained, and the labels come
+    from the labels.json next to it, if that contains all labels of the data.
+    `on_progress` is called from time to time while a large corpus is prepared.
     """
     if is_large(config, task):
         prepared = prepare_large(config, task, tokenizer_file, on_progress)
@@ -39,13 +40,13 @@ def prepare(
     if too_long and config.long_texts(task) == "refuse":
         raise DataError(
             f"{prepared.left_out[too_long[0]]:,} examples are {too_long[0]}: longer than data.max_tokens = "
-            f"{config.max_tokens}, and data.too_long = 'refuse'. Raise the first, or choose otherwise for the second."
+            f"{config.max_tokens}, and data.too_long = 'refuse'. Raise data.max_tokens, or change data.too_long."
         )
     return prepared
 
 
 def prepare_small(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> PreparedData:
-    """In memory."""
+    """Prepare a corpus in memory."""
     with pause_garbage_collection():
         examples = load_split(config, task, "train")
         valid = load_split(config, task, "valid") if has_split(config, "valid") else ()
@@ -54,21 +55,21 @@ def prepare_small(config: DataConfig, task: str, tokenizer_file: Path | None = N
         labels = order_labels(labels_of(task, examples), tokenizer_file)
         encoding = Encoding(tokenizer, labels, config.max_tokens)
         too_long = config.long_texts(task)
-        train = fitting(TASKS[task].encode(examples, encoding), config.max_tokens, too_long)
-        held_out = (
-            fitting(TASKS[task].encode(valid, encoding), config.max_tokens, too_long)
+        train = filter_unless_chunked(TASKS[task].encode(examples, encoding), config.max_tokens, too_long)
+        valid_examples = (
+            filter_unless_chunked(TASKS[task].encode(valid, encoding), config.max_tokens, too_long)
             if valid
-            else FilteredExamples.whole(())
+            else FilteredExamples.keep_all(())
         )
         return PreparedData(
             tokenizer=tokenizer.to_json() if tokenizer else "",
             roles=tokenizer.roles if tokenizer else {},
             labels=list(encoding.labels),
             train=train.kept.with_shifts() if isinstance(train.kept, TextChunks | MaskedTextChunks) else train.kept,
-            valid=held_out.kept,
+            valid=valid_examples.kept,
             examples=len(examples),
-            left_out=merge_counts(train.left_out, held_out.left_out),
-            cut=merge_counts(train.cut, held_out.cut),
+            left_out=merge_counts(train.left_out, valid_examples.left_out),
+            cut=merge_counts(train.cut, valid_examples.cut),
             fingerprint=fingerprint(examples),
         )
 
@@ -79,8 +80,8 @@ def tokenizer_for(config: DataConfig, task: str, texts: Iterable[str], tokenizer
     return make_tokenizer(config, texts, TASKS[task].has_mask, tokenizer_file)
 
 
-def fitting(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> FilteredExamples:
-    """Without misfits. Texts have none: they are cut into pieces that fit."""
+def filter_unless_chunked(examples: Sequence[Encoded], max_tokens: int, too_long: str) -> FilteredExamples:
+    """Filter the examples. Chunks always fit, so they are not filtered."""
     if isinstance(examples, TextChunks | MaskedTextChunks) and len(examples):
-        return FilteredExamples.whole(examples)
+        return FilteredExamples.keep_all(examples)
     return filter_examples(examples, max_tokens, too_long)

@@ -1,4 +1,4 @@
-"""All that training needs of a corpus, and how one knows it again. No torch here."""
+"""A prepared corpus: the input of a training. No torch here."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 from cutaway.data.corpus import TextPart
 from cutaway.data.encoded import Encoded
 
-ProgressCallback = Callable[[str, float], None]  # what is being done, and how much of it is: from 0 to 1
+ProgressCallback = Callable[[str, float], None]  # the current task, and its progress from 0 to 1
 
 
 def ignore_progress(what: str, done: float) -> None:
-    """For those who do not want to be told."""
+    """A progress callback that does nothing."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """All that training needs of a corpus."""
+    """A tokenizer, labels and encoded examples."""
 
-    tokenizer: str  # as tokenizer.json; empty for images
-    roles: dict[str, str]  # which of its tokens is pad, bos, eos, unk
+    tokenizer: str  # the text of tokenizer.json; empty for images
+    roles: dict[str, str]  # pad, bos, eos, unk -> token
     labels: list[str]  # of a classifier or tagger
     train: Sequence[Encoded]
     valid: Sequence[Encoded]
-    examples: int  # read for training, misfits included
-    left_out: dict[str, int]  # why -> how many
+    examples: int  # training examples read, skipped ones included
+    left_out: dict[str, int]  # reason -> number of skipped examples
     fingerprint: str
-    cut: dict[str, int] = field(default_factory=dict)  # the same of those that are not read to their end
+    cut: dict[str, int] = field(default_factory=dict)  # reason -> number of truncated examples
 
 
 def fingerprint(examples: Iterable[Any]) -> str:
-    """Changes whenever a training example does."""
+    """A checksum of the training examples."""
     value = 0
     for example in examples:
         value = zlib.crc32(as_bytes(example), value)
@@ -45,7 +45,7 @@ def as_bytes(example: Any) -> bytes:
         return example.encode() + b"\n"
     if isinstance(example, TextPart):
         return example.text.encode() + b"\n" * example.is_last
-    if hasattr(example, "source"):  # tinyworld's pairs compute more than these two when asked
+    if hasattr(example, "source"):  # pairs of tinyworld have more fields
         return f"{example.source}\t{example.target}\n".encode()
     return b"\t".join(part.tobytes() if hasattr(part, "tobytes") else str(part).encode() for part in example) + b"\n"
 

@@ -1,4 +1,4 @@
-"""Which examples a model can be scored on: known before it is trained as well as after. No torch here."""
+"""Which examples a model can be scored on. Training checks this before its first step. No torch here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutaway.data.tasks import TASKS, Encoding, encode_words, load_split
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import DataError
 
-# task -> how many tokens of each example the model would have to read
+# task -> number of input tokens of each example
 LENGTHS: dict[str, Callable[[Tokenizer, Sequence[Any]], list[int]]] = {
     "translation": lambda t, pairs: [len(ids) + 1 for ids in t.encode_batch([pair.source for pair in pairs])],
     "classification": lambda t, examples: [len(ids) + 2 for ids in t.encode_batch([e.text for e in examples])],
@@ -22,7 +22,7 @@ LENGTHS: dict[str, Callable[[Tokenizer, Sequence[Any]], list[int]]] = {
 def fit_to_model(
     config: Config, tokenizer: Tokenizer | None, examples: Sequence[Any]
 ) -> tuple[Sequence[Any], dict[str, int]]:
-    """The examples that can be scored, and how many are too long for the model: "cut", or "left_out"."""
+    """The examples that can be scored, and how many are too long for the model: {"cut": n} or {"left_out": n}."""
     task = config.model.task
     if task not in LENGTHS or tokenizer is None:
         return examples, {}
@@ -38,36 +38,36 @@ def fit_to_model(
     another = ["cut"] * (task != "translation") + ["skip"] * bool(kept)
     raise DataError(
         f"{count:,} of {len(examples):,} examples are longer than the {config.longest_text:,} tokens that this model "
-        f"reads; the longest has {max(lengths):,}. Shorten them, or train with a larger model.max_length"
+        f"reads. The longest has {max(lengths):,}. Shorten them, or train with a larger model.max_length"
         + (f", or with data.too_long = {' or '.join(map(repr, another))}." if another else ".")
     )
 
 
 def check_scorable(config: Config, prepared: PreparedData, split: str = "test") -> list[str]:
-    """Refuse a split that could not be scored, before anything is trained. -> what should be known about its scores"""
+    """Refuse a split that cannot be scored, before the training starts. Return notes on the scores."""
     task = config.model.task
     examples = load_split(config.data, task, split)
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
     kept, counts = fit_to_model(config, tokenizer, examples)
-    if task == "translation":  # whose perplexity is of what is left
+    if task == "translation":  # raises an error if no pair is left for the perplexity
         filter_examples(TASKS[task].encode(kept, Encoding(tokenizer)), config.longest_text)
     if task == "image_classification":
-        check_sizes(config, split, examples)
+        check_image_sizes(config, split, examples)
     return [*notes_on_lengths(config, split, examples, counts), *notes_on_labels(task, prepared, split, examples)]
 
 
-def check_sizes(config: Config, split: str, pictures: Sequence[Any]) -> None:
+def check_image_sizes(config: Config, split: str, images: Sequence[Any]) -> None:
     side, channels = config.model.image_size, config.model.channels
-    others = {picture.pixels.shape for picture in pictures} - {(channels, side, side)}
+    others = {image.pixels.shape for image in images} - {(channels, side, side)}
     if others:
         raise DataError(
-            f"the {split} images are {list(others.pop())}; this model reads {[channels, side, side]}. Scale them to "
-            "that size first."
+            f"the {split} images are {list(others.pop())}, but this model reads {[channels, side, side]}. Scale them "
+            "to that size first."
         )
 
 
 def notes_on_lengths(config: Config, split: str, examples: Sequence[Any], counts: dict[str, int]) -> list[str]:
-    how = {"cut": "They will not be read whole", "left_out": "They will be left out of the scores"}
+    how = {"cut": "They will be truncated or split", "left_out": "They will be left out of the scores"}
     return [
         f"{count:,} of {len(examples):,} {split} examples are longer than the {config.longest_text:,} tokens that this "
         f"model reads. {how[what]}."
@@ -80,9 +80,9 @@ def notes_on_labels(task: str, prepared: PreparedData, split: str, examples: Seq
     unseen = [example for example in examples if not known >= set(TASKS[task].labels(example))]
     if not unseen:
         return []
-    names = sorted({label for example in unseen for label in TASKS[task].labels(example)} - known)
-    shown = ", ".join(map(repr, names[:5])) + (" and others" if len(names) > 5 else "")
+    unknown = sorted({label for example in unseen for label in TASKS[task].labels(example)} - known)
+    names = ", ".join(map(repr, unknown[:5])) + (" and others" if len(unknown) > 5 else "")
     return [
         f"{len(unseen):,} of {len(examples):,} {split} examples have labels that the training data does not have "
-        f"({shown}). They will count as wrong."
+        f"({names}). They will count as wrong."
     ]

@@ -1,8 +1,8 @@
-"""A corpus that is too large for memory: tokenised once, in parallel, into arrays in the cache. No torch here.
+"""Prepare a corpus that is too large for memory: encode it once, in parallel, to arrays in the cache. No torch here.
 
-    files ──stream──▶ learn: vocabulary, labels ──▶ chunks ──workers──▶ ids ──▶ columns in the cache ──map──▶ examples
+    files ──stream──▶ tokenizer, labels ──▶ groups ──workers──▶ ids ──▶ columns in the cache ──memmap──▶ examples
 
-What comes out is what prepare.py makes in memory: the same examples in the same order, with the same fingerprint.
+The result is the same as in prepare.py: the same examples in the same order, with the same fingerprint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.config import DataConfig
-from cutaway.data.cache import ABOUT, building, cache_entry_path, digest, read_entry
+from cutaway.data.cache import ABOUT, build_entry, cache_entry_path, file_digest, read_entry
 from cutaway.data.chunks import MaskedTextChunks, TextChunks
 from cutaway.data.corpus import TextPart
 from cutaway.data.filtering import raise_no_examples
@@ -30,7 +30,7 @@ from cutaway.data.memmap import (
     LAYOUTS,
     TEXT,
     ColumnWriter,
-    Rows,
+    RaggedArray,
     StoredExamples,
     column_types,
     file_checksum,
@@ -51,10 +51,10 @@ from cutaway.data.tasks import (
 from cutaway.data.tokenizer import LIBRARY, Tokenizer, make_tokenizer
 from cutaway.errors import DataError
 
-IN_MEMORY = 4_000_000  # bytes of files; what is not more is prepared in memory, and nothing is written
-SAMPLE = 100_000_000  # bytes of text that a tokenizer learns from; of a larger corpus it is shown every n-th example
-UNPACKED = 4  # times that a .gz file grows, more or less
-FORMAT = 2  # raise it when the same ingredients give other files
+IN_MEMORY = 4_000_000  # bytes; a corpus up to this size is prepared in memory, without the cache
+SAMPLE_BYTES = 100_000_000  # bytes that a tokenizer is trained on; for a larger corpus, every n-th example
+GZIP_FACTOR = 4  # approximate size of a text / size of its .gz file
+FORMAT = 2  # increase it when the same ingredients give other files
 
 
 def is_large(config: DataConfig, task: str) -> bool:
@@ -70,35 +70,35 @@ def size_of_corpus(config: DataConfig, task: str, splits: tuple[str, ...] = ("tr
 def size_of_file(file: File) -> int:
     if isinstance(file, HubDataset):
         return file.size
-    with suppress(OSError):  # who reads it says what is wrong with it
-        return file.stat().st_size * (UNPACKED if file.suffix == ".gz" else 1)
+    with suppress(OSError):  # reading the file will raise a better error
+        return file.stat().st_size * (GZIP_FACTOR if file.suffix == ".gz" else 1)
     return 0
 
 
 def prepare_large(
     config: DataConfig, task: str, tokenizer_file: Path | None = None, on_progress: ProgressCallback = ignore_progress
 ) -> PreparedData:
-    """From the cache, if it is there; else it is put there first."""
-    given = cache_ingredients(config, task, tokenizer_file)
-    place = cache_entry_path(given)
-    found = read_entry(place)
-    if tokenizer_file and (found is None or not has_tokenizer(place, tokenizer_file)):
-        given |= {"tokenizer": digest(tokenizer_file)}
-        place = cache_entry_path(given)
-        found = read_entry(place)
+    """Open a corpus in the cache. Build the cache entry first if it is missing."""
+    ingredients = cache_ingredients(config, task, tokenizer_file)
+    folder = cache_entry_path(ingredients)
+    found = read_entry(folder)
+    if tokenizer_file and (found is None or not has_tokenizer(folder, tokenizer_file)):
+        ingredients |= {"tokenizer": file_digest(tokenizer_file)}
+        folder = cache_entry_path(ingredients)
+        found = read_entry(folder)
     if found is None:
         learned = learn_tokenizer(config, task, tokenizer_file, on_progress)
-        with building(place) as folder:
-            build(folder, config, task, *learned, given, on_progress)
-        found = read_entry(place)
+        with build_entry(folder) as temporary:
+            build(temporary, config, task, *learned, ingredients, on_progress)
+        found = read_entry(folder)
     if found is None:
-        raise DataError(f"the prepared corpus in {place} is gone or damaged, just after it was written. Try again.")
-    return open_prepared(place, found, config, task)
+        raise DataError(f"the prepared corpus in {folder} was just written, but it is missing or damaged. Try again.")
+    return open_prepared(folder, found, config, task)
 
 
 def cache_ingredients(config: DataConfig, task: str, tokenizer_file: Path | None = None) -> dict[str, Any]:
-    """All that a prepared corpus follows from. Neither names nor places of files are among it."""
-    named = tokenizer_file or Path(config.root) / config.tokenizer_file
+    """Everything that a prepared corpus depends on. The names and folders of files are not part of it."""
+    file = tokenizer_file or Path(config.root) / config.tokenizer_file
     files = {split: list(map(identity, files_of(config, task, split))) for split in ("train", "valid")
              if getattr(config, split)}  # fmt: skip
     is_trained = config.tokenizer not in ("byte", "file")
@@ -113,34 +113,34 @@ def cache_ingredients(config: DataConfig, task: str, tokenizer_file: Path | None
         **files,
         "valid_share": config.valid_share,
         "columns": list(config.columns),
-        "tokenizer": digest(named) if config.tokenizer == "file" else config.tokenizer,
+        "tokenizer": file_digest(file) if config.tokenizer == "file" else config.tokenizer,
         "vocab_size": config.vocab_size if is_trained else 0,
-        "max_tokens": config.max_tokens if task in LAYOUTS else 0,  # texts are cut when they are read
+        "max_tokens": config.max_tokens if task in LAYOUTS else 0,  # texts are divided into chunks later
     }
 
 
 def identity(file: File) -> str:
     if isinstance(file, HubDataset):
         return f"{file}: {file.identity}"
-    return f"{''.join(file.suffixes[-2:])}: {digest(file)}"
+    return f"{''.join(file.suffixes[-2:])}: {file_digest(file)}"
 
 
-def has_tokenizer(place: Path, tokenizer_file: Path) -> bool:
-    return (place / "tokenizer.json").read_bytes() == tokenizer_file.read_bytes()
+def has_tokenizer(folder: Path, tokenizer_file: Path) -> bool:
+    return (folder / "tokenizer.json").read_bytes() == tokenizer_file.read_bytes()
 
 
 # ---- Writing -------------------------------------------------------------------------------------------------
 
 
 class ReadProgress:
-    """Told of every example that passes: how far we are, and the fingerprint so far."""
+    """Counts the bytes of examples, reports the progress and updates the fingerprint."""
 
     def __init__(self, what: str, total: int, on_progress: ProgressCallback):
         self.what, self.total, self.on_progress = what, total, on_progress
         self.bytes, self.checksum, self.last_report = 0, 0, 0.0
 
     def __call__(self, example: Any) -> int:
-        """The size of the example."""
+        """Count an example. Return its size in bytes."""
         data = as_bytes(example)
         self.bytes += len(data)
         self.checksum = zlib.crc32(data, self.checksum)
@@ -151,7 +151,7 @@ class ReadProgress:
 
 
 class WrittenSplit(NamedTuple):
-    """What one split came to."""
+    """Counts, fingerprint and files of a split."""
 
     examples: int
     kept: int
@@ -167,7 +167,7 @@ def build(
     task: str,
     tokenizer: Tokenizer,
     labels: list[str],
-    given: dict[str, Any],
+    ingredients: dict[str, Any],
     on_progress: ProgressCallback,
 ) -> None:
     encoder = Encoder(
@@ -182,7 +182,7 @@ def build(
     (folder / "tokenizer.json").write_text(encoder.tokenizer, encoding="utf-8", newline="\n")
     files = {"tokenizer.json": ((folder / "tokenizer.json").stat().st_size, file_checksum(folder / "tokenizer.json"))}
     about = {
-        "made of": given,
+        "made of": ingredients,
         "roles": tokenizer.roles,
         "labels": labels,
         "types": types,
@@ -199,22 +199,23 @@ def build(
 def learn_tokenizer(
     config: DataConfig, task: str, tokenizer_file: Path | None = None, on_progress: ProgressCallback = ignore_progress
 ) -> tuple[Tokenizer, list[str]]:
-    """The tokenizer and the labels of the training data, which is gone through once, if it must be."""
+    """The tokenizer and the labels. The training data is read at most once."""
     labels: set[str] = set()
     total = size_of_corpus(config, task, ("train",))
-    every, meter = math.ceil(max(1, total) / SAMPLE), ReadProgress("learning the vocabulary", total, on_progress)
+    step = math.ceil(max(1, total) / SAMPLE_BYTES)
+    progress = ReadProgress("learning the vocabulary", total, on_progress)
 
     def texts() -> Iterator[str]:
         for number, example in enumerate(stream_split(config, task, "train")):
-            meter(example)
+            progress(example)
             labels.update(TASKS[task].labels(example))
-            if number % every == 0:
+            if number % step == 0:
                 yield from texts_of(task, example)
 
     source = texts()
     tokenizer = make_tokenizer(config, source, TASKS[task].has_mask, tokenizer_file)
     if TASKS[task].kind in ("labels", "tags"):
-        for _ in source:  # the rest, if the tokenizer did not want it
+        for _ in source:  # collect all labels, also if the tokenizer has not read the texts
             pass
     return tokenizer, order_labels(sorted(labels), tokenizer_file)
 
@@ -226,34 +227,35 @@ def texts_of(task: str, example: Any) -> Any:
 def write_split(
     folder: Path, config: DataConfig, split: str, encoder: Encoder, types: dict[str, str], on_progress: ProgressCallback
 ) -> WrittenSplit:
-    named = (split,) if getattr(config, split) else ("train",)  # valid_share: a part of those
-    meter = ReadProgress(f"tokenising the {split} data", size_of_corpus(config, encoder.task, named), on_progress)
+    file_split = split if getattr(config, split) else "train"  # valid_share: a part of the training files
+    total = size_of_corpus(config, encoder.task, (file_split,))
+    progress = ReadProgress(f"tokenising the {split} data", total, on_progress)
     rows = LAYOUTS[encoder.task].rows if encoder.task in LAYOUTS else (TEXT,)
     writer = ColumnWriter(folder, split, types, rows)
     left_out: Counter[str] = Counter()
     cut: Counter[str] = Counter()
     examples = kept = 0
-    for chunk in encode_groups(encoder, group_examples(stream_split(config, encoder.task, split), meter)):
-        for name, (values, lengths) in chunk.columns.items():
+    for group in encode_groups(encoder, group_examples(stream_split(config, encoder.task, split), progress)):
+        for name, (values, lengths) in group.columns.items():
             writer.append(name, values)
             if name in rows:
-                writer.end_rows(name, lengths, chunk.ends)
-        examples += chunk.examples
-        kept += sum(len(values) for values, _ in chunk.columns.values())
-        left_out.update(chunk.left_out)
-        cut.update(chunk.cut)
+                writer.end_rows(name, lengths, group.ends)
+        examples += group.examples
+        kept += sum(len(values) for values, _ in group.columns.values())
+        left_out.update(group.left_out)
+        cut.update(group.cut)
     if not kept:
         raise_no_examples(examples, left_out, config.max_tokens)
-    return WrittenSplit(examples, kept, left_out, cut, f"{meter.checksum:08x}", writer.close())
+    return WrittenSplit(examples, kept, left_out, cut, f"{progress.checksum:08x}", writer.close())
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------
 
 
-def open_prepared(place: Path, about: dict[str, Any], config: DataConfig, task: str) -> PreparedData:
-    text = (place / "tokenizer.json").read_text(encoding="utf-8")
+def open_prepared(folder: Path, about: dict[str, Any], config: DataConfig, task: str) -> PreparedData:
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     tokenizer = Tokenizer.from_json(text, about["roles"])
-    splits = {split: open_split(place, about["types"], split, config, task, tokenizer) for split in about["splits"]}
+    splits = {split: open_split(folder, about["types"], split, config, task, tokenizer) for split in about["splits"]}
     train = splits["train"]
     return PreparedData(
         tokenizer=text,
@@ -269,17 +271,17 @@ def open_prepared(place: Path, about: dict[str, Any], config: DataConfig, task: 
 
 
 def open_split(
-    place: Path, types: dict[str, str], split: str, config: DataConfig, task: str, tokenizer: Tokenizer
+    folder: Path, types: dict[str, str], split: str, config: DataConfig, task: str, tokenizer: Tokenizer
 ) -> Any:
-    columns = {name: open_memmap(place / f"{split}.{name}.bin", dtype) for name, dtype in types.items()}
+    columns = {name: open_memmap(folder / f"{split}.{name}.bin", dtype) for name, dtype in types.items()}
 
     def starts(name: str) -> Any:
-        return open_memmap(place / f"{split}.{name}.starts.bin", np.dtype(np.int64).str)
+        return open_memmap(folder / f"{split}.{name}.starts.bin", np.dtype(np.int64).str)
 
     if task == "language_model":
         return TextChunks(columns[TEXT], config.max_tokens)
     if task == "masked_language_model":
         return MaskedTextChunks(columns[TEXT], starts(TEXT), inner_length(config.max_tokens), bos_and_eos(tokenizer))
     layout = LAYOUTS[task]
-    rows = {name: Rows(columns[name], starts(name)) for name in layout.rows}
+    rows = {name: RaggedArray(columns[name], starts(name)) for name in layout.rows}
     return StoredExamples(task, rows, {name: columns[name] for name in layout.numbers})

@@ -1,11 +1,11 @@
-"""What each task needs of the data: which corpora and files it reads, and how examples become ids. No torch here.
+"""The data of each task: which files it reads, and how examples are encoded. No torch here.
 
-task                    files in the recipe (docs/data.md)         an example becomes
-translation             two parallel texts, or pairs               source and target ids
-language_model          texts                                      pieces of one long row of ids
-masked_language_model   texts                                      the same; tokens are hidden in each batch anew
+task                    files in the recipe (docs/data.md)         encoded example
+translation             two parallel files, or pairs               source and target ids
+language_model          texts                                      chunks of one long row of ids
+masked_language_model   texts                                      the same; each batch masks random tokens
 classification          TSV or JSONL: a text and its label         <s> ids </s> and the number of the label
-tagging                 CoNLL: a word and its tag a line           <s> ids </s> and a tag where a word begins
+tagging                 CoNLL: a word and its tag in each line     <s> ids </s> and a tag at the start of each word
 image_classification    .npz: images and labels                    pixels and the number of the label
 """
 
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.config import DataConfig
-from cutaway.data.builtin import SentencePair, Words, find_corpus
+from cutaway.data.builtin import SentencePair, WordSplitter, find_corpus
 from cutaway.data.chunks import MaskedTextChunks, TextChunks
 from cutaway.data.corpus import TextPart, read_pairs, read_texts, stream_pairs, stream_texts, whole_texts
 from cutaway.data.encoded import (
@@ -45,7 +45,7 @@ from cutaway.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Encoding:
-    """All that turning examples into ids needs to know."""
+    """What the encode functions need: the tokenizer, the labels and the maximum length."""
 
     tokenizer: Tokenizer | None
     labels: Sequence[str] = ()
@@ -53,7 +53,7 @@ class Encoding:
 
     @property
     def text_tokenizer(self) -> Tokenizer:
-        assert self.tokenizer is not None, "only images come without a tokenizer"
+        assert self.tokenizer is not None, "only image tasks have no tokenizer"
         return self.tokenizer
 
     @cached_property
@@ -65,20 +65,20 @@ class Encoding:
             return self.label_ids[label]
         except KeyError:
             raise DataError(
-                f"the label {label!r} does not occur in the training data, whose labels are: "
+                f"the label {label!r} does not occur in the training data. Its labels are: "
                 f"{', '.join(self.labels[:20])}{', ...' if len(self.labels) > 20 else ''}."
             ) from None
 
 
 @dataclass(frozen=True)
 class Task:
-    kind: str  # of built-in corpus
-    files: str  # what data.train must name
-    read: Callable[..., Sequence[Any]]  # files to examples, all at once
-    stream: Callable[..., Iterator[Any]]  # ... or one after the other
-    texts: Callable[[Any], Iterable[str]]  # what of an example the tokenizer learns from
+    kind: str  # kind of examples: pairs, texts, labels, tags or images
+    files: str  # description of the files for data.train
+    read: Callable[..., Sequence[Any]]  # read files into a list of examples
+    stream: Callable[..., Iterator[Any]]  # read files one example at a time
+    texts: Callable[[Any], Iterable[str]]  # the texts of an example, for training a tokenizer
     encode: Callable[[Sequence[Any], Encoding], Sequence[Encoded]]
-    labels: Callable[[Any], Iterable[str]] = lambda example: ()  # what of an example is a class
+    labels: Callable[[Any], Iterable[str]] = lambda example: ()  # the labels of an example
     has_mask: bool = False  # whether the tokenizer needs a <mask>
 
 
@@ -89,10 +89,10 @@ def encode_pairs(pairs: Sequence[SentencePair], encoding: Encoding) -> list[Enco
 
 
 def encode_chunked_texts(texts: Sequence[str], encoding: Encoding) -> TextChunks:
-    """<s> text </s> <s> text </s> ... in pieces of max_tokens, each with the token that comes after it.
+    """<s> text </s> <s> text </s> ... in chunks of max_tokens, each with the token after it.
 
-    Every token but the very first is asked for once; the last piece may be shorter. (A tokenizer from elsewhere may
-    put no <s> before a text.)
+    Every token except the very first is a target once. The last chunk may be shorter. (An imported tokenizer may add no
+    <s>.)
     """
     tokenizer = encoding.text_tokenizer
     rows = [[*tokenizer.add_bos(ids), tokenizer.eos] for ids in tokenizer.encode_batch(texts)]
@@ -100,7 +100,7 @@ def encode_chunked_texts(texts: Sequence[str], encoding: Encoding) -> TextChunks
 
 
 def encode_masked(texts: Sequence[str], encoding: Encoding) -> MaskedTextChunks:
-    """<s> piece </s>: each text cut into pieces that fit into max_tokens."""
+    """<s> chunk </s>: each text is divided into chunks that fit into max_tokens."""
     tokenizer = encoding.text_tokenizer
     rows = tokenizer.encode_batch(texts)
     starts = np.cumsum([0, *map(len, rows)])
@@ -134,24 +134,24 @@ def encode_labelled(examples: Sequence[LabelledText], encoding: Encoding) -> lis
 
 
 def encode_tagged(examples: Sequence[TaggedText], encoding: Encoding) -> list[EncodedTaggedText]:
-    """A word may be several tokens; the first of them carries its tag."""
-    pieces = encode_words(encoding.text_tokenizer, [example.words for example in examples])
+    """The tag of a word is at its first token."""
+    rows = encode_words(encoding.text_tokenizer, [example.words for example in examples])
     return [
         EncodedTaggedText(row.ids, place_tags(row, [encoding.label_id(tag) for tag in example.tags]))
-        for row, example in zip(pieces, examples, strict=True)
+        for row, example in zip(rows, examples, strict=True)
     ]
 
 
 class EncodedWords(NamedTuple):
     ids: list[int]
-    first: list[int]  # for each word, where in `ids` it begins
+    first: list[int]  # the position in `ids` of the first token of each word
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
-    """<s> ids </s> of sentences that are cut into words already. Each different word is encoded once."""
-    different = sorted({word for words in sentences for word in words})
-    nothing = [tokenizer.eos if tokenizer.unk is None else tokenizer.unk]  # a word of which nothing is left
-    ids_of = {word: ids or nothing for word, ids in zip(different, tokenizer.encode_batch(different), strict=True)}
+    """<s> ids </s> of sentences that are lists of words. Each distinct word is encoded once."""
+    distinct = sorted({word for words in sentences for word in words})
+    fallback = [tokenizer.eos if tokenizer.unk is None else tokenizer.unk]  # for a word without tokens
+    ids_of = {word: ids or fallback for word, ids in zip(distinct, tokenizer.encode_batch(distinct), strict=True)}
     result = []
     for words in sentences:
         ids, first = [tokenizer.bos], []
@@ -163,10 +163,11 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> li
 
 
 def place_tags(row: EncodedWords, tags: Sequence[int]) -> list[int]:
-    placed = [NO_TAG] * len(row.ids)
-    for place, tag in zip(row.first, tags, strict=True):
-        placed[place] = tag
-    return placed
+    """One tag for each token: the tag of a word at its first token, NO_TAG elsewhere."""
+    token_tags = [NO_TAG] * len(row.ids)
+    for position, tag in zip(row.first, tags, strict=True):
+        token_tags[position] = tag
+    return token_tags
 
 
 def encode_images(examples: Sequence[LabelledImage], encoding: Encoding) -> list[EncodedImage]:
@@ -174,12 +175,12 @@ def encode_images(examples: Sequence[LabelledImage], encoding: Encoding) -> list
 
 
 class Tasks(dict[str, Task]):
-    """The rows by name."""
+    """Tasks by name."""
 
     def __missing__(self, task: str) -> Task:
         raise ConfigError(
-            f"a model for {task.replace('_', ' ')} has no data of its own: what it answers is neither right nor wrong, "
-            'so it is neither trained nor scored. Fine-tune it for something that is, as with model.head = "classes".'
+            f"a model for {task.replace('_', ' ')} cannot be trained or scored, because it has no target. "
+            'Fine-tune it for another task, for example with model.head = "classes".'
         )
 
 
@@ -222,22 +223,22 @@ TASKS = Tasks(
             "a file of images with labels",
             lambda path, columns=(): read_images(path),
             lambda path, columns=(): iter(read_images(path)),
-            lambda picture: (),
+            lambda image: (),
             encode_images,
-            labels=lambda p: (p.label,),
+            labels=lambda image: (image.label,),
         ),
     }
 )
 
 
 def load_split(config: DataConfig, task: str, split: str, seed: int = 0) -> Sequence[Any]:
-    """The examples of one split ("train", "valid", "test"; tinyworld has "unseen" too)."""
+    """The examples of one split ("train", "valid", "test"; tinyworld also has "unseen")."""
     if config.corpus:
-        corpus, wanted = find_corpus(config.corpus), TASKS[task].kind
-        if corpus.kind != wanted:
+        corpus, kind = find_corpus(config.corpus), TASKS[task].kind
+        if corpus.kind != kind:
             raise DataError(
-                f"the corpus {config.corpus!r} is made of {corpus.kind}, and the task {task!r} needs {wanted}. "
-                "Choose another data.corpus, or the model.family and model.head that go with this one."
+                f"the corpus {config.corpus!r} contains {corpus.kind}, but the task {task!r} needs {kind}. "
+                "Choose another data.corpus, or another model.family and model.head."
             )
         return corpus.load(split, config.size if split == "train" else config.heldout_size, seed)
     if config.valid_share and split in ("train", "valid"):
@@ -247,32 +248,32 @@ def load_split(config: DataConfig, task: str, split: str, seed: int = 0) -> Sequ
 
 
 def stream_split(config: DataConfig, task: str, split: str) -> Iterator[Any]:
-    """The same, one after the other. Texts come in parts (corpus.py: TextPart): one may be larger than the memory."""
+    """`load_split`, one example at a time. Texts come as `TextPart`, because one may be larger than the memory."""
     if config.corpus:
         examples = load_split(config, task, split)
         return (TextPart(e, True, True) for e in examples) if TASKS[task].kind == "texts" else iter(examples)
 
-    def everything(of: str = split) -> Iterator[Any]:
-        return TASKS[task].stream(*files_of(config, task, of), columns=config.columns)
+    def stream_files(split: str) -> Iterator[Any]:
+        return TASKS[task].stream(*files_of(config, task, split), columns=config.columns)
 
     if not config.valid_share or split not in ("train", "valid"):
-        return everything()
-    return take_split(find_split_point(everything("train"), config.valid_share), everything("train"), split)
+        return stream_files(split)
+    return take_split(find_split_point(stream_files("train"), config.valid_share), stream_files("train"), split)
 
 
 def files_of(config: DataConfig, task: str, split: str) -> list[File]:
     files = getattr(config, split, ())
     if not files:
         raise DataError(
-            f"the recipe names no {split} data. Set data.corpus to a built-in corpus, or data.{split} to "
+            f"the recipe has no {split} data. Set data.corpus to a built-in corpus, or data.{split} to "
             f"{TASKS[task].files}."
         )
     return [as_file(file, split, config.root) for file in files]
 
 
-def words_of(config: DataConfig) -> Words:
-    """How the texts of a recipe's corpus are cut into words: a built-in one may have its own way."""
-    return find_corpus(config.corpus).words if config.corpus else str.split
+def word_splitter(config: DataConfig) -> WordSplitter:
+    """The function that splits texts of this corpus into words. A built-in corpus may have its own."""
+    return find_corpus(config.corpus).split_words if config.corpus else str.split
 
 
 def has_split(config: DataConfig, split: str) -> bool:
@@ -280,17 +281,17 @@ def has_split(config: DataConfig, split: str) -> bool:
 
 
 def labels_of(task: str, examples: Sequence[Any]) -> list[str]:
-    """The different classes of the training data, in alphabetical order: a class's number is its place here."""
+    """The distinct labels of the training data, sorted. The number of a label is its index in this list."""
     return sorted(set(chain.from_iterable(TASKS[task].labels(example) for example in examples)))
 
 
 def known_labels(tokenizer_file: Path | None) -> list[str]:
-    """Those of the run that this tokenizer is of, in the order of its head; none: there is no such run."""
+    """The labels of the run with this tokenizer, in the order of its output head, or an empty list."""
     file = tokenizer_file.with_name("labels.json") if tokenizer_file else None
     return list(json.loads(file.read_text(encoding="utf-8"))) if file and file.is_file() else []
 
 
 def order_labels(labels: Sequence[str], tokenizer_file: Path | None) -> list[str]:
-    """The classes of some data; if a run that is begun with, or gone on with, knows them all, then its classes."""
+    """The labels of the base or resumed run if it has all labels of the data, else the labels of the data."""
     known = known_labels(tokenizer_file)
     return known if labels and set(labels) <= set(known) else list(labels)

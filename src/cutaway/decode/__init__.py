@@ -1,1 +1,1 @@
-"""How text comes out of a model: searches over a step function, with a cache that the caller owns."""
+"""Search: from a step function that returns logits to texts."""

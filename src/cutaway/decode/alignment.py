@@ -1,7 +1,7 @@
-"""Where the model looks in the source while it writes a translation.
+"""Alignment and coverage of the source, from attention weights.
 
-a_ij is how much the decoder looked at token i of the source when it wrote token j: the weights of the last layer's
-cross-attention, averaged over its heads.
+a_ij is the weight of source token i when the decoder generates token j: the cross-attention of the last layer,
+averaged over its heads.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from torch import Tensor
 
 from cutaway.decode.stepper import Stepper
 
-LEAST = 1e-9  # a sum below counts as this much, so that no score is infinite
+MIN_COVERAGE = 1e-9  # lower sums are raised to this, so that no score is infinite
 
 
 class Coverage(NamedTuple):
-    """What a search is to make of where the model looks."""
+    """How a search uses the attention weights."""
 
-    lengths: Sequence[int]  # of each source, </s> counted
-    aligned: bool = True  # whether hypotheses tell
-    beta: float = 0.0  # of the coverage penalty
+    lengths: Sequence[int]  # of each source, </s> included
+    with_alignment: bool = True  # whether hypotheses contain the weights
+    beta: float = 0.0  # strength of the coverage penalty
 
-    def alignment(self, looks: Sequence[Tensor], text: int) -> list[list[float]] | None:
-        """Each look [S] at the tokens of the source, without what it was padded with."""
-        return [look[: self.lengths[text]].tolist() for look in looks] if self.aligned else None
+    def alignment(self, weights: Sequence[Tensor], text: int) -> list[list[float]] | None:
+        """The weights [S] of each generated token, without the padding of the source."""
+        return [weights_S[: self.lengths[text]].tolist() for weights_S in weights] if self.with_alignment else None
 
     def penalty(self, coverage_S: Tensor, text: int) -> float:
-        """cp = β Σ_i log(min(Σ_j a_ij, 1)), over all tokens i of the source, </s> included (Wu et al. 2016)
+        """cp = β Σ_i log(min(Σ_j a_ij, 1)), over all source tokens i, </s> included (Wu et al. 2016)
 
-        coverage [S] is Σ_j a_ij over all tokens j, those of a prefix and </s> included.
+        coverage [S] is Σ_j a_ij over all tokens j, including prefix and </s>.
         """
-        covered_S = coverage_S[: self.lengths[text]].clamp(LEAST, 1)
+        covered_S = coverage_S[: self.lengths[text]].clamp(MIN_COVERAGE, 1)
         return self.beta * float(covered_S.log().sum())
 
 
 def get_source_weights(stepper: Stepper, coverage: Coverage | None) -> Tensor | None:
-    """Where each row looked in the last step [N, S], if somebody wants to know."""
+    """The weights of the last step [N, S]; None if the search does not use them."""
     if coverage is None:
         return None
-    looked_NS: Tensor = stepper.source_weights  # type: ignore[attr-defined]
-    return looked_NS
+    weights_NS: Tensor = stepper.source_weights  # type: ignore[attr-defined]
+    return weights_NS

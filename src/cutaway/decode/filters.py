@@ -1,8 +1,8 @@
-"""Filters: logits in, logits out. They shape the distribution that sampling draws from, in this order:
+"""Filters that change the logits before sampling, in this order:
 
     temperature, top-k, top-p, min-p
 
-Each looks at what those before it left. All take and give [N, V]; a token that may not be drawn gets -inf.
+Each takes the output of the one before it. Shapes are [N, V] -> [N, V]; an excluded token gets -inf.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Filter = Callable[[Tensor], Tensor]
 
 
 def temperature(t: float) -> Filter:
-    """logits / t: below 1 sharpens towards the likeliest token, above 1 flattens towards chance."""
+    """logits / t: below 1 sharpens the distribution, above 1 flattens it."""
     return lambda logits: logits / t
 
 
 def top_k(k: int) -> Filter:
-    """Only the k likeliest tokens may be drawn (and those exactly as likely as the k-th)."""
+    """Keep the k most probable tokens, and all tokens that are as probable as the k-th."""
 
     def keep_best(logits: Tensor) -> Tensor:
         kth_N1 = logits.topk(min(k, logits.size(-1))).values[:, -1:]
@@ -33,12 +33,12 @@ def top_k(k: int) -> Filter:
 
 
 def top_p(p: float) -> Filter:
-    """Only the nucleus may be drawn: the fewest likeliest tokens whose probabilities reach p (Holtzman et al. 2020)."""
+    """Keep the nucleus: the fewest most probable tokens whose probabilities sum to p or more (Holtzman et al. 2020)."""
 
     def keep_nucleus(logits: Tensor) -> Tensor:
         sorted_NV, order_NV = logits.sort(dim=-1, descending=True)
         p_NV = sorted_NV.softmax(dim=-1)
-        # a token is in the nucleus if those before it have not reached p; the first one always is
+        # a token is in the nucleus if the sum before it is below p; the first token always is
         outside_NV = p_NV.cumsum(dim=-1) - p_NV >= p
         return logits.masked_fill(outside_NV.scatter(1, order_NV, outside_NV), float("-inf"))
 
@@ -46,20 +46,20 @@ def top_p(p: float) -> Filter:
 
 
 def min_p(share: float) -> Filter:
-    """Only tokens that are at least `share` times as likely as the likeliest may be drawn (Nguyen et al. 2024).
+    """Keep tokens with at least `share` times the probability of the most probable one (Nguyen et al. 2024).
 
-    p ≥ share · p_max is logit ≥ logit_max + log(share): what the probabilities are divided by does not matter.
+    p ≥ share · p_max is the same as logit ≥ logit_max + log(share), because the softmax's denominator cancels.
     """
-    below = math.log(share)
+    log_share = math.log(share)
 
     def keep_likely(logits: Tensor) -> Tensor:
-        return logits.masked_fill(logits < logits.amax(dim=-1, keepdim=True) + below, float("-inf"))
+        return logits.masked_fill(logits < logits.amax(dim=-1, keepdim=True) + log_share, float("-inf"))
 
     return keep_likely
 
 
 def build_filters(decode: DecodeConfig) -> list[Filter]:
-    """Those that change anything, in their order."""
+    """The filters that the settings switch on, in order."""
     filters: list[Filter] = []
     if decode.temperature != 1:
         filters.append(temperature(decode.temperature))

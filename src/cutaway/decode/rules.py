@@ -1,17 +1,16 @@
-"""Rules: what may come next, and how likely it is, beside what the model says. In this order, whatever the strategy:
+"""Rules that change the logits before the softmax. The order is the same for all strategies:
 
     repetition_penalty   the logit x of each token in the history becomes x / r if x > 0, else x · r
-                         (Keskar et al. 2019; once, however often the token is there)
-    no_repeat_ngram      a token is forbidden that would end n tokens in a row which the history has already
-    suppress             tokens that are never written
-    min_length           </s> is forbidden before so many tokens are written
-    allowed              all tokens are forbidden but those that a function names
+                         (Keskar et al. 2019; once, even if the token is there several times)
+    no_repeat_ngram      forbid a token that would complete an n-gram of the history
+    suppress             forbid these tokens always
+    min_length           forbid </s> until this many tokens are generated
+    allowed              forbid all tokens except those that a function returns
 
-A forbidden token has the logit -inf. The rules come before the softmax: the others share what it had, and all
-log-probabilities are those of the changed distribution.
+A forbidden token has the logit -inf. Log-probabilities are those of the changed distribution.
 
-The history is what the decoder has read: of a text generator the prompt, the prefix and what was written, of a
-translator the prefix and what was written, but not <s>. Only what comes after the prefix counts for min_length.
+The history is everything that the decoder has read. For a text generator: prompt, prefix and generated tokens. For a
+translator: prefix and generated tokens, without <s>. min_length counts only tokens after the prefix.
 """
 
 from __future__ import annotations
@@ -28,44 +27,45 @@ FORBIDDEN = float("-inf")
 
 
 class TokenHistory:
-    """What each row has read, a column a token [N, T], and which text each row is a beginning of."""
+    """The tokens that each row has read [N, T], and the text that each row belongs to."""
 
     def __init__(self, start: Start, device: torch.device):
         self.text_N = torch.arange(len(start.forced), device=device)
-        self.before = list(start.before)
+        self.answer_starts = list(start.answer_starts)
         read = len(start.history[0]) if start.history else 0
         forced = [len(tokens) for tokens in start.forced]
-        # the column of the first token that is a row's own choice
-        self.own_from = [read + start.is_history + length for length in forced]
-        self.own_from_N = torch.tensor(self.own_from, device=device)
-        self.to_come = not start.is_history  # <s> of a translation is read, but no part of the history
-        self.room_NT = torch.zeros(len(forced), read + max(forced, default=0) + 32, dtype=torch.long, device=device)
+        # the column of the first generated token of each text
+        self.generated_from = [read + start.is_history + length for length in forced]
+        self.generated_from_N = torch.tensor(self.generated_from, device=device)
+        self.skip_first = not start.is_history  # <s> of a translation is not part of the history
+        self.buffer_NT = torch.zeros(len(forced), read + max(forced, default=0) + 32, dtype=torch.long, device=device)
         self.length = read
         if read:
-            self.room_NT[:, :read] = torch.tensor(start.history, device=device)
+            self.buffer_NT[:, :read] = torch.tensor(start.history, device=device)
 
     @property
     def tokens(self) -> Tensor:
-        return self.room_NT[:, : self.length]
+        return self.buffer_NT[:, : self.length]
 
     def add(self, tokens_N: Tensor) -> None:
-        if self.to_come:
-            self.to_come = False
+        if self.skip_first:
+            self.skip_first = False
             return
-        if self.length == self.room_NT.size(1):
-            self.room_NT = torch.cat([self.room_NT, torch.zeros_like(self.room_NT)], dim=1)
-        self.room_NT[:, self.length] = tokens_N
+        if self.length == self.buffer_NT.size(1):
+            self.buffer_NT = torch.cat([self.buffer_NT, torch.zeros_like(self.buffer_NT)], dim=1)
+        self.buffer_NT[:, self.length] = tokens_N
         self.length += 1
 
     def keep(self, rows: Tensor) -> None:
-        self.text_N, self.room_NT, self.own_from_N = self.text_N[rows], self.room_NT[rows], self.own_from_N[rows]
+        self.text_N, self.buffer_NT = self.text_N[rows], self.buffer_NT[rows]
+        self.generated_from_N = self.generated_from_N[rows]
 
 
 LogitsRule = Callable[[Tensor, TokenHistory], None]  # changes logits [N, V]
 
 
 class RuledStepper:
-    """A stepper that obeys rules."""
+    """A stepper that applies rules to the logits."""
 
     def __init__(self, stepper: Stepper, rules: Sequence[LogitsRule], history: TokenHistory):
         self.stepper, self.rules, self.history = stepper, rules, history
@@ -107,25 +107,25 @@ def repetition_penalty(penalty: float) -> LogitsRule:
     """x / r if x > 0, else x · r, once for each distinct token of the history."""
 
     def penalize(logits_NV: Tensor, history: TokenHistory) -> None:
-        seen_NT = history.tokens
-        x_NT = logits_NV.gather(1, seen_NT)
-        logits_NV.scatter_(1, seen_NT, torch.where(x_NT > 0, x_NT / penalty, x_NT * penalty))
+        history_NT = history.tokens
+        x_NT = logits_NV.gather(1, history_NT)
+        logits_NV.scatter_(1, history_NT, torch.where(x_NT > 0, x_NT / penalty, x_NT * penalty))
 
     return penalize
 
 
 def no_repeat_ngram(n: int) -> LogitsRule:
-    """After the same n - 1 tokens, what came after them before may not come again."""
+    """Forbid each token that followed the last n - 1 tokens earlier in the history."""
 
     def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
-        seen_NT, places = history.tokens, history.length - n + 1  # where an n-gram may begin
-        if places < 1:
+        history_NT, starts = history.tokens, history.length - n + 1  # where an n-gram can start
+        if starts < 1:
             return
-        same_NP = torch.ones(len(seen_NT), places, dtype=torch.bool, device=seen_NT.device)
+        same_NP = torch.ones(len(history_NT), starts, dtype=torch.bool, device=history_NT.device)
         for i in range(n - 1):
-            same_NP &= seen_NT[:, i : i + places] == seen_NT[:, places + i, None]
-        rows, begin = same_NP.nonzero(as_tuple=True)
-        logits_NV[rows, seen_NT[rows, begin + n - 1]] = FORBIDDEN
+            same_NP &= history_NT[:, i : i + starts] == history_NT[:, starts + i, None]
+        rows, start = same_NP.nonzero(as_tuple=True)
+        logits_NV[rows, history_NT[rows, start + n - 1]] = FORBIDDEN
 
     return forbid
 
@@ -139,20 +139,20 @@ def suppress(tokens: Sequence[int]) -> LogitsRule:
 
 def min_length(length: int, eos: int) -> LogitsRule:
     def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
-        if history.length < max(history.own_from) + length:
-            logits_NV[history.length < history.own_from_N + length, eos] = FORBIDDEN
+        if history.length < max(history.generated_from) + length:
+            logits_NV[history.length < history.generated_from_N + length, eos] = FORBIDDEN
 
     return forbid
 
 
 def allow_only(allowed: Allowed) -> LogitsRule:
-    """What `allowed` names, for rows that choose for themselves already."""
+    """Forbid all tokens except those that `allowed` returns, after the forced tokens."""
 
     def forbid(logits_NV: Tensor, history: TokenHistory) -> None:
         for row, text in enumerate(history.text_N.tolist()):
-            if history.length < history.own_from[text]:
+            if history.length < history.generated_from[text]:
                 continue
-            tokens = allowed(text, history.tokens[row, history.before[text] :].tolist())
+            tokens = allowed(text, history.tokens[row, history.answer_starts[text] :].tolist())
             if tokens is not None:
                 chosen = torch.tensor(list(tokens), dtype=torch.long, device=logits_NV.device)
                 kept = logits_NV[row, chosen]

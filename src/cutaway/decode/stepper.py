@@ -1,4 +1,4 @@
-"""The step function that every search drives, and the model behind it."""
+"""The step function that every search calls, and the models behind it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cutaway.nn.recording import record_activations
 
 
 class Stepper(Protocol):
-    """A model in the middle of writing several texts, a row each. What it remembers is its own business."""
+    """A model that generates several texts, one per row, and keeps its own state between steps."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The token just written in each row [N] -> logits [N, V] for the one to come."""
+        """The latest token of each row [N] -> logits [N, V] for the next token."""
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Row i goes on from what row rows[i] has written: rows are dropped, repeated, reordered."""
+        """Row i continues from the state of row rows[i]. So rows can be dropped, repeated and reordered."""
         ...
 
 
 class TranslationStepper:
-    """An EncoderDecoder writing translations of `source` [B, S]: encodes once, then a cached step a token.
+    """An EncoderDecoder that translates `source` [B, S]: encode once, then one cached step per token.
 
-    With `record_source_weights`, `source_weights` [N, S] is where each row looked at its last step: the last layer's cross-attention, the
-    mean of its heads.
+    With `record_source_weights`, each step sets `source_weights` [N, S]: the cross-attention weights of the last layer,
+    averaged over its heads.
     """
 
     source_weights: Tensor
@@ -42,7 +42,7 @@ class TranslationStepper:
         self.model = model
         self.memory, self.source_mask = self.encode(source, source_mask), source_mask
         self.cache = model.new_cache()
-        self.last_look = (
+        self.weights_probe = (
             f"decoder.layers.{len(self.cache.layers) - 1}.cross_attention.weights" if record_source_weights else ""
         )
 
@@ -50,11 +50,11 @@ class TranslationStepper:
         return self.model.encode(source, source_mask)
 
     def step(self, tokens: Tensor) -> Tensor:
-        if not self.last_look:
+        if not self.weights_probe:
             return self.next_logits(tokens)
-        with record_activations(self.model, self.last_look) as seen:
+        with record_activations(self.model, self.weights_probe) as recorded:
             logits_NV = self.next_logits(tokens)
-        self.source_weights = seen[self.last_look].mean(dim=1).flatten(0, 1)
+        self.source_weights = recorded[self.weights_probe].mean(dim=1).flatten(0, 1)
         return logits_NV
 
     def next_logits(self, tokens: Tensor) -> Tensor:
@@ -68,9 +68,9 @@ class TranslationStepper:
 
 
 class TextStepper:
-    """A DecoderOnly going on with prompts [B, T], all of one length: reads them at once, then a cached step a token.
+    """A DecoderOnly that continues prompts [B, T] of the same length.
 
-    Only the last token of the prompts is left for the first step, which the search makes.
+    It reads all but the last token of the prompts at once. The first step of the search reads the last one.
     """
 
     def __init__(self, model: DecoderOnly, prompts: Tensor):

@@ -198,7 +198,7 @@ def clipping(o: Observations) -> Finding | Unclear | None:
     if not limit:
         return None
     if not after:
-        return Unclear("it has not come to the end of its warmup" if rows else "no norm of the gradient is known")
+        return Unclear("the warmup has not ended" if rows else "metrics.jsonl has no gradient norm")
     rows = after
     share = fmean(row.get("clipped", float(row["gradient_norm"] > limit)) for row in rows)
     norm = median(row["gradient_norm"] for row in rows)
@@ -235,8 +235,8 @@ def noisy_steps(o: Observations) -> Finding | Unclear | None:
     rows = [row for row in o.history.steps if is_number(row.get("nll_spread"))]
     rows = [row for row in rows[len(rows) // 2 :] if row["nll"] > 0]
     answers = o.history.steps[-1]["tokens"] / o.history.last_step
-    of_examples = "classification" in o.config.model.task
-    if answers > (32 if of_examples else 300):
+    is_per_example = "classification" in o.config.model.task
+    if answers > (32 if is_per_example else 300):
         return None
     if not rows:
         return Unclear("metrics.jsonl has no nll_spread")
@@ -365,32 +365,32 @@ def samples(o: Observations) -> Finding | None:
         return Finding(
             "problem",
             "The model generates the same text for every input",
-            f"All {len(found)} samples of the last validation are {shortened(written[0])!r}.",
+            f"All {len(found)} samples of the last validation are {shorten(written[0])!r}.",
             "It does not use its source yet. Train longer, or check that the loss falls.",
         )
-    circling = [s for s in found if is_circle(s["written"], s["right"] or s["given"])]
-    if not circling:
+    repeating = [s for s in found if repeats_itself(s["written"], s["right"] or s["given"])]
+    if not repeating:
         return None
-    is_rare = 2 * len(circling) <= len(found)
-    by_nature = o.config.model.task == "language_model"  # the most probable text often repeats itself
+    is_rare = 2 * len(repeating) <= len(found)
+    is_expected = o.config.model.task == "language_model"  # the most probable text often repeats itself
     return Finding(
-        "note" if by_nature or is_rare else "warning",
+        "note" if is_expected or is_rare else "warning",
         "Generated texts repeat themselves",
-        f"{len(circling)} of {len(found)} samples of the last validation, such as "
-        f"{shortened(circling[0]['written'])!r}.",
+        f"{len(repeating)} of {len(found)} samples of the last validation, such as "
+        f"{shorten(repeating[0]['written'])!r}.",
         "Sample instead (--strategy sample --temperature 1), use --repetition-penalty, or train longer."
-        if by_nature
+        if is_expected
         else "The model has not learned enough. Check the loss. If it looks fine, train longer.",
     )
 
 
-def shortened(text: str, width: int = 60) -> str:
+def shorten(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def is_circle(text: str, beside: str) -> bool:
+def repeats_itself(text: str, reference: str) -> bool:
     """Whether a text repeats itself far more than its reference."""
-    return repetition(text) > max(0.4, repetition(beside) + 0.3)
+    return repetition(text) > max(0.4, repetition(reference) + 0.3)
 
 
 def repetition(text: str) -> float:
@@ -403,12 +403,12 @@ def repetition(text: str) -> float:
 
 
 def repeated_share(units: Sequence[str], short: int, long: int) -> float:
-    """The share of the units (words or letters) in n-grams that occur often: n = `short` three times, n = `long` twice."""
+    """The share of units (words or letters) in repeated n-grams: n = `short` three times, n = `long` twice."""
     is_repeated = [False] * len(units)
     for size, times in ((short, 3), (long, 2)):
-        places: dict[tuple[str, ...], list[int]] = {}
+        positions: dict[tuple[str, ...], list[int]] = {}
         for start in range(len(units) - size + 1):
-            places.setdefault(tuple(units[start : start + size]), []).append(start)
-        for start in (start for starts in places.values() if len(starts) >= times for start in starts):
+            positions.setdefault(tuple(units[start : start + size]), []).append(start)
+        for start in (start for starts in positions.values() if len(starts) >= times for start in starts):
             is_repeated[start : start + size] = [True] * size
     return sum(is_repeated) / len(units) if units else 0.0

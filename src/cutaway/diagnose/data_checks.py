@@ -31,13 +31,13 @@ def other_data(o: Observations) -> Finding | Unclear | None:
 
 def leakage(o: Observations) -> Finding | None:
     """Held-out examples that are in the training data measure memory."""
-    seen = {split: overlap for split, overlap in facts(o).overlaps.items() if overlap.found}
-    if not seen:
+    found = {split: overlap for split, overlap in facts(o).overlaps.items() if overlap.found}
+    if not found:
         return None
-    worst = max(overlap.share for overlap in seen.values())
+    worst = max(overlap.share for overlap in found.values())
     names = {"valid": "validation", "test": "test"}
     counts = ", ".join(
-        f"{v.found:,} of {v.of:,} {names[k]} examples ({format_percent(v.share)})" for k, v in seen.items()
+        f"{v.found:,} of {v.of:,} {names[k]} examples ({format_percent(v.share)})" for k, v in found.items()
     )
     return Finding(
         "problem" if worst >= 0.05 else "warning" if worst >= 0.005 else "note",
@@ -88,8 +88,8 @@ def left_out(o: Observations) -> Finding | None:
     return Finding(
         "warning" if share >= 0.1 else "note",
         "Some training examples are skipped",
-        f"{data.left_out:,} of {total:,} examples ({format_percent(share)}) are empty, or longer than data.max_tokens = "
-        f"{o.config.data.max_tokens:,}.",
+        f"{data.left_out:,} of {total:,} examples ({format_percent(share)}) are empty, or longer than data.max_tokens "
+        f"= {o.config.data.max_tokens:,}.",
         "Raise data.max_tokens (and model.max_length) if they are too long. Check the files if they are empty.",
     )
 

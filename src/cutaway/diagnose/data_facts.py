@@ -16,7 +16,7 @@ from cutaway.diagnose.observations import DataFacts, HeldOutOverlap
 from cutaway.errors import DataError, RunError
 from cutaway.runs import RunFolder
 
-HIDDEN = 0.15  # share of masked tokens, as in data/batching.py (not imported: it needs torch)
+MASKED_SHARE = 0.15  # share of masked tokens, as in data/batching.py (not imported: it needs torch)
 
 
 def collect_data_facts(run: RunFolder, config: Config) -> DataFacts:
@@ -26,13 +26,13 @@ def collect_data_facts(run: RunFolder, config: Config) -> DataFacts:
     report = inspect_data(data, task, tokenizer_file=run.tokenizer if run.tokenizer.is_file() else None)
     train, valid = report.splits["train"], report.splits.get("valid")
     answers = valid.answers if valid else None
-    asked = answers.count if answers else 0
+    answer_count = answers.count if answers else 0
     written = references(data) if task == "translation" else []
     return DataFacts(
         train_examples=train.in_batches,
         left_out=sum(train.left_out.values()),
         valid_examples=valid.in_batches if valid else 0,
-        valid_answers=round(asked * HIDDEN) if task == "masked_language_model" else asked,
+        valid_answers=round(answer_count * MASKED_SHARE) if task == "masked_language_model" else answer_count,
         padding=train.padding,
         unknown=(valid or train).unknown,
         overlaps={k: HeldOutOverlap(v.overlap.whole, v.examples) for k, v in report.splits.items() if v.overlap},
@@ -41,7 +41,7 @@ def collect_data_facts(run: RunFolder, config: Config) -> DataFacts:
         lower_cased=share(written, lambda text: text == text.lower()),
         tokenized=share(written, lambda text: any(mark in f"{text} " for mark in (" . ", " , ", " ? ", " ! "))),
         subwords=share(written, lambda text: "@@ " in text or "▁" in text),
-        is_other_data=then != train.fingerprint if (then := fingerprint_then(run)) else None,
+        is_other_data=recorded != train.fingerprint if (recorded := recorded_fingerprint(run)) else None,
     )
 
 
@@ -67,7 +67,7 @@ def share(texts: Sequence[str], holds: Callable[[str], bool]) -> float | None:
     return sum(map(holds, lettered)) / len(lettered) if lettered else None
 
 
-def fingerprint_then(run: RunFolder) -> str | None:
+def recorded_fingerprint(run: RunFolder) -> str | None:
     try:
         return str(run.read_data()["fingerprint"])
     except (RunError, KeyError):

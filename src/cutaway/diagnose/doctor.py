@@ -97,13 +97,13 @@ def diagnose(observed: Observations, checks: Sequence[Check] = CHECKS) -> Diagno
             if missing.reason_unmet:
                 not_checked[check.name] = missing.reason(observed)
             continue
-        seen = check.run(observed)
-        if seen is None:
+        result = check.run(observed)
+        if result is None:
             in_order.append(check.ok_text)
-        elif isinstance(seen, Unclear):
-            not_checked[check.name] = seen.why
+        elif isinstance(result, Unclear):
+            not_checked[check.name] = result.why
         else:
-            findings.append(replace(seen, check=check.name))
+            findings.append(replace(result, check=check.name))
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Diagnosis(tuple(findings), tuple(in_order), not_checked)
 

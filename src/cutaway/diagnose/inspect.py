@@ -33,7 +33,7 @@ from cutaway.diagnose.statistics import ExampleStatistics, texts_to_show
 
 SHOWN = 40  # tokens to show of a sample
 UNSEEN = "with labels that training never saw"
-ASKED = {"translation": "target", "classification": "label", "tagging": "tags"}  # column of the answers; else TEXT
+ANSWERS = {"translation": "target", "classification": "label", "tagging": "tags"}  # column of the answers; else TEXT
 UNEVEN = 3  # a pair is uneven if one side is more than this many times longer than the other
 
 
@@ -212,8 +212,8 @@ class TokenStatistics:
         on_progress: ProgressCallback,
     ):
         self.config, self.task, self.tokenizer, self.labels = config, task, tokenizer, labels
-        different = max(len(labels), tokenizer.vocab_size if tokenizer else 0)
-        self.asked = np.zeros(different, np.int64)  # how often each token, label or tag is an answer
+        kinds = max(len(labels), tokenizer.vocab_size if tokenizer else 0)
+        self.answer_counts = np.zeros(kinds, np.int64)  # how often each token, label or tag is an answer
         self.tokens = self.tokens_read = self.unknown = self.uneven = 0
         self.left_out: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
@@ -221,33 +221,35 @@ class TokenStatistics:
         self.kept: list[Lengths] = []  # of the kept examples, except texts
         named = split if getattr(config, split) else "train"
         meter = ReadProgress(f"reading the {split} data", size_of_corpus(config, task, (named,)), on_progress)
-        chunks = group_examples(statistics.observe(stream_split(config, task, split)), meter)
-        for chunk in encoded(chunks, config, task, tokenizer, labels):
-            self.add(chunk)
+        groups = group_examples(statistics.observe(stream_split(config, task, split)), meter)
+        for group in encode_examples(groups, config, task, tokenizer, labels):
+            self.add(group)
         self.fingerprint = f"{meter.checksum:08x}"
-        if statistics.stopped:
-            self.left_out[UNSEEN] = statistics.stopped
+        if statistics.dropped:
+            self.left_out[UNSEEN] = statistics.dropped
         if tokenizer is None:  # images with known labels are kept; the labels are the answers
             known = statistics.labels - statistics.unseen
-            self.labels, self.asked = list(known), np.array(list(known.values()), np.int64)
+            self.labels, self.answer_counts = list(known), np.array(list(known.values()), np.int64)
             self.kept.append(np.ones((known.total(), 1), np.int64))
 
-    def add(self, chunk: EncodedGroup) -> None:
+    def add(self, group: EncodedGroup) -> None:
         assert self.tokenizer is not None
-        for name, (values, _) in chunk.columns.items():
+        for name, (values, _) in group.columns.items():
             if name not in ("tags", "label"):
                 self.unknown += int((values == self.tokenizer.unk).sum()) if self.tokenizer.unk is not None else 0
                 self.tokens += len(values)
-        self.asked += np.bincount(asked_for(self.task, chunk, self.tokenizer), minlength=len(self.asked))
-        self.left_out.update(chunk.left_out)
-        self.cut.update(chunk.cut)
-        self.tokens_read += chunk.text_tokens
-        if chunk.ends is not None:
-            lengths = chunk.columns[TEXT][1]
-            self.lengths.append((self.tokens - lengths.sum() + np.cumsum(lengths))[chunk.ends])
+        self.answer_counts += np.bincount(
+            answers_of(self.task, group, self.tokenizer), minlength=len(self.answer_counts)
+        )
+        self.left_out.update(group.left_out)
+        self.cut.update(group.cut)
+        self.tokens_read += group.text_tokens
+        if group.ends is not None:
+            lengths = group.columns[TEXT][1]
+            self.lengths.append((self.tokens - lengths.sum() + np.cumsum(lengths))[group.ends])
             return
-        self.lengths.append(chunk.lengths)
-        lengths_NK = np.stack([chunk.columns[name][1] + more for name, more in LAYOUTS[self.task].lengths], axis=1)
+        self.lengths.append(group.lengths)
+        lengths_NK = np.stack([group.columns[name][1] + more for name, more in LAYOUTS[self.task].lengths], axis=1)
         self.kept.append(lengths_NK)
         if self.task == "translation":
             self.uneven += int((lengths_NK.max(axis=1) - 1 > UNEVEN * (lengths_NK.min(axis=1) - 1)).sum())
@@ -258,7 +260,7 @@ class TokenStatistics:
 
     @cached_property
     def kept_lengths(self) -> Lengths:
-        """The lengths of the kept examples. Texts are split into chunks, of which all but the last have full length."""
+        """The lengths of the kept examples. Texts are split into chunks; all but the last have full length."""
         if TASKS[self.task].kind != "texts":
             return np.concatenate(self.kept) if self.kept else np.zeros((0, 1), np.int64)
         nothing = np.broadcast_to(np.uint8(0), (self.tokens,))  # only the length matters
@@ -273,25 +275,25 @@ class TokenStatistics:
             return None
         order = batches_from_lengths(lengths_NK, self.config.batch_tokens, seed=0, epoch=0)
         longest_BK = np.maximum.reduceat(lengths_NK[order.indices], order.bounds[:-1])
-        places = int((longest_BK * np.diff(order.bounds)[:, None]).sum())
-        return 1 - int(lengths_NK.sum()) / places
+        positions = int((longest_BK * np.diff(order.bounds)[:, None]).sum())
+        return 1 - int(lengths_NK.sum()) / positions
 
 
-def encoded(
-    chunks: Iterator[list[Any]], config: DataConfig, task: str, tokenizer: Tokenizer | None, labels: Sequence[str]
+def encode_examples(
+    groups: Iterator[list[Any]], config: DataConfig, task: str, tokenizer: Tokenizer | None, labels: Sequence[str]
 ) -> Iterator[EncodedGroup]:
     if tokenizer is None:  # images need no encoding, but must be counted
-        for _ in chunks:
+        for _ in groups:
             pass
         return
     too_long = config.long_texts(task)
     encoder = Encoder(task, tokenizer.to_json(), tokenizer.roles, tuple(labels), config.max_tokens, too_long)
     workers = cores() if size_of_corpus(config, task, ("train", "valid", "test")) > IN_MEMORY else 1
-    yield from encode_groups(encoder, chunks, workers)
+    yield from encode_groups(encoder, groups, workers)
 
 
-def asked_for(task: str, chunk: EncodedGroup, tokenizer: Tokenizer) -> NDArray[np.int32]:
-    values, lengths = chunk.columns[ASKED.get(task, TEXT)]
+def answers_of(task: str, group: EncodedGroup, tokenizer: Tokenizer) -> NDArray[np.int32]:
+    values, lengths = group.columns[ANSWERS.get(task, TEXT)]
     if task == "translation":
         return np.append(values, np.full(len(lengths), tokenizer.eos, np.int32))  # each target also ends in </s>
     return values[values != NO_TAG]
@@ -316,7 +318,7 @@ def report_of(
         else None,
         lengths=LengthReport.of(token_statistics.all_lengths()),
         padding=token_statistics.padding(),
-        answers=AnswerReport.of(token_statistics.asked, token_statistics.labels),
+        answers=AnswerReport.of(token_statistics.answer_counts, token_statistics.labels),
         labels=dict(statistics.labels.most_common()),
         unseen_labels=dict(statistics.unseen.most_common()),
         compared=len(statistics.exact),
@@ -331,7 +333,7 @@ def report_of(
 
 def overlap(statistics: ExampleStatistics, train: ExampleStatistics) -> OverlapReport:
     pairs = ((statistics.exact, train.exact), (statistics.alike, train.alike), (statistics.whole, train.whole))
-    exact, alike, whole = (int(np.isin(ours, theirs).sum()) for ours, theirs in pairs)
+    exact, alike, whole = (int(np.isin(own, other).sum()) for own, other in pairs)
     return OverlapReport(exact, alike, len(statistics.exact), whole)
 
 

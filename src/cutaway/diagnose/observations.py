@@ -77,7 +77,7 @@ class Observations:
 
     @property
     def done(self) -> float:
-        return self.history.done(self.config.train)
+        return self.history.progress(self.config.train)
 
     @property
     def is_over(self) -> bool:

@@ -32,7 +32,7 @@ class ExampleStatistics:
         self.examples = self.characters = self.words = self.same_sides = 0
         self.labels: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
-        self.stopped = 0
+        self.dropped = 0
         self._exact, self._alike, self._answers = array("Q"), array("Q"), array("Q")
         self._texts, self._text = array("Q"), new_digest()  # hashes of whole texts, which arrive in parts
         self.samples: list[Any] = []
@@ -42,16 +42,16 @@ class ExampleStatistics:
         """Count each example, then yield it."""
         for example in examples:
             if isinstance(example, TextPart):
-                self.note_part(example)
+                self.add_part(example)
             else:
-                self.note_example(example)
+                self.add_example(example)
             if self.known_labels is not None and not self.known_labels >= set(self.task.labels(example)):
-                self.stopped += 1
+                self.dropped += 1
                 continue
-            self.note_texts((example.text,) if isinstance(example, TextPart) else self.task.texts(example))
+            self.add_texts((example.text,) if isinstance(example, TextPart) else self.task.texts(example))
             yield example
 
-    def note_example(self, example: Any) -> None:
+    def add_example(self, example: Any) -> None:
         texts = tuple(self.task.texts(example))
         self.sample(example, self.examples)
         self.examples += 1
@@ -63,17 +63,16 @@ class ExampleStatistics:
             self.compare(example.pixels.tobytes(), example.pixels.tobytes(), labels)
             return
         self.same_sides += self.task.kind == "pairs" and texts[0] == texts[-1]
-        self.compare("\t".join(texts).encode(), "\t".join(map(simplified, texts)).encode(), labels)
+        self.compare("\t".join(texts).encode(), "\t".join(map(simplify, texts)).encode(), labels)
 
-    def note_part(self, part: TextPart) -> None:
+    def add_part(self, part: TextPart) -> None:
         if part.text.strip():
             self.sample(part, len(self._exact))
         self.examples += part.is_last
-        self._text.update(
-            "".join(part.text.casefold().split()).encode()
-        )  # without spaces: a part may end in the middle of a word
+        # without spaces, because a part may end in the middle of a word
+        self._text.update("".join(part.text.casefold().split()).encode())
         if part.is_last:
-            self._texts.append(as_number(self._text))
+            self._texts.append(to_integer(self._text))
             self._text = new_digest()
         *lines, self._carry = (self._carry + part.text).split("\n")
         if part.is_last or len(self._carry) > LONGEST_CARRY:
@@ -81,25 +80,25 @@ class ExampleStatistics:
             self._carry = ""
         for line in lines:
             if len(line.strip()) >= LONG_LINE:
-                self.compare(line.encode(), simplified(line).encode(), ())
+                self.compare(line.encode(), simplify(line).encode(), ())
 
-    def note_texts(self, texts: Iterable[str]) -> None:
+    def add_texts(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.characters += len(text)
             self.words += len(text.split())
 
     def compare(self, content: bytes, simple: bytes, labels: tuple[str, ...]) -> None:
-        self._exact.append(number_of(content))
-        self._alike.append(number_of(simple))
+        self._exact.append(hash_bytes(content))
+        self._alike.append(hash_bytes(simple))
         if self.task.kind in ("labels", "images"):
-            self._answers.append(number_of(content + b"\0" + labels[0].encode()))
+            self._answers.append(hash_bytes(content + b"\0" + labels[0].encode()))
 
-    def sample(self, example: Any, seen: int) -> None:
+    def sample(self, example: Any, count: int) -> None:
         """Reservoir sampling: every example so far is kept with the same probability."""
         if len(self.samples) < SAMPLES:
             self.samples.append(example)
-        elif (place := self._rng.randrange(seen + 1)) < SAMPLES:
-            self.samples[place] = example
+        elif (index := self._rng.randrange(count + 1)) < SAMPLES:
+            self.samples[index] = example
 
     @property
     def exact(self) -> Numbers:
@@ -129,19 +128,19 @@ class ExampleStatistics:
         return 0 if answered is None else int((np.unique(answered[0], return_counts=True)[1] > 1).sum())
 
 
-def simplified(text: str) -> str:
+def simplify(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def number_of(content: bytes) -> int:
-    return as_number(new_digest(content))
+def hash_bytes(content: bytes) -> int:
+    return to_integer(new_digest(content))
 
 
 def new_digest(content: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(content, digest_size=8)
 
 
-def as_number(digest: hashlib.blake2b) -> int:
+def to_integer(digest: hashlib.blake2b) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 

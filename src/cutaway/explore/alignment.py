@@ -1,4 +1,4 @@
-"""Which head of the cross-attention knows which word translates which?"""
+"""Word alignment from cross-attention: the alignment error rate of each head."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutaway.nn.recording import record_activations
 
 
 class WordAlignedPair(Protocol):
-    """A sentence pair that knows its word alignment, as tinyworld's do."""
+    """A sentence pair with its word alignment, such as those of tinyworld."""
 
     @property
     def source(self) -> str: ...
@@ -52,27 +52,30 @@ class TokenWords(NamedTuple):
 def alignment_by_head(
     translator: Translator, pairs: Sequence[WordAlignedPair], batch_size: int = 64
 ) -> dict[Head, float]:
-    """The alignment error rate of every cross-attention head on these pairs, with the right target forced."""
+    """The alignment error rate of every cross-attention head on these pairs. The decoder reads the correct targets."""
     found: dict[Head, list[Links]] = {}
     for start in range(0, len(pairs), batch_size):
-        chunk = pairs[start : start + batch_size]
-        words = [words_of(translator, pair) for pair in chunk]
-        for layer, weights_BHTS in enumerate(cross_attention(translator, chunk)):
+        batch = pairs[start : start + batch_size]
+        words = [words_of(translator, pair) for pair in batch]
+        for layer, weights_BHTS in enumerate(cross_attention(translator, batch)):
             for head in range(weights_BHTS.shape[1]):
-                links = [links_of(weights_BHTS[b, head], words[b]) for b in range(len(chunk))]
+                links = [links_of(weights_BHTS[b, head], words[b]) for b in range(len(batch))]
                 found.setdefault(Head(layer, head), []).extend(links)
     gold = [pair.alignment for pair in pairs]
     return {head: alignment_error_rate(links, gold) for head, links in found.items()}
 
 
-def best_head(translator: Translator, pairs: Sequence[WordAlignedPair], enough: int = 300) -> Head:
-    """The head that agrees best. Choose it on one set and measure it on another: the best of many flatters itself."""
-    by_head = alignment_by_head(translator, pairs[:enough])
+def best_head(translator: Translator, pairs: Sequence[WordAlignedPair], max_pairs: int = 300) -> Head:
+    """The head with the lowest error rate.
+
+    Measure it on other pairs than those it was chosen on: the best of many heads is partly luck.
+    """
+    by_head = alignment_by_head(translator, pairs[:max_pairs])
     return min(by_head, key=lambda head: by_head[head])
 
 
 def cross_attention(translator: Translator, pairs: Sequence[WordAlignedPair]) -> list[NDArray[np.float64]]:
-    """The cross-attention weights [B, H, T, S] of each layer while the decoder is led through the right targets."""
+    """The cross-attention weights [B, H, T, S] of each layer, with the correct targets as decoder input."""
     encoded = encode_pairs(pairs, Encoding(translator.tokenizer))
     batch = collate_pairs(encoded, translator.tokenizer).to(translator.device)
     with record_activations(translator.model, KINDS["cross"].format("*")) as seen:
@@ -87,12 +90,15 @@ def words_of(translator: Translator, pair: WordAlignedPair) -> TokenWords:
 
 
 def links_of(weights_TS: NDArray[np.float64], words: TokenWords) -> Links:
-    """Row t is where the model looked to write token t; what lies behind the words is </s> and padding."""
+    """The alignment links of one head. Row t has the weights with which token t was predicted.
+
+    Rows and columns after the words (</s> and padding) are dropped.
+    """
     return links_from_attention(weights_TS[: len(words.target), : len(words.source)], *words)
 
 
 def crossings(alignment: Sequence[tuple[int, int]]) -> int:
-    """How many pairs of links cross: 0 if the words keep their order."""
+    """The number of pairs of links that cross; 0 if both sentences have the same word order."""
     return sum((s1 - s2) * (t1 - t2) < 0 for i, (s1, t1) in enumerate(alignment) for s2, t2 in alignment[:i])
 
 

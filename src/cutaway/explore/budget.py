@@ -1,4 +1,4 @@
-"""Where a model's parameters are, and where the time of a forward pass goes: part by part."""
+"""How the parameters of a model and the time of a forward pass divide among its parts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-REST = "the rest"  # residual sums, dropout, what holds the parts together
-# part -> what the names of its modules look like; the first row that fits decides
+REST = "the rest"  # residual sums, dropout and all other modules
+# part -> patterns of module names; the first matching row decides
 PARTS = {
     "head": ("head.*",),
     "positions": ("*.position.*",),
@@ -25,13 +25,11 @@ PARTS = {
     "feed-forward": ("*.feed_forward.*",),
     "embeddings": ("*embedding.*",),
 }
-ORDER = ("embeddings", "positions", *list(PARTS)[3:7], "norms", "head", REST)  # as a token meets them
+ORDER = ("embeddings", "positions", *list(PARTS)[3:7], "norms", "head", REST)  # order of the forward pass
 
 
 @dataclass(frozen=True)
 class PartCost:
-    """One part of a model."""
-
     part: str
     parameters: int
     seconds: float
@@ -39,14 +37,14 @@ class PartCost:
 
 @dataclass(frozen=True)
 class Budget:
-    """The parts of a model; their parameters and seconds add up to those of the whole.
+    """The cost of each part of a model. Parameters and seconds add up to the totals.
 
-    A matrix that several parts share counts once, for the part that comes first in the model. The seconds are those
-    of one forward pass, each part without what other parts did inside it.
+    A matrix that several parts share counts once, for the part that comes first in the model. The seconds are of one
+    forward pass; time inside a nested part counts for the nested part only.
     """
 
     shares: tuple[PartCost, ...]
-    tokens: int  # that the measured forward pass read, padding included; of images, their patches are not counted
+    tokens: int  # tokens in the measured forward pass, with padding; 0 for images
 
     @property
     def parameters(self) -> int:
@@ -61,8 +59,8 @@ class Budget:
         return {"parameters": self.parameters, "seconds": self.seconds, "tokens": self.tokens, "parts": parts}
 
     def rows(self) -> list[tuple[str, ...]]:
-        """(part, parameters, per cent of all, milliseconds, per cent of all), the whole last."""
-        whole = PartCost("all", self.parameters, self.seconds)
+        """(part, parameters, % of parameters, milliseconds, % of time); the last row is the total."""
+        total = PartCost("all", self.parameters, self.seconds)
         return [
             (
                 share.part,
@@ -71,7 +69,7 @@ class Budget:
                 f"{1000 * share.seconds:.2f}",
                 f"{share.seconds / self.seconds:.1%}",
             )
-            for share in (*self.shares, whole)
+            for share in (*self.shares, total)
         ]
 
     def _repr_html_(self) -> str:
@@ -81,7 +79,7 @@ class Budget:
 
 
 def budget(model: nn.Module, *inputs: Tensor | None, runs: int = 5) -> Budget:
-    """Count the parameters, and time `model(*inputs)`: of several runs, the one that took the median time."""
+    """Count the parameters and time `model(*inputs)`. The times are those of the run with the median total."""
     parameters, seconds = parameters_by_part(model), seconds_by_part(model, inputs, runs)
     parts = [part for part in ORDER if part in parameters or part in seconds]
     ids = [tensor for tensor in inputs if tensor is not None and not tensor.is_floating_point()]
@@ -92,7 +90,7 @@ def budget(model: nn.Module, *inputs: Tensor | None, runs: int = 5) -> Budget:
 
 
 def part_of(name: str) -> str:
-    """The part that a module or parameter of this name belongs to."""
+    """The part that a module or parameter belongs to, by its name."""
     for part, patterns in PARTS.items():
         if any(fnmatchcase(f"{name}.", pattern) for pattern in patterns):
             return part
@@ -101,7 +99,7 @@ def part_of(name: str) -> str:
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for name, parameter in model.named_parameters():  # which gives a shared one once
+    for name, parameter in model.named_parameters():  # yields a shared parameter once
         part = part_of(name.rpartition(".")[0])
         counts[part] = counts.get(part, 0) + parameter.numel()
     return counts
@@ -112,7 +110,7 @@ def seconds_by_part(model: nn.Module, inputs: tuple[Tensor | None, ...], runs: i
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        model(*inputs)  # the first run pays for what is done only once
+        model(*inputs)  # warm-up
         for _ in range(runs):
             with time_parts(model) as watch:
                 model(*inputs)
@@ -123,46 +121,48 @@ def seconds_by_part(model: nn.Module, inputs: tuple[Tensor | None, ...], runs: i
 
 @dataclass
 class Stopwatch:
-    """One part runs at a time: when another begins, or ends, the time since the last change is booked to the one."""
+    """Measures nested parts. At each change, the time since the last change is added to the innermost part."""
 
     device: torch.device
     seconds: dict[str, float] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     since: float = 0.0
 
-    def book(self) -> None:
+    def add_elapsed(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
         now = time.perf_counter()
         if self.running:
             self.seconds[self.running[-1]] = self.seconds.get(self.running[-1], 0.0) + now - self.since
         self.since = now
 
-    def begin(self, part: str) -> None:
-        self.book()
+    def start(self, part: str) -> None:
+        self.add_elapsed()
         self.running.append(part)
 
-    def end(self) -> None:
-        self.book()
+    def stop(self) -> None:
+        self.add_elapsed()
         self.running.pop()
 
 
 @contextmanager
 def time_parts(model: nn.Module) -> Iterator[Stopwatch]:
-    """A stopwatch that runs while the block does, switched by hooks wherever one part enters another."""
+    """Measure the forward passes inside the `with` statement. Hooks switch the stopwatch where a part calls another."""
     watch, hooks = Stopwatch(next(model.parameters()).device), []
 
-    def beginning(part: str) -> Any:
-        return lambda module, given: watch.begin(part)
+    def start_hook(part: str) -> Any:
+        return lambda module, inputs: watch.start(part)
 
-    def ending(module: nn.Module, given: Any, output: Any) -> None:
-        watch.end()
+    def stop_hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        watch.stop()
 
     for name, module in model.named_modules():
         part = part_of(name) if name else REST
         is_entry = not name or part != part_of(name.rpartition(".")[0])
         if is_entry and not isinstance(module, nn.Identity):
-            hooks += [module.register_forward_pre_hook(beginning(part)), module.register_forward_hook(ending)]
+            hooks += [module.register_forward_pre_hook(start_hook(part)), module.register_forward_hook(stop_hook)]
     try:
         yield watch
     finally:

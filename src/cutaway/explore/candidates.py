@@ -27,7 +27,7 @@ def candidates(example: TracedExample, logits_NV: Tensor) -> list[dict[str, Any]
         return [
             step for i, part in zip(starts, parts, strict=True) for step in candidates(part, logits_NV[i : i + ROWS])
         ]
-    logits_NV = logits_NV.double()
+    logits_NV = logits_NV.cpu().double()  # MPS has no double precision
     answers_N = torch.tensor(example.answers, device=logits_NV.device)
     answer_N1 = logits_NV.gather(1, answers_N[:, None])
     p_N = (answer_N1 - logits_NV.logsumexp(-1, keepdim=True)).exp()[:, 0].tolist()

@@ -1,6 +1,6 @@
-"""Curves and attention as SVG that stands in the page itself: no matplotlib, and the colours are those of the page.
+"""Line charts and attention matrices as inline SVG, without matplotlib.
 
-So a report of every run costs nothing, follows light and dark, and stays sharp on a phone.
+The charts take the colours of the page, so they follow its light and dark mode. They are small and scale without loss.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 Points = Sequence[tuple[float, float]]
 
-WIDTH, HEIGHT = 480, 230  # small, so that letters are still legible when a phone scales it down
+WIDTH, HEIGHT = 480, 230  # small, so that the text is legible on a phone
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 34
-MOST = 400  # points a line: more cannot be seen
+MAX_POINTS = 400  # per line
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ChartLine:
 
 
 def line_chart(lines: Sequence[ChartLine], what: str, logarithmic: bool = False, level: float | None = None) -> str:
-    """Lines over steps. `level` draws a dashed line across, such as the limit of what is allowed."""
+    """Lines over training steps. `level` draws a dashed horizontal line, such as a limit."""
     lines = [line for line in lines if line.points]
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points] + ([level] if level is not None else [])
@@ -40,11 +40,11 @@ def line_chart(lines: Sequence[ChartLine], what: str, logarithmic: bool = False,
         y_scale = Scale([*ys, *y_scale.ticks()], HEIGHT - BOTTOM, TOP)
     parts = [
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y_scale(y):.1f}" y2="{y_scale(y):.1f}"/>'
-        f'<text x="{LEFT - 6}" y="{y_scale(y) + 4:.1f}" text-anchor="end">{number(y)}</text>'
+        f'<text x="{LEFT - 6}" y="{y_scale(y) + 4:.1f}" text-anchor="end">{format_number(y)}</text>'
         for y in y_scale.ticks()
     ]
     parts += [
-        f'<text x="{x_scale(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>'
+        f'<text x="{x_scale(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{format_number(x)}</text>'
         for x in x_scale.ticks(4)
         if x == int(x)
     ]
@@ -53,16 +53,16 @@ def line_chart(lines: Sequence[ChartLine], what: str, logarithmic: bool = False,
         y = y_scale(level)
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
     for line in lines:
-        drawn = [(x_scale(x), y_scale(y)) for x, y in thinned(line.points)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
+        points = [(x_scale(x), y_scale(y)) for x, y in downsample(line.points)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline class="line {line.style}" points="{path}"/>')
-        if line.dots or len(drawn) == 1:
-            parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in drawn]
+        if line.dots or len(points) == 1:
+            parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points]
     return svg(parts + legend(lines), WIDTH, HEIGHT, what)
 
 
 def legend(lines: Sequence[ChartLine]) -> list[str]:
-    """At the upper right, where falling curves leave room; of a single line, its title says enough."""
+    """The names of the lines at the upper right, where falling curves leave space. None for a single line."""
     if len(lines) < 2:
         return []
     return [
@@ -73,7 +73,7 @@ def legend(lines: Sequence[ChartLine]) -> list[str]:
 
 
 class Scale:
-    """From values to places on the drawing."""
+    """Maps values to coordinates."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, logarithmic: bool = False):
         self.low, self.high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -82,10 +82,10 @@ class Scale:
         self.start, self.end, self.logarithmic = start, end, logarithmic
 
     def __call__(self, value: float) -> float:
-        low, high = self._seen(self.low), self._seen(self.high)
-        return self.start + (self._seen(value) - low) / (high - low) * (self.end - self.start)
+        low, high = self._transform(self.low), self._transform(self.high)
+        return self.start + (self._transform(value) - low) / (high - low) * (self.end - self.start)
 
-    def _seen(self, value: float) -> float:
+    def _transform(self, value: float) -> float:
         return math.log(value) if self.logarithmic else value
 
     def ticks(self, count: int = 5) -> list[float]:
@@ -93,8 +93,8 @@ class Scale:
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
-                round_ones = [digit * 10.0**decade for decade in decades for digit in digits]
-                found = [value for value in round_ones if self.low <= value <= self.high]
+                candidates = [digit * 10.0**decade for decade in decades for digit in digits]
+                found = [value for value in candidates if self.low <= value <= self.high]
                 if len(found) >= 3:
                     return found
         step = round_step((self.high - self.low) / count)
@@ -102,32 +102,32 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
 
-def round_step(rough: float) -> float:
-    """1, 2 or 5 times a power of ten, not below `rough`."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * (1 - 1e-9))
+def round_step(minimum: float) -> float:
+    """The smallest of 1, 2 or 5 times a power of ten that is at least `minimum`."""
+    power = 10.0 ** math.floor(math.log10(minimum))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= minimum * (1 - 1e-9))
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     if value and abs(value) < 1e-3:
         return f"{value:.0e}".replace("e-0", "e-")
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def thinned(points: Points) -> Points:
-    """The same curve with fewer points: of each stretch, its lowest and its highest, so that no peak is lost."""
-    if len(points) <= MOST:
+def downsample(points: Points) -> Points:
+    """At most MAX_POINTS points: the minimum and the maximum of each interval, so that peaks stay visible."""
+    if len(points) <= MAX_POINTS:
         return points
-    edges = [round(i * len(points) / (MOST // 2)) for i in range(MOST // 2 + 1)]
-    stretches = [points[a:b] for a, b in pairwise(edges)]
-    return [point for s in stretches for point in sorted({min(s, key=lambda p: p[1]), max(s, key=lambda p: p[1])})]
+    edges = [round(i * len(points) / (MAX_POINTS // 2)) for i in range(MAX_POINTS // 2 + 1)]
+    intervals = [points[a:b] for a, b in pairwise(edges)]
+    return [point for s in intervals for point in sorted({min(s, key=lambda p: p[1]), max(s, key=lambda p: p[1])})]
 
 
 CELL = 22
 
 
 def attention_chart(weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], what: str) -> str:
-    """Rows look at columns: the fuller the square, the more."""
+    """A matrix with rows (queries) and columns (keys). A darker square means more weight."""
     left, top = 12 + 8 * max(map(len, rows)), 12 + 6 * max(map(len, columns))
     width, height = left + CELL * len(columns) + 6 * max(map(len, columns)), top + CELL * len(rows) + 6
     parts = [
@@ -144,13 +144,13 @@ def attention_chart(weights_QK: NDArray[np.floating], rows: Sequence[str], colum
         if weight >= 0.01:
             place = f'x="{left + CELL * k}" y="{top + CELL * q}" width="{CELL - 1}" height="{CELL - 1}"'
             parts.append(f'<rect class="cell" {place} fill-opacity="{weight:.2f}"><title>{weight:.0%}</title></rect>')
-    return svg(parts, width, height, what, natural=True)
+    return svg(parts, width, height, what, keep_size=True)
 
 
-def svg(parts: Sequence[str], width: float, height: float, what: str, natural: bool = False) -> str:
-    """`natural`: no wider than it is drawn, whatever room there is."""
-    widest = f' style="max-width:{width}px"' if natural else ""
+def svg(parts: Sequence[str], width: float, height: float, what: str, keep_size: bool = False) -> str:
+    """An SVG element that fills its container. `keep_size`: do not enlarge it beyond `width` pixels."""
+    limit = f' style="max-width:{width}px"' if keep_size else ""
     return (
-        f'<svg viewBox="0 0 {width} {height}"{widest} role="img" aria-label="{escape(what)}">'
+        f'<svg viewBox="0 0 {width} {height}"{limit} role="img" aria-label="{escape(what)}">'
         f"<title>{escape(what)}</title>{''.join(parts)}</svg>"
     )

@@ -1,7 +1,7 @@
-"""What each part of a model computes, as an equation, and what the axes of its result are called.
+"""The equation of each part of a model, and the names of the axes of its output.
 
-The equation is that of the part as it was built: with the position scheme, the activation and the norm that it really
-has. Axes are named as everywhere in Cutaway (docs/design.md): B batch, T/S/Q/K positions, D width, H heads, ...
+An equation shows the part as built: its position scheme, activation and norm. Axes have the letters of docs/design.md:
+B batch, T/S/Q/K positions, D width, H heads, ...
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from cutaway.inference.fast.prepare import built_as
+from cutaway.inference.fast.prepare import original_class
 from cutaway.nn.probe import Probe
 
 
 class Formula(NamedTuple):
     equation: str
-    axes: str  # a letter (or a few) for each axis, apart by spaces
+    axes: str  # one name for each axis, separated by spaces
 
 
 LAYER_NORM = "(x - mean(x)) / √(var(x) + ε) · w + b"
@@ -25,7 +25,7 @@ RMS_NORM = "x / √(mean(x²) + ε) · w"
 
 
 def formula_of(model: nn.Module, name: str) -> Formula:
-    """The equation and axes of a module by its name in the model."""
+    """The equation and the axes of a module, by its name in the model."""
     module = model.get_submodule(name)
     owner_name, _, last = name.rpartition(".")
     owner = model.get_submodule(owner_name)
@@ -43,34 +43,34 @@ def kind_of(module: nn.Module) -> str:
 
 
 def type_of(module: nn.Module) -> type:
-    """What a part is, or what it replaces."""
-    return Probe if isinstance(module, Probe) else built_as(module)
+    """The class of a part; for a packed or quantized part, the class that it replaced."""
+    return Probe if isinstance(module, Probe) else original_class(module)
 
 
-OF_MEMORY = ("cross_attention.key", "cross_attention.value")  # projections of what the encoder left
+MEMORY_PROJECTIONS = ("cross_attention.key", "cross_attention.value")
 
 
 def length_axis(model: nn.Module, name: str) -> str:
-    """S on the source's side of a translator, T elsewhere."""
-    of_source = name.startswith(("source_embedding", "encoder")) or name.endswith(OF_MEMORY)
-    return "S" if hasattr(model, "decoder") and of_source else "T"
+    """S for source positions of an encoder-decoder, T elsewhere."""
+    is_source = name.startswith(("source_embedding", "encoder")) or name.endswith(MEMORY_PROJECTIONS)
+    return "S" if hasattr(model, "decoder") and is_source else "T"
 
 
-def embedded(model: nn.Module, owner: Any, name: str) -> Formula:
+def embedding_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "PatchEmbedding":
         before = "[class; patches W + b]" if owner.class_token is not None else "patches W + b"
-        return Formula(f"x = {before}{added_position(owner)}", "B N D")
+        return Formula(f"x = {before}{position_term(owner)}", "B N D")
     parts = "E[ids]" + (" · √D" if owner.tokens.scale != 1 else "")
-    parts += (" + segment" if owner.segments is not None else "") + added_position(owner)
-    normed = kind_of(owner.norm) != "Identity"
-    return Formula(f"x = norm({parts})" if normed else f"x = {parts}", "B T D")
+    parts += (" + segment" if owner.segments is not None else "") + position_term(owner)
+    has_norm = kind_of(owner.norm) != "Identity"
+    return Formula(f"x = norm({parts})" if has_norm else f"x = {parts}", "B T D")
 
 
-def added_position(owner: Any) -> str:
+def position_term(owner: Any) -> str:
     return {"SinusoidalPosition": " + PE(t)", "LearnedPosition": " + P[t]"}.get(kind_of(owner.position), "")
 
 
-def projection(letter: str, axis: str, groups: str) -> Callable[..., Formula]:
+def projection_formula(letter: str, axis: str, groups: str) -> Callable[..., Formula]:
     def describe(model: nn.Module, owner: Any, name: str) -> Formula:
         source = "memory" if name.endswith("cross_attention") and letter != "q" else "x"
         linear = {"q": owner.query, "k": owner.key, "v": owner.value}[letter]
@@ -87,7 +87,7 @@ def projection(letter: str, axis: str, groups: str) -> Callable[..., Formula]:
     return describe
 
 
-def scores(model: nn.Module, owner: Any, name: str) -> Formula:
+def scores_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "LinearAttention":
         return Formula("scores = q kᵀ", "B H Q K")
     text = "q [p_k; k]ᵀ / √E" if kind_of(owner) == "PrefixedAttention" else "q kᵀ / √E"
@@ -98,26 +98,26 @@ def scores(model: nn.Module, owner: Any, name: str) -> Formula:
     return Formula(f"scores = {text}{bias.get(kind_of(owner.position), '')}", "B H Q K")
 
 
-def weights(model: nn.Module, owner: Any, name: str) -> Formula:
+def weights_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     if kind_of(owner) == "AttentionPool":
         return Formula("weights = softmax(x w)", "B T")
     if kind_of(owner) == "LinearAttention":
-        return Formula("weights = scores / Σ scores, 0 where forbidden", "B H Q K")
-    return Formula("weights = softmax(scores), 0 where forbidden", "B H Q K")
+        return Formula("weights = scores / Σ scores, 0 where masked", "B H Q K")
+    return Formula("weights = softmax(scores), 0 where masked", "B H Q K")
 
 
-def heads(model: nn.Module, owner: Any, name: str) -> Formula:
+def heads_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     relative = " + weights a_V[j - i]" if kind_of(owner.position) == "RelativePosition" else ""
     values = "[p_v; v]" if kind_of(owner) == "PrefixedAttention" else "v"
     return Formula(f"heads = weights {values}{relative}", "B H Q E")
 
 
-def update(model: nn.Module, owner: Any, name: str) -> Formula:
+def update_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     layer, _, last = name.rpartition(".")
     part = last.removesuffix("_residual")
     if part == "residual":
-        crossed: Any = model.get_submodule(layer)
-        text = "self-attention + feed-forward" + (" + cross-attention" if crossed.cross_attention is not None else "")
+        parent: Any = model.get_submodule(layer)
+        text = "self-attention + feed-forward" + (" + cross-attention" if parent.cross_attention is not None else "")
     elif part == "feed_forward":
         module: Any = model.get_submodule(f"{layer}.feed_forward")
         text = "Σ p_i · expert_i(x)" if kind_of(module) == "Experts" else with_bias("hidden W₂", module.contract, "b₂")
@@ -128,12 +128,12 @@ def update(model: nn.Module, owner: Any, name: str) -> Formula:
     return Formula(f"update = {text}", "B T D")
 
 
-def stream(model: nn.Module, owner: Any, name: str) -> Formula:
+def stream_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     is_post = kind_of(owner) == "PostNorm"
     return Formula("x = norm(x + update)" if is_post else "x = x + update", "B T D")
 
 
-def hidden(model: nn.Module, owner: Any, name: str) -> Formula:
+def hidden_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     return Formula(f"hidden = {hidden_text(owner)}", "B T F")
 
 
@@ -151,24 +151,24 @@ def feed_forward_text(network: Any) -> str:
     return with_bias(f"{before} W₂", network.contract, "b₂")
 
 
-def parallel(module: Any, last: str) -> Formula:
+def parallel_formula(module: Any, last: str) -> Formula:
     both = "attention({x}) + feed_forward({x})" + (" + cross_attention({x})" if module.cross_attention else "")
     is_post, is_sandwich = (kind_of(module.residual) == kind for kind in ("PostNorm", "SandwichNorm"))
     text = both.replace("{x}", "x" if is_post else "norm(x)")
     return Formula(f"norm(x + {text})" if is_post else f"x + norm₂({text})" if is_sandwich else f"x + {text}", "B T D")
 
 
-def stack(module: Any, last: str) -> Formula:
+def stack_formula(module: Any, last: str) -> Formula:
     layers = f"layer_{len(module.layers)}( ... layer_1(x))"
     return Formula(layers if kind_of(module.norm) == "Identity" else f"norm({layers})", "B T D")
 
 
-def prompted_stack(module: Any, last: str) -> Formula:
-    plain = stack(module, last)
+def prompted_stack_formula(module: Any, last: str) -> Formula:
+    plain = stack_formula(module, last)
     return plain._replace(equation=f"{plain.equation.replace('x', '[prompt; x]')}, without the prompt")
 
 
-def encoder_only(module: Any, last: str) -> Formula:
+def encoder_only_formula(module: Any, last: str) -> Formula:
     axes = {"MaskedLanguageHead": "B T V", "TagHead": "B T C"}.get(kind_of(module.head), "B C")
     return Formula("head(encode(text))", axes)
 
@@ -177,7 +177,7 @@ def with_bias(product: str, linear: Any, bias: str) -> str:
     return product if linear.bias is None else f"{product} + {bias}"
 
 
-def logits(model: nn.Module, owner: Any, name: str) -> Formula:
+def logits_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     return {
         "LanguageHead": Formula("logits = x Wᵀ", "B T V"),
         "MaskedLanguageHead": Formula("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
@@ -186,55 +186,55 @@ def logits(model: nn.Module, owner: Any, name: str) -> Formula:
     }[kind_of(owner)]
 
 
-def pooled(model: nn.Module, owner: Any, name: str) -> Formula:
+def pooled_formula(model: nn.Module, owner: Any, name: str) -> Formula:
     how = {"FirstPool": "x[0]", "MeanPool": "mean of x over t", "MaxPool": "max of x over t"}
     return Formula(f"pooled = {how.get(kind_of(owner.pool), 'Σ weights_t · x_t')}", "B D")
 
 
-def fixed(equation: str, axes: str) -> Callable[..., Formula]:
+def constant_formula(equation: str, axes: str) -> Callable[..., Formula]:
     return lambda model, owner, name: Formula(equation, axes)
 
 
 PROBES: dict[str, Callable[..., Formula]] = {
-    "embedded": embedded,
-    "q": projection("q", "Q", "H"),
-    "k": projection("k", "K", "G"),
-    "v": projection("v", "K", "G"),
-    "scores": scores,
-    "weights": weights,
-    "heads": heads,
-    "update": update,
-    "stream": stream,
-    "hidden": hidden,
-    "logits": logits,
-    "pooled": pooled,
-    "router": fixed("p = softmax(x W_r)", "B T N"),
-    "load": fixed("share of the tokens that each expert gets", "N"),
-    "balance": fixed("N · Σ share_i · mean p_i", ""),
+    "embedded": embedding_formula,
+    "q": projection_formula("q", "Q", "H"),
+    "k": projection_formula("k", "K", "G"),
+    "v": projection_formula("v", "K", "G"),
+    "scores": scores_formula,
+    "weights": weights_formula,
+    "heads": heads_formula,
+    "update": update_formula,
+    "stream": stream_formula,
+    "hidden": hidden_formula,
+    "logits": logits_formula,
+    "pooled": pooled_formula,
+    "router": constant_formula("p = softmax(x W_r)", "B T N"),
+    "load": constant_formula("share of the tokens for each expert", "N"),
+    "balance": constant_formula("N · Σ share_i · mean p_i", ""),
 }
 
 
-def norm(equation: str) -> Callable[[Any, str], Formula]:
-    of_heads = {"query_norm": "B H Q E", "key_norm": "B G K E"}
-    return lambda module, last: Formula(equation, of_heads.get(last, "B T D"))
+def norm_formula(equation: str) -> Callable[[Any, str], Formula]:
+    head_axes = {"query_norm": "B H Q E", "key_norm": "B G K E"}
+    return lambda module, last: Formula(equation, head_axes.get(last, "B T D"))
 
 
-def linear(module: Any, last: str) -> Formula:
+def linear_formula(module: Any, last: str) -> Formula:
     return Formula(with_bias("x W", module, "b"), "B T " + LINEAR_AXES.get(last, "D"))
 
 
-def low_rank(module: Any, last: str) -> Formula:
-    plain = linear(module, last)
+def lora_formula(module: Any, last: str) -> Formula:
+    plain = linear_formula(module, last)
     return plain._replace(equation=f"{plain.equation} + α/r · x Aᵀ Bᵀ")
 
 
 LINEAR_AXES = {"query": "H·E", "key": "G·E", "value": "G·E", "expand": "F", "gate": "F", "classify": "C", "route": "N"}
 
 MODULES: dict[str, Callable[[Any, str], Formula]] = {
-    "Linear": linear,
-    "LoRALinear": low_rank,
-    "LayerNorm": norm(LAYER_NORM),
-    "RMSNorm": norm(RMS_NORM),
+    "Linear": linear_formula,
+    "LoRALinear": lora_formula,
+    "LayerNorm": norm_formula(LAYER_NORM),
+    "RMSNorm": norm_formula(RMS_NORM),
     "MultiHeadAttention": lambda module, last: Formula(
         "MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = softmax(q_i k_iᵀ / √E) v_i", "B T D"
     ),
@@ -245,18 +245,21 @@ MODULES: dict[str, Callable[[Any, str], Formula]] = {
     "LinearAttention": lambda module, last: Formula("out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)", "B T D"),
     "FeedForward": lambda module, last: Formula(f"FFN(x) = {feed_forward_text(module)}", "B T D"),
     "GatedFeedForward": lambda module, last: Formula(f"FFN(x) = {feed_forward_text(module)}", "B T D"),
-    "Experts": lambda module, last: Formula("y = Σ over the k likeliest experts of p_i · expert_i(x)", "B T D"),
+    "Experts": lambda module, last: Formula("y = Σ p_i · expert_i(x) over the k most probable experts", "B T D"),
     "PreNorm": lambda module, last: Formula("x + f(norm(x))", "B T D"),
     "PostNorm": lambda module, last: Formula("norm(x + f(x))", "B T D"),
     "SandwichNorm": lambda module, last: Formula("x + norm₂(f(norm(x)))", "B T D"),
     "Layer": lambda module, last: Formula(
-        "look around, look at the memory, then think" if module.cross_attention else "look around, then think", "B T D"
+        "feed_forward(cross_attention(self_attention(x), memory)), each with residual connection and norm"
+        if module.cross_attention
+        else "feed_forward(self_attention(x)), each with residual connection and norm",
+        "B T D",
     ),
-    "ParallelLayer": parallel,
-    "Stack": stack,
-    "PromptedStack": prompted_stack,
-    "InputEmbedding": lambda module, last: embedded(module, module, last),
-    "PatchEmbedding": lambda module, last: embedded(module, module, last),
+    "ParallelLayer": parallel_formula,
+    "Stack": stack_formula,
+    "PromptedStack": prompted_stack_formula,
+    "InputEmbedding": lambda module, last: embedding_formula(module, module, last),
+    "PatchEmbedding": lambda module, last: embedding_formula(module, module, last),
     "TokenEmbedding": lambda module, last: Formula("E[ids]" + (" · √D" if module.scale != 1 else ""), "B T D"),
     "LanguageHead": lambda module, last: Formula("logits = x Wᵀ", "B T V"),
     "MaskedLanguageHead": lambda module, last: Formula("logits = norm(gelu(x W₁ + b₁)) Wᵀ + b", "B T V"),
@@ -266,6 +269,6 @@ MODULES: dict[str, Callable[[Any, str], Formula]] = {
         "p(target | source) = softmax(head(decode(target, encode(source))))", "B T V"
     ),
     "DecoderOnly": lambda module, last: Formula("p(next token | text) = softmax(head(decode(text)))", "B T V"),
-    "EncoderOnly": encoder_only,
+    "EncoderOnly": encoder_only_formula,
     "VisionTransformer": lambda module, last: Formula("head(encode(patches))", "B C"),
 }

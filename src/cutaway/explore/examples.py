@@ -1,4 +1,4 @@
-"""Sentences to begin with, and what is known about them: of tinyworld's, who translates whom."""
+"""Example inputs for the explorer, and the gold alignments of tinyworld's sentences."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cutaway.explore.alignment import gold_cells, has_alignments, words_of
 from cutaway.inference.pipelines import Pipeline, Translator
 
 SHOWN = 12
-LONGEST = 160  # characters of a text that one can look at
+MAX_CHARACTERS = 160  # longer texts are no examples
 
 NO_IMAGES = (
-    "this run has no pictures at hand: it was imported, or its files are gone. Restore them; or fine-tune it on "
-    "pictures of yours, and look into that run."
+    "this run has no images: it was imported, or its data files are missing. "
+    "Restore the files, or fine-tune it on your images and explore that run."
 )
 
-# For a model that came without data: what can be said to any that reads English.
-PLAIN = (
+# For models without data, such as imported ones.
+ENGLISH_SENTENCES = (
     "The keys to the old house are on the table.",
     "She gave him a book because he liked reading.",
     "It rained all day, so we stayed at home and played cards.",
@@ -37,37 +37,37 @@ PLAIN = (
 
 
 def example_texts(pipeline: Pipeline, shown: int = SHOWN) -> list[Any]:
-    """Some held-out texts (of a classifier of images: the pictures), none if the data is no longer there.
+    """Some held-out texts, or images for an image classifier. None if the data files are missing.
 
-    A run that never had data, because its weights came from elsewhere, gets plain sentences.
+    A run without data, such as imported weights, gets English sentences.
     """
     if not has_data(pipeline):
-        return [] if pipeline.config.model.family == "vision" else list(PLAIN[:shown])
+        return [] if pipeline.config.model.family == "vision" else list(ENGLISH_SENTENCES[:shown])
     data, task = pipeline.config.data, pipeline.config.model.task
     for split in ("test", "valid"):
         try:
             if has_split(data, split):
                 examples = islice(stream_split(data, task, split), 40 * shown)
-                return spread([display_form(pipeline, example) for example in examples], shown)
+                return select_examples([display_form(pipeline, example) for example in examples], shown)
         except (CutawayError, OSError):
             continue
     return []
 
 
 def has_data(pipeline: Pipeline) -> bool:
-    """Whether the run says what it was trained on. Imported weights do not."""
+    """Whether the run has a data setting. Imported weights have none."""
     return any(has_split(pipeline.config.data, split) for split in ("train", "valid", "test"))
 
 
 def plain_examples(pipeline: Pipeline) -> Sequence[str]:
-    """For a run that names no data."""
+    """English sentences, for a run without data."""
     if pipeline.config.model.family == "vision":
         raise DataError(NO_IMAGES)
-    return PLAIN
+    return ENGLISH_SENTENCES
 
 
 def display_form(pipeline: Pipeline, example: Any) -> Any:
-    """What of an example can be typed, or the picture itself."""
+    """The text of an example, as a user would type it; an image stays as it is."""
     task = pipeline.config.model.task
     if task == "image_classification":
         return example
@@ -77,31 +77,31 @@ def display_form(pipeline: Pipeline, example: Any) -> Any:
         return " ".join(example.words)
     if task == "classification":
         return example.text
-    lines = [line for line in example.text.splitlines() if 12 <= len(line.strip()) <= LONGEST]
-    return lines[len(lines) // 2].strip() if lines else example.text[:LONGEST]
+    lines = [line for line in example.text.splitlines() if 12 <= len(line.strip()) <= MAX_CHARACTERS]
+    return lines[len(lines) // 2].strip() if lines else example.text[:MAX_CHARACTERS]
 
 
-def spread(examples: Sequence[Any], shown: int) -> list[Any]:
-    """Different ones that are not too long."""
+def select_examples(examples: Sequence[Any], shown: int) -> list[Any]:
+    """The first distinct texts that are not empty and not too long."""
     kept: list[Any] = []
     for example in examples:
-        is_picture = not isinstance(example, str)
-        if is_picture or (example.strip() and len(example) <= LONGEST and example not in kept):
+        is_image = not isinstance(example, str)
+        if is_image or (example.strip() and len(example) <= MAX_CHARACTERS and example not in kept):
             kept.append(example)
     return kept[:shown]
 
 
 def image_example(examples: Sequence[Any], number: str) -> Any:
-    """The example of that number."""
+    """The image example with this number."""
     if not examples:
         raise DataError(NO_IMAGES)
     if not number.isdecimal() or len(number) > 6 or int(number) >= len(examples):
-        raise DataError(f"there is no picture {number[:20]!r}. Choose one from 0 to {len(examples) - 1}.")
+        raise DataError(f"there is no image {number[:20]!r}. Choose one from 0 to {len(examples) - 1}.")
     return examples[int(number)]
 
 
 class GoldAlignments:
-    """The sentence pairs of the run's data that know their alignment, by their source."""
+    """The sentence pairs with a gold alignment in the run's data, by source sentence."""
 
     def __init__(self, pipeline: Pipeline):
         self.pairs: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class GoldAlignments:
                 self.pairs |= {pair.source: pair for pair in pairs}
 
     def of(self, translator: Any, source: str, target: str) -> dict[str, Any]:
-        """What is known about a sentence and this translation of it."""
+        """Reference, gold alignment and syntax of a sentence. The alignment is known if the translation is correct."""
         pair = self.pairs.get(source.strip())
         if pair is None:
             return {"reference": None, "gold": None, "syntax": None, "words": None}
@@ -126,10 +126,10 @@ class GoldAlignments:
             for k, other in enumerate(words.source)
             if word is not None and other is not None and head_of.get(word) == other
         ]
-        is_right = target.strip() == pair.target
+        is_correct = target.strip() == pair.target
         return {
             "reference": pair.target,
-            "gold": gold_cells(words, pair.alignment) if is_right else None,
+            "gold": gold_cells(words, pair.alignment) if is_correct else None,
             "syntax": syntax,
-            "words": {"source": words.source, "target": [*words.target, None] if is_right else None},
+            "words": {"source": words.source, "target": [*words.target, None] if is_correct else None},
         }

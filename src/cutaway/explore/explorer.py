@@ -1,4 +1,4 @@
-"""The explorer's backend: every request of the page, answered as plain data. serve/ adds HTTP, export.py stores answers.
+"""The explorer's backend: answers to the page's requests as plain data. serve/ adds HTTP, export.py stores answers.
 
 explorer = Explorer([Path("runs/demo")])
 explorer.trace(ExplorerRequest(text="The small cat sleeps."))
@@ -97,7 +97,7 @@ class LoadedRun:
     def held_out(self, count: int) -> Sequence[Any]:
         data, task = self.final.config.data, self.final.config.model.task
         if not has_data(self.final):
-            if task.endswith("language_model"):  # a text is its own right answer
+            if task.endswith("language_model"):  # scored on the text itself
                 return plain_examples(self.final)[:count]
             raise DataError(
                 "this run was imported and has no labelled data to score. Fine-tune it on your data and explore "

@@ -1,4 +1,7 @@
-"""Figures: one function each, a matplotlib Figure in return. Colours that colour-blind people can tell apart."""
+"""Figures of traces and training curves. Each function returns a matplotlib Figure.
+
+The colours are distinguishable for colour-blind readers.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ from cutaway.errors import MissingExtra
 from cutaway.explore.trace import Trace
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito
-# in an order in which neighbours differ in brightness too; beyond these the lines are dashed
+# neighbours differ in brightness too; after the last colour, lines are dashed
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
 WEIGHTS, SIGNED = "cividis", "RdBu_r"
-LONGEST_NAME = 14  # letters of a token along the side of a figure
+MAX_LABEL = 14  # characters of a token on an axis
 
 TITLES = {
-    "encoder": "Encoder self-attention: each source token looks at the source",
-    "decoder": "Decoder self-attention: each target token looks back at what is written",
-    "cross": "Cross-attention: each target token, while it is written, looks at the source",
+    "encoder": "Encoder self-attention: from source tokens to source tokens",
+    "decoder": "Decoder self-attention: from target tokens to earlier target tokens",
+    "cross": "Cross-attention: from target tokens to source tokens",
 }
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure without a window, with our style."""
+    """A figure with the project's style. It opens no window."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -57,11 +60,11 @@ def save(figure: Any, path: str | Path) -> Path:
 def attention_heatmap(
     trace: Trace, kind: str = "cross", layer: int = 0, head: int = 0, gold: Sequence[tuple[int, int]] = ()
 ) -> Any:
-    """One head, large: rows look at columns. `gold` cells (row, column) get a frame: where a link should be."""
+    """The weights of one head: rows are queries, columns are keys. `gold` cells (row, column) get a frame."""
     rows, columns = trace.axes(kind)
     figure = new_figure(1.8 + min(12.0, 0.46 * len(columns)), 1.5 + min(10.0, 0.36 * len(rows)))
     axes = figure.add_subplot()
-    image = draw_weights(axes, trace.weights(kind, layer)[head], rows, columns, most=50)
+    image = draw_weights(axes, trace.weights(kind, layer)[head], rows, columns, max_labels=50)
     for row, column in gold:
         _frame(axes, row, column)
     axes.set_title(f"{TITLES[kind].split(':')[0]}, layer {layer}, head {head}", loc="left")
@@ -70,14 +73,14 @@ def attention_heatmap(
 
 
 def attention_grid(trace: Trace, kind: str = "cross") -> Any:
-    """Every head of every layer: a row a layer, a column a head."""
+    """Every head of every layer: one row per layer, one column per head."""
     layers, heads = trace.n_layers(kind), trace.weights(kind, 0).shape[0]
     places = [[(layer, head) for head in range(heads)] for layer in range(layers)]
     return _grid(trace, kind, places, title_of(trace, kind))
 
 
 def layer_grid(trace: Trace, kind: str = "cross", layer: int = 0) -> Any:
-    """The heads of one layer, larger: at most four side by side."""
+    """The heads of one layer, at most four in a row."""
     heads = trace.weights(kind, layer).shape[0]
     across = min(4, heads)
     places = [[(layer, head) for head in range(start, start + across)] for start in range(0, heads, across)]
@@ -85,7 +88,7 @@ def layer_grid(trace: Trace, kind: str = "cross", layer: int = 0) -> Any:
 
 
 def _grid(trace: Trace, kind: str, places: Sequence[Sequence[tuple[int, int]]], title: str, scale: float = 1.0) -> Any:
-    """A heat map for each (layer, head); labels are thinned out where they would not fit."""
+    """One heat map for each (layer, head)."""
     rows, columns = trace.axes(kind)
     width = scale * min(4.6, max(2.2, 0.21 * len(columns)))
     height = scale * min(4.2, max(1.9, 0.2 * len(rows)))
@@ -96,7 +99,7 @@ def _grid(trace: Trace, kind: str, places: Sequence[Sequence[tuple[int, int]]], 
         if head >= len(weights_HQK):
             axes.set_visible(False)
             continue
-        image = draw_weights(axes, weights_HQK[head], rows, columns, size=7, most=int(6.5 * min(width, height)))
+        image = draw_weights(axes, weights_HQK[head], rows, columns, size=7, max_labels=int(6.5 * min(width, height)))
         axes.set_title(f"layer {layer}, head {head}", loc="left", fontsize=8)
         axes.label_outer()
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -105,12 +108,10 @@ def _grid(trace: Trace, kind: str, places: Sequence[Sequence[tuple[int, int]]], 
 
 
 def title_of(trace: Trace, kind: str) -> str:
-    """TITLES speak of a translator; a model of one stack has neither source nor target."""
+    """The title for an encoder-decoder, or for a model with one stack, which has no source and target."""
     if trace.n_layers("cross"):
         return TITLES[kind]
-    return "Self-attention: each token looks " + (
-        "back at what came before it" if kind == "decoder" else "at all others"
-    )
+    return "Self-attention: from each token to " + ("earlier tokens" if kind == "decoder" else "all tokens")
 
 
 def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
@@ -125,7 +126,7 @@ def loss_curve(metrics: Sequence[dict[str, Any]]) -> Any:
         axes.plot(*zip(*train, strict=True), color=BLUE, label="training")
     if valid:
         axes.plot(*zip(*valid, strict=True), color=ORANGE, marker="o", label="validation")
-    axes.set(xlabel="step", ylabel="cross-entropy, nats a token", yscale="log")
+    axes.set(xlabel="step", ylabel="cross-entropy, nats per token", yscale="log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
@@ -141,9 +142,9 @@ def validation_curves(runs: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     figure = new_figure(8, 4)
     axes = figure.add_subplot()
     for number, (name, curve) in enumerate(runs.items()):
-        label = name.replace("$", r"\$")  # or matplotlib would take it for mathematics
+        label = name.replace("$", r"\$")  # else matplotlib would parse it as a formula
         axes.plot(*zip(*curve, strict=True), label=label, marker="o", markersize=3, **style(number))
-    axes.set(xlabel="step", ylabel="cross-entropy, nats a token")
+    axes.set(xlabel="step", ylabel="cross-entropy, nats per token")
     log_ticks(axes)
     axes.grid(alpha=0.25)
     axes.set_title("Validation loss", loc="left")
@@ -152,12 +153,12 @@ def validation_curves(runs: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
 
 
 def style(number: int) -> dict[str, str]:
-    """How the n-th of several lines is drawn, in every figure alike."""
+    """Colour and line style of the n-th line."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3]}
 
 
 def log_ticks(axes: Any) -> None:
-    """A logarithmic y axis, with numbers that a reader can read, however short it is."""
+    """Make the y axis logarithmic, with plain numbers as ticks even for a short range."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     axes.set_yscale("log")
@@ -184,12 +185,12 @@ def schedule_curve(schedule: Callable[[int, float], float], steps: int) -> Any:
     )
     axes.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
     axes.grid(alpha=0.25)
-    axes.set_title("Learning rate: warm up, then fall", loc="left")
+    axes.set_title("Learning rate: warm-up, then decay", loc="left")
     return figure
 
 
 def positional_encodings(table: NDArray[np.floating], shown: int = 64) -> Any:
-    """The table of positions [T, D], and how alike the vectors of any two positions are."""
+    """The table of positions [T, D], and the cosine similarity of each pair of positions."""
     table = table[:shown]
     figure = new_figure(10, 3.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.45, 1))
@@ -213,42 +214,41 @@ def draw_weights(
     rows: Sequence[str],
     columns: Sequence[str],
     size: int = 9,
-    most: int = 50,
+    max_labels: int = 50,
 ) -> Any:
-    """Rows look at columns. Of more than `most` names along a side, only every second, third ... is written."""
+    """A heat map: rows are queries, columns are keys. An axis with more than `max_labels` tokens skips labels."""
     image = axes.imshow(weights_QK, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    name_cells(axes, rows, columns, size, most)
+    label_cells(axes, rows, columns, size, max_labels)
     for spine in axes.spines.values():
         spine.set_visible(False)
     return image
 
 
 def confusion_matrix(labels: Sequence[str], shares: NDArray[np.floating]) -> Any:
-    """Of each class, a row, which share was given which class, a column."""
+    """The confusion matrix as shares of each row: rows are true classes, columns are predicted classes."""
     side = min(14.0, 2.5 + 0.3 * len(labels))
     figure = new_figure(side + 0.8, side)
     axes = figure.add_subplot()
     image = draw_weights(axes, shares, labels, labels)
-    axes.set(ylabel="class of the example", xlabel="class that it was given")
-    axes.set_title("What is taken for what: shares of each row", loc="left")
+    axes.set(ylabel="true class", xlabel="predicted class")
+    axes.set_title("Confusion matrix: share of each row", loc="left")
     figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
     return figure
 
 
-def name_cells(axes: Any, rows: Sequence[str], columns: Sequence[str], size: int = 9, most: int = 50) -> None:
-    # a token may hold a dollar sign, which matplotlib would take for mathematics
-    names = {"fontsize": size, "parse_math": False}
-    at, named = thinned(columns, most)
-    axes.set_xticks(at, named, rotation=60, ha="right", rotation_mode="anchor", **names)
-    axes.set_yticks(*thinned(rows, most), **names)
+def label_cells(axes: Any, rows: Sequence[str], columns: Sequence[str], size: int = 9, max_labels: int = 50) -> None:
+    style = {"fontsize": size, "parse_math": False}  # matplotlib would parse a dollar sign as a formula
+    places, names = select_labels(columns, max_labels)
+    axes.set_xticks(places, names, rotation=60, ha="right", rotation_mode="anchor", **style)
+    axes.set_yticks(*select_labels(rows, max_labels), **style)
     axes.tick_params(length=0)
 
 
-def thinned(names: Sequence[str], most: int) -> tuple[list[int], list[str]]:
-    """Places and names, evenly, at most `most` of them; a long name is cut."""
-    step = -(-len(names) // max(1, most))
+def select_labels(names: Sequence[str], max_labels: int) -> tuple[list[int], list[str]]:
+    """Positions and names of at most `max_labels` labels at equal distances. A long name is cut."""
+    step = -(-len(names) // max(1, max_labels))
     places = list(range(0, len(names), step))
-    return places, [names[i] if len(names[i]) <= LONGEST_NAME else names[i][: LONGEST_NAME - 1] + "…" for i in places]
+    return places, [names[i] if len(names[i]) <= MAX_LABEL else names[i][: MAX_LABEL - 1] + "…" for i in places]
 
 
 def _frame(axes: Any, row: int, column: int) -> None:

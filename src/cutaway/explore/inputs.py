@@ -1,6 +1,6 @@
-"""From examples to what a model is called with: for those who look into a model rather than use it.
+"""Model inputs from examples, for head statistics, masks, leak checks and figures.
 
-Examples are those of a corpus (Pair, LabelledText, TaggedText, LabelledImage, a text), or plain texts whatever the task.
+An example is a Pair, LabelledText, TaggedText, LabelledImage or text of a corpus. A plain text works for any task.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from cutaway.explore.examples import has_data, plain_examples
 from cutaway.explore.traced_example import patch_names
 from cutaway.inference.pipelines import Pipeline
 
-PADDING = 2  # places by which the other text of a batch is longer
-TRIED = 200  # examples among which a short one is looked for
-# kind of attention -> who looks, and at whom
+PADDING = 2  # extra tokens of the longer text in `padded_batch`
+MAX_EXAMPLES = 200  # examples that `short_example` searches
+# kind of attention -> the sides of the queries and of the keys
 SIDES = {"encoder": ("encoder", "encoder"), "decoder": ("decoder", "decoder"), "cross": ("decoder", "encoder")}
 
 
 class EncodedExample(NamedTuple):
-    """One example as ids: what the encoder and the decoder read; empty for a model that has none."""
+    """One example as ids: the inputs of the encoder and the decoder; empty if the model does not have this stack."""
 
     encoder: list[int]
     decoder: list[int]
-    written: list[int]  # what a translator's decoder says to what it reads
+    target_out: list[int]  # translation: the decoder's targets
 
     def cut(self, longest: int) -> EncodedExample:
         return EncodedExample(*(ids[:longest] for ids in self))
@@ -41,33 +41,33 @@ class EncodedExample(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """model(*arguments), and of each side ("encoder", "decoder") which places are tokens, and which ones they are."""
+    """The arguments of `model(*arguments)`, and for each side ("encoder", "decoder") its ids and which are tokens."""
 
     arguments: tuple[Tensor | None, ...]
     is_token: dict[str, Tensor]  # [B, T] of bool
-    ids: dict[str, Tensor]  # [B, T]; images have none
+    ids: dict[str, Tensor]  # [B, T]; empty for images
 
 
 def encode_examples(pipeline: Pipeline, examples: Sequence[Any], longest: int | None = None) -> list[EncodedExample]:
-    """The examples as ids, of each side the first `longest` at most."""
+    """Encode the examples, cut to `longest` tokens on each side."""
     task = pipeline.config.model.task
     if task not in ROWS:
-        raise DataError(f"{task.replace('_', ' ')} has no tokens. Give images to `image_inputs`.")
+        raise DataError(f"{task.replace('_', ' ')} has no tokens. Use `image_inputs` for images.")
     rows = ROWS[task](pipeline, examples)
     if not all(row.encoder or row.decoder for row in rows):
-        raise DataError("one of the texts is empty: there is nothing to look at. Leave it out.")
+        raise DataError("one of the texts is empty. Leave it out.")
     return [row.cut(longest) if longest else row for row in rows]
 
 
 def translation_rows(pipeline: Any, examples: Sequence[Any]) -> list[EncodedExample]:
-    """A text without a translation gets the model's own."""
+    """Encode pairs. A text without a target gets the model's own translation."""
     tokenizer, texts = pipeline.tokenizer, [example for example in examples if isinstance(example, str)]
     own = dict(zip(texts, pipeline.translate(texts), strict=True)) if texts else {}
     pairs = [Pair(e, own[e]) if isinstance(e, str) else e for e in examples]
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     targets = tokenizer.for_target.encode_batch([pair.target for pair in pairs])
-    room = pipeline.config.longest_text - 1  # a translation that was cut off there would be one token too long
-    targets = [ids[:room] if pair.source in own else ids for ids, pair in zip(targets, pairs, strict=True)]
+    limit = pipeline.config.longest_text - 1  # <s> needs one position
+    targets = [ids[:limit] if pair.source in own else ids for ids, pair in zip(targets, pairs, strict=True)]
     return [
         EncodedExample([*source, tokenizer.eos], [tokenizer.bos, *target], [*target, tokenizer.eos])
         for source, target in zip(sources, targets, strict=True)
@@ -102,19 +102,19 @@ ROWS: dict[str, Callable[[Any, Sequence[Any]], list[EncodedExample]]] = {
 
 
 def collate_examples(pipeline: Pipeline, rows: Sequence[EncodedExample], masked: bool = True) -> Inputs:
-    """Rows as one batch. Not `masked`: the model is told that there is no padding, so all must have one length."""
+    """Collate rows into a batch. masked=False: without padding masks; all rows must have the same length."""
     device, ids, is_token = pipeline.device, {}, {}
     for side in ("encoder", "decoder"):
-        of_side: list[list[int]] = [getattr(row, side) for row in rows]
-        if any(of_side):
-            ids[side] = pad(of_side, pipeline.tokenizer.pad).to(device)
-            is_token[side] = length_mask([len(row) for row in of_side]).to(device)
+        side_rows: list[list[int]] = [getattr(row, side) for row in rows]
+        if any(side_rows):
+            ids[side] = pad(side_rows, pipeline.tokenizer.pad).to(device)
+            is_token[side] = length_mask([len(row) for row in side_rows]).to(device)
     masks = is_token.values() if masked else [None] * len(is_token)
     return Inputs((*ids.values(), *masks), is_token, ids)
 
 
 def image_inputs(pipeline: Pipeline, examples: Sequence[Any]) -> Inputs:
-    """Pictures, or what `Classifier.classify` takes: the tokens are patches, after the class token if there is one."""
+    """Collate images, or anything that `Classifier.classify` takes. Tokens: the class token, if any, and patches."""
     model = pipeline.config.model
     images = torch.stack(
         [torch.as_tensor(pixels_of(getattr(example, "pixels", example), model)) for example in examples]
@@ -125,24 +125,24 @@ def image_inputs(pipeline: Pipeline, examples: Sequence[Any]) -> Inputs:
 
 
 def labels_of(pipeline: Any, row: EncodedExample | None, kind: str) -> tuple[list[str], list[str]]:
-    """The names along the rows (who looks) and the columns (who is looked at); without a row, those of an image."""
+    """The tokens of the rows (queries) and columns (keys); without a row, the patches of an image."""
     if row is None:
         patches = patch_names(pipeline)
         return patches, patches
-    looking, looked_at = SIDES[kind]
-    queries = row.written if kind == "cross" else getattr(row, looking)
-    return pipeline.tokenizer.tokens(queries), pipeline.tokenizer.tokens(getattr(row, looked_at))
+    query_side, key_side = SIDES[kind]
+    queries = row.target_out if kind == "cross" else getattr(row, query_side)
+    return pipeline.tokenizer.tokens(queries), pipeline.tokenizer.tokens(getattr(row, key_side))
 
 
 def single_batch(pipeline: Pipeline, example: EncodedExample | Any) -> Inputs:
-    """One text, as a Row, or one picture by itself."""
+    """A batch of one encoded text, or of one image."""
     if not isinstance(example, EncodedExample):
         return image_inputs(pipeline, [example])
     return collate_examples(pipeline, [example], masked=False)
 
 
 def padded_batch(pipeline: Pipeline, example: EncodedExample | Any) -> Inputs:
-    """The same as the first of a batch of two. The other text is longer, so that the first one needs padding."""
+    """A batch of two: this example, and a longer one, so that the first needs padding."""
     if not isinstance(example, EncodedExample):
         return image_inputs(pipeline, [example, example])
     longer = EncodedExample(*([*ids, *ids[:1] * PADDING] for ids in example)).cut(pipeline.config.longest_text)
@@ -150,7 +150,7 @@ def padded_batch(pipeline: Pipeline, example: EncodedExample | Any) -> Inputs:
 
 
 def some_examples(pipeline: Pipeline) -> Sequence[Any]:
-    """Of the data that the run names: the test data, or what there is. Of imported weights: plain sentences."""
+    """Examples of the run's data: test, else valid, else train. For a run without data, English sentences."""
     data, task = pipeline.config.data, pipeline.config.model.task
     if not has_data(pipeline):
         return plain_examples(pipeline)
@@ -159,9 +159,9 @@ def some_examples(pipeline: Pipeline) -> Sequence[Any]:
 
 
 def short_example(pipeline: Any, examples: Sequence[Any], wanted: int = 10) -> Any:
-    """A text, pair or picture of about `wanted` tokens: short enough to be drawn.
+    """A text, pair or image of about `wanted` tokens, short enough for a figure.
 
-    Long texts are cut. Of pairs that know their alignment, one is taken whose words change places.
+    A language model's text is cut. Among aligned pairs, take the one with the most crossing links.
     """
     task = pipeline.config.model.task
     if task == "image_classification":
@@ -169,11 +169,11 @@ def short_example(pipeline: Any, examples: Sequence[Any], wanted: int = 10) -> A
     if task.endswith("language_model"):
         text = next((text for text in examples if text.strip()), "")
         return pipeline.tokenizer.decode(pipeline.tokenizer.encode(text.strip())[:wanted])
-    if isinstance(examples[0], str):  # plain sentences, of which each will do
+    if isinstance(examples[0], str):  # English sentences
         return examples[0]
-    examples = examples[:TRIED]
-    apart = [abs(len(row.encoder) - wanted) for row in encode_examples(pipeline, examples)]
-    nearest = [example for example, far in zip(examples, apart, strict=True) if far == min(apart)]
+    examples = examples[:MAX_EXAMPLES]
+    differences = [abs(len(row.encoder) - wanted) for row in encode_examples(pipeline, examples)]
+    nearest = [example for example, gap in zip(examples, differences, strict=True) if gap == min(differences)]
     if has_alignments(nearest):
         return max(nearest, key=lambda pair: crossings(pair.alignment))
     if task == "tagging":

@@ -1,4 +1,4 @@
-"""Figures of the lab: arms of an experiment side by side. One function each, a matplotlib Figure in return."""
+"""Figures of lab experiments, which compare variants. Each function returns a matplotlib Figure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Curve = Sequence[tuple[float, float]]  # (step, value)
 Range = tuple[float, float]
 
 
-def learning_curves(arms: Mapping[str, Sequence[Curve]], ylabel: str, logarithmic: bool = True) -> Any:
-    """A thin line a seed, and a bold one for the mean of each arm, as far as all of its seeds go."""
+def learning_curves(variants: Mapping[str, Sequence[Curve]], ylabel: str, logarithmic: bool = True) -> Any:
+    """One thin line per seed, and a bold line for the mean of each variant, up to the last common step of its seeds."""
     figure = new_figure(8, 4)
     axes = figure.add_subplot()
-    for number, (name, curves) in enumerate(arms.items()):
+    for number, (name, curves) in enumerate(variants.items()):
         for curve in curves:
             axes.plot(*columns(curve), **style(number), linewidth=0.8, alpha=0.5)
         axes.plot(*columns(mean_curve(curves)), **style(number), linewidth=2.4, label=name)
@@ -28,7 +28,7 @@ def learning_curves(arms: Mapping[str, Sequence[Curve]], ylabel: str, logarithmi
         log_ticks(axes)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    axes.set_title("A thin line a seed, a bold one for their mean", loc="left")
+    axes.set_title("Thin lines: seeds. Bold lines: their mean", loc="left")
     return figure
 
 
@@ -37,91 +37,90 @@ def columns(curve: Curve) -> tuple[list[float], list[float]]:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """At the steps that all curves have: one that diverged ends early, and the mean with it."""
+    """The mean at the steps that all curves have. It ends where the shortest curve ends."""
     tables = [dict(curve) for curve in curves]
     common = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     return [(step, float(np.mean([table[step] for table in tables]))) for step in common]
 
 
 def final_values(
-    arms: Mapping[str, Sequence[float]],
+    variants: Mapping[str, Sequence[float]],
     differences: Mapping[str, Range],
     name: str,
     in_per_cent: bool = False,
 ) -> Any:
-    """Left: each seed's value and the mean of each arm. Right: the interval of the difference from the first arm."""
-    figure = new_figure(9, 1.7 + 0.38 * len(arms))
+    """Left: the value of each seed and their mean. Right: the interval of the difference from the first variant."""
+    figure = new_figure(9, 1.7 + 0.38 * len(variants))
+    from matplotlib.ticker import MaxNLocator
+
     scale = 100 if in_per_cent else 1
     left, right = figure.subplots(1, 2, sharey=True)
-    for number, arm in enumerate(arms):
+    for number, variant in enumerate(variants):
         colour = style(number)["color"]
-        values = [scale * value for value in arms[arm]]
+        values = [scale * value for value in variants[variant]]
         left.plot(values, [number] * len(values), "o", color=colour, alpha=0.6, markersize=5)
         if not values:
             left.annotate("no result", (0.02, number), xycoords=("axes fraction", "data"), va="center", color=colour)
         else:
             left.plot([float(np.mean(values))], [number], "|", color=colour, markersize=17, markeredgewidth=2.6)
-        if arm in differences:
-            reach = [scale * end for end in differences[arm]]
+        if variant in differences:
+            reach = [scale * end for end in differences[variant]]
             right.plot(reach, [number, number], color=colour, linewidth=3, solid_capstyle="butt")
             right.plot([sum(reach) / 2], [number], "o", color=colour)
     right.axvline(0, color=GREY, linewidth=1)
-    left.set_yticks(range(len(arms)), list(arms), parse_math=False)
-    left.set_ylim(len(arms) - 0.5, -0.5)
-    left.set_title(f"{name}, each seed and the mean", loc="left")
-    right.set_title(f"difference from {next(iter(arms))}, 95 % interval", loc="left", parse_math=False)
-    for axes, unit in ((left, "per cent"), (right, "points")):
+    left.set_yticks(range(len(variants)), list(variants), parse_math=False)
+    left.set_ylim(len(variants) - 0.5, -0.5)
+    left.set_title(f"{name}: seeds and mean", loc="left")
+    right.set_title(f"difference from {next(iter(variants))}, 95 % interval", loc="left", parse_math=False)
+    for axes, unit in ((left, "percent"), (right, "percentage points")):
         axes.set(xlabel=unit if in_per_cent else "")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_major_locator(few_ticks())
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.grid(alpha=0.25, axis="x")
     return figure
 
 
-def few_ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(5)
-
-
 def attention_side_by_side(traces: Mapping[str, Trace], kind: str, layer: int = -1) -> Any:
-    """The same sentence in every arm: a row an arm, a column a head of one layer; or, of one head, a column an arm."""
-    chosen = {arm: layer % trace.n_layers(kind) for arm, trace in traces.items()}
-    weights = {arm: trace.weights(kind, chosen[arm]) for arm, trace in traces.items()}
-    heads = max(len(of_arm) for of_arm in weights.values())
+    """The attention to the same sentence in every variant: one row per variant, one column per head of one layer.
+
+    With a single head, one column per variant.
+    """
+    chosen = {variant: layer % trace.n_layers(kind) for variant, trace in traces.items()}
+    weights = {variant: trace.weights(kind, chosen[variant]) for variant, trace in traces.items()}
+    heads = max(len(weights_HQK) for weights_HQK in weights.values())
     rows, columns = next(iter(traces.values())).axes(kind)
     down, across = (len(traces), heads) if heads > 1 else (1, len(traces))
     cell = max(2.2, 0.24 * len(columns)), max(1.9, 0.24 * len(rows))
     figure = new_figure(1.4 + cell[0] * across, 1.0 + cell[1] * down)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axes, (arm, head) in zip(grid.flat, product(traces, range(heads)), strict=True):
-        if head >= len(weights[arm]):
+    for axes, (variant, head) in zip(grid.flat, product(traces, range(heads)), strict=True):
+        if head >= len(weights[variant]):
             axes.set_visible(False)
             continue
-        image = draw_weights(axes, weights[arm][head], rows, columns, size=8)
-        axes.set_title(f"{arm}: layer {chosen[arm]}, head {head}", loc="left", fontsize=8, parse_math=False)
+        image = draw_weights(axes, weights[variant][head], rows, columns, size=8)
+        axes.set_title(f"{variant}: layer {chosen[variant]}, head {head}", loc="left", fontsize=8, parse_math=False)
     figure.suptitle(TITLES[kind].partition(":")[0], x=0.01, ha="left", fontsize=11)
     figure.colorbar(image, ax=grid, label="weight", fraction=0.015, pad=0.01)
     return figure
 
 
 def scaling_law(
-    points: Mapping[int, Mapping[float, float]], law: Callable[[float], float], floor: float, said: str
+    points: Mapping[int, Mapping[float, float]], law: Callable[[float], float], floor: float, label: str
 ) -> Any:
-    """Loss over size on logarithmic axes: a dot a model, and the law through the means.
+    """Loss over model size on logarithmic axes: one dot per model, and the fitted law, named `label`.
 
-    If the law has a floor, there is a second panel with the floor taken off: there a power of N is a straight line.
+    If the law has a constant term `floor`, a second panel shows the loss minus the floor, where the law is a line.
     """
-    panels = [("Loss over size", 0.0)] + ([(f"The same less the floor of {floor:.3g}", floor)] if floor else [])
+    panels = [("Loss over size", 0.0)] + ([(f"Loss minus the constant {floor:.3g}", floor)] if floor else [])
     figure = new_figure(5.5 * len(panels) + 1, 4)
-    sizes = sorted({size for of_seed in points.values() for size in of_seed})
+    sizes = sorted({size for losses in points.values() for size in losses})
     line = np.geomspace(sizes[0] / 1.3, sizes[-1] * 1.3, 100)
-    for axes, (title, less) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for number, (seed, of_seed) in enumerate(points.items()):
-            above = [(size, loss - less) for size, loss in of_seed.items() if loss > less]
+    for axes, (title, constant) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for number, (seed, losses) in enumerate(points.items()):
+            above = [(size, loss - constant) for size, loss in losses.items() if loss > constant]
             axes.plot(*columns(above), "o", color=COLOURS[number % len(COLOURS)], alpha=0.7, label=f"seed {seed}")
-        axes.plot(line, [law(size) - less for size in line], color=GREY, label=said)
-        axes.set(xlabel="parameters N, embeddings left out", ylabel="cross-entropy, nats a token", xscale="log")
+        axes.plot(line, [law(size) - constant for size in line], color=GREY, label=label)
+        axes.set(xlabel="parameters N, without embeddings", ylabel="cross-entropy, nats per token", xscale="log")
         log_ticks(axes)
         axes.grid(alpha=0.25)
         axes.set_title(title, loc="left")

@@ -1,14 +1,13 @@
-"""Does anything leak? Proved by perturbation, in double precision, on the model itself.
+"""Leak check: find outputs that depend on positions which their masks exclude.
 
-The embedded value of each position is changed in turn, and all outputs are computed again. An output may change only
-if it may depend on that position. Whether it may follows from the masks that the model hands to its attention, closed
-over its layers: what a token reads, it passes on to those who read it.
+Each embedded position is replaced with noise in turn, and all outputs are computed again, in double precision. An
+output may change only if the masks of all layers together allow it to depend on that position:
 
-    layer 1   A ──▶ B          A's value reaches C in two layers, though C never looks at A
+    layer 1   A ──▶ B          C depends on A after two layers, although C does not attend to A
     layer 2         B ──▶ C
 
-And whatever its masks say, a decoder must not depend on what comes later, nor any output on padding or on another text
-of the batch: a model that does would look good in training and be of no use.
+Independent of the masks, a decoder must not depend on later tokens, and no output on padding or on other texts in the
+batch. A model with such a leak has a low training loss and fails in use.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from cutaway.explore.values import finite
 from cutaway.inference.pipelines import Pipeline
 from cutaway.nn.recording import edit_activations
 
-UNCHANGED = 1e-12  # a change below this is rounding: no more than other sums in another order
-SHOWN = 5  # leaks that are told in words
+UNCHANGED = 1e-12  # smaller changes are rounding errors
+SHOWN = 5  # leaks in `sentences`
 
-# side -> its embedding, in a model with both sides and in one with a single one
+# side -> the name of its embedding in an encoder-decoder, and in a model with one stack
 EMBEDDINGS = {"encoder": ("source_embedding", "embedding"), "decoder": ("target_embedding", "embedding")}
 
 
@@ -42,9 +41,9 @@ EMBEDDINGS = {"encoder": ("source_embedding", "embedding"), "decoder": ("target_
 class Leak:
     """An output that changed although it must not."""
 
-    output: str  # in words, as the next two
-    on: str
-    why: str
+    output: str
+    on: str  # the position that it depends on
+    why: str  # why it must not
     change: float
 
     def __str__(self) -> str:
@@ -53,13 +52,13 @@ class Leak:
 
 @dataclass
 class LeakReport:
-    """What the perturbations showed. A pair is an output, and a position that was changed."""
+    """The result of all perturbations. A pair is an output and a changed position."""
 
-    forbidden: int = 0  # pairs of which the output must not change
-    allowed: int = 0  # pairs of which it may
-    greatest_forbidden: float = 0.0  # the greatest change among the first
-    smallest_allowed: float = math.inf  # the smallest among the others, of those that changed
-    unmoved: int = 0  # of those that may change and did not
+    forbidden: int = 0  # pairs in which the output must not change
+    allowed: int = 0  # pairs in which it may change
+    greatest_forbidden: float = 0.0  # greatest change in a forbidden pair
+    smallest_allowed: float = math.inf  # smallest nonzero change in an allowed pair
+    unmoved: int = 0  # allowed pairs in which the output did not change
     leaks: list[Leak] = field(default_factory=list)
 
     @property
@@ -70,8 +69,8 @@ class LeakReport:
     def moved(self) -> int:
         return self.allowed - self.unmoved
 
-    def count(self, change: float, may: bool) -> None:
-        if may:
+    def count(self, change: float, is_allowed: bool) -> None:
+        if is_allowed:
             self.allowed += 1
             self.unmoved += change == 0
             self.smallest_allowed = min(self.smallest_allowed, change or math.inf)
@@ -80,18 +79,18 @@ class LeakReport:
             self.greatest_forbidden = max(self.greatest_forbidden, change)
 
     def sentences(self) -> list[str]:
-        said = [
-            f"{self.forbidden:,} pairs of an output and a position on which it must not depend were checked: "
+        summary = [
+            f"{self.forbidden:,} pairs of an output and a position that it must not depend on: "
             f"the greatest change was {format_change(self.greatest_forbidden)}.",
-            f"In the {self.allowed:,} pairs where an output may depend on the position, "
+            f"{self.allowed:,} pairs of an output and a position that it may depend on: "
             + (f"the smallest change was {self.smallest_allowed:.1e}" if self.moved else "nothing changed")
-            + (f"; {self.unmoved:,} did not change at all." if self.moved and self.unmoved else "."),
+            + (f"; {self.unmoved:,} did not change." if self.moved and self.unmoved else "."),
         ]
         if self.ok:
-            return [*said, "Nothing leaks."]
-        told_leaks = [f"LEAK: {leak}." for leak in self.leaks[:SHOWN]]
+            return [*summary, "Nothing leaks."]
+        leaks = [f"LEAK: {leak}." for leak in self.leaks[:SHOWN]]
         more = len(self.leaks) - SHOWN
-        return [*said, *told_leaks, *([f"... and {more:,} leaks more."] if more > 0 else [])]
+        return [*summary, *leaks, *([f"... and {more:,} more leaks."] if more > 0 else [])]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -109,48 +108,48 @@ class LeakReport:
 
 
 def format_change(change: float) -> str:
-    return "0: not one bit" if change == 0 else f"{change:.1e}"
+    return "exactly 0" if change == 0 else f"{change:.1e}"
 
 
 def find_leaks(
     pipeline: Pipeline, example: EncodedExample | Any, on_progress: Callable[[float], None] | None = None
 ) -> LeakReport:
-    """Check one text, as a Row of ids, or one picture: by itself, and as the shorter one in a batch of two.
+    """Check one encoded text, or one image: alone, and as the shorter one in a batch of two.
 
-    `on_progress` is called now and then with how much is done.
+    `on_progress` is called with the share that is done.
     """
-    pipeline = in_double(pipeline)
-    setups = [
+    pipeline = double_precision(pipeline)
+    checks = [
         LeakCheck(pipeline, inputs, example)
         for inputs in (single_batch(pipeline, example), padded_batch(pipeline, example))
     ]
-    steps, done, report = sum(len(setup.changes) for setup in setups), 0, LeakReport()
-    for setup in setups:
-        for change in setup.changes:
-            setup.check(change, report)
+    total, done, report = sum(len(check.changes) for check in checks), 0, LeakReport()
+    for check in checks:
+        for change in check.changes:
+            check.run(change, report)
             done += 1
             if on_progress:
-                on_progress(done / steps)
+                on_progress(done / total)
     return report
 
 
-def in_double(pipeline: Pipeline) -> Pipeline:
-    """The same with a copy of the model in double precision."""
+def double_precision(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with a copy of its model in double precision."""
     exact = copy.copy(pipeline)
     exact.engine = copy.copy(pipeline.engine)
-    exact.engine.model = copy.deepcopy(pipeline.model).double().eval()
+    exact.engine.model = copy.deepcopy(pipeline.model).cpu().double().eval()
     return exact
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What is changed: one place of the text that is looked at, or all of another text in the batch."""
+    """A change of the input: one position of the checked text, or the whole other text in the batch."""
 
     side: str
-    place: int | None  # None: the other text, as a whole
+    place: int | None  # None: the other text
 
     def edit(self, value_BTD: Tensor) -> Tensor:
-        """Random numbers in its place; large ones, so that what they change can be seen."""
+        """Replace the embedded values with noise that is large enough to have a visible effect."""
         noise_TD = 3 * torch.randn(value_BTD.shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         value_BTD = value_BTD.clone()
         if self.place is None:
@@ -161,7 +160,7 @@ class Perturbation:
 
 
 class LeakCheck:
-    """A model with one input: what it says to it, and what each output may depend on. All of the first text."""
+    """One batch: the outputs of its first text, and the positions that each output may depend on."""
 
     def __init__(self, pipeline: Pipeline, inputs: Inputs, example: Any):
         self.pipeline, self.model, self.inputs, self.example = pipeline, pipeline.model, inputs, example
@@ -170,8 +169,8 @@ class LeakCheck:
             self.before = self.outputs()
         if not all(value.isfinite().all() for value in self.before.values()):
             raise DataError(
-                "the model's outputs are not finite numbers, so nothing can be said about what changes them. Its "
-                "training has diverged; cutaway trace shows where it begins."
+                "the model's outputs are not finite, so leaks cannot be checked. Its training diverged; "
+                "run cutaway trace to find the first bad value."
             )
         self.reach = closure(calls, {side: mask.size(1) for side, mask in inputs.is_token.items()})
 
@@ -182,61 +181,61 @@ class LeakCheck:
         others = [Perturbation(side, None) for side, mask in sides.items() if len(mask) > 1]
         return found + others
 
-    def check(self, change: Perturbation, report: LeakReport) -> None:
-        """Change one thing, and compare each output of the first text with what it was."""
+    def run(self, change: Perturbation, report: LeakReport) -> None:
+        """Apply the change, and compare each output of the first text with its value before."""
         with edit_activations(self.model, {f"{embedding_of(self.model, change.side)}.embedded": change.edit}):
             after = self.outputs()
         for name, value in after.items():
             if name == "answer" and self.is_inside(change):
-                continue  # what of the text itself an answer reads is for its pooling to decide
-            # what is no number is a change without end
+                continue  # the answer may depend on any position of its own text
+            # NaN counts as an infinite change
             differences = (value - self.before[name]).abs().amax(dim=-1).nan_to_num(nan=math.inf).tolist()
             for place in range(self.lengths.get(name, 1)):
-                may, why = self.may(name, place, change)
-                report.count(differences[place], may)
-                if not may and differences[place] >= UNCHANGED:
-                    report.leaks.append(Leak(self.said(name, place), self.named(change), why, differences[place]))
+                is_allowed, why = self.is_allowed(name, place, change)
+                report.count(differences[place], is_allowed)
+                if not is_allowed and differences[place] >= UNCHANGED:
+                    output = self.output_name(name, place)
+                    report.leaks.append(Leak(output, self.change_name(change), why, differences[place]))
 
     def outputs(self) -> dict[str, Tensor]:
-        """Of the first text: what each stack gives [T, D], but of the last one the logits; of a whole text [1, C]."""
+        """The outputs of the first text: [T, D] of each stack, with the logits for the last one; "answer": [1, C]."""
         with torch.no_grad(), record_stacks(self.model) as stacks:
             logits = self.model(*self.inputs.arguments)[0]
         if logits.dim() == 1:
             return {**stacks, "answer": logits[None]}
         return {**stacks, list(stacks)[-1]: logits}
 
-    def may(self, output: str, place: int, change: Perturbation) -> tuple[bool, str]:
-        """Whether an output may depend on what is changed; if not, why not."""
+    def is_allowed(self, output: str, place: int, change: Perturbation) -> tuple[bool, str]:
+        """Whether the output may depend on the changed position, and the reason if not."""
         if change.place is None:
-            return False, "which is none of its business"
+            return False, "which must not matter"
         if not self.is_inside(change):
-            return False, "which nobody may see"
+            return False, "which must be masked"
         reached = bool(self.reach[output][change.side][place, change.place])
-        how = "the mask lets it pass" if reached else "in spite of the mask"
+        reason = "which the mask allows" if reached else "which the mask excludes"
         if output == change.side == "decoder" and change.place > place:
-            return False, f"which comes later; {how}"
-        return reached, how
+            return False, f"which comes later and {reason.removeprefix('which ')}"
+        return reached, reason
 
     def is_inside(self, change: Perturbation) -> bool:
         return change.place is not None and change.place < self.lengths[change.side]
 
-    def said(self, output: str, place: int) -> str:
+    def output_name(self, output: str, place: int) -> str:
         if output == "answer":
             return "the answer"
         what = "the memory" if output == "encoder" and "decoder" in self.lengths else "the output"
-        return f"{what} at {self.token(output, place)!r} (place {place})"
+        return f"{what} at {self.token(output, place)!r} (position {place})"
 
-    def named(self, change: Perturbation) -> str:
+    def change_name(self, change: Perturbation) -> str:
         if change.place is None:
-            return "another text of the batch"
+            return "another text in the batch"
         if not self.is_inside(change):
-            return f"the padding at place {change.place}"
-        return f"{self.token(change.side, change.place)!r} (place {change.place})"
+            return f"the padding at position {change.place}"
+        return f"{self.token(change.side, change.place)!r} (position {change.place})"
 
     def token(self, side: str, place: int) -> str:
-        return labels_of(self.pipeline, self.example if isinstance(self.example, EncodedExample) else None, side)[0][
-            place
-        ]
+        row = self.example if isinstance(self.example, EncodedExample) else None
+        return labels_of(self.pipeline, row, side)[0][place]
 
 
 def embedding_of(model: nn.Module, side: str) -> str:
@@ -245,14 +244,14 @@ def embedding_of(model: nn.Module, side: str) -> str:
 
 @contextmanager
 def record_stacks(model: Any) -> Iterator[dict[str, Tensor]]:
-    """What the encoder and the decoder give for the first text, [T, D] each."""
+    """Record the output [T, D] of the encoder and the decoder for the first text."""
     seen: dict[str, Tensor] = {}
 
     def hook_for(side: str) -> Any:
-        def note(stack: nn.Module, given: Any, output: Tensor) -> None:
+        def hook(stack: nn.Module, inputs: Any, output: Tensor) -> None:
             seen[side] = output[0]
 
-        return note
+        return hook
 
     sides = [side for side in EMBEDDINGS if hasattr(model, side)]
     hooks = [getattr(model, side).register_forward_hook(hook_for(side)) for side in sides]
@@ -263,20 +262,19 @@ def record_stacks(model: Any) -> Iterator[dict[str, Tensor]]:
             hook.remove()
 
 
-Reach = dict[str, dict[str, Tensor]]  # side of an output -> side of an input -> [T, T'] of bool
+Reach = dict[str, dict[str, Tensor]]  # side of the output -> side of the input -> [T, T'] of bool
 
 
 def closure(calls: Sequence[AttentionCall], lengths: dict[str, int]) -> Reach:
-    """Which embedded positions each output can depend on, by the masks of all attentions one after the other."""
+    """The positions that each output can depend on: the product of the masks of all attention layers."""
     reach = {
-        side: {of: torch.eye(n, dtype=torch.bool) if of == side else torch.zeros(n, m, dtype=torch.bool)
-               for of, m in lengths.items()}
+        side: {other: torch.eye(n, dtype=torch.bool) if other == side else torch.zeros(n, m, dtype=torch.bool)
+               for other, m in lengths.items()}
         for side, n in lengths.items()
     }  # fmt: skip
     for call in calls:
-        looking, looked_at = SIDES[call.kind]
+        query_side, key_side = SIDES[call.kind]
         allowed_QK = call.allowed()[0].float().cpu()
-        for of, reached in reach[looked_at].items():
-            passed_on = (allowed_QK @ reached.float()) > 0
-            reach[looking][of] = reach[looking][of] | passed_on
+        for side, reached in reach[key_side].items():
+            reach[query_side][side] |= (allowed_QK @ reached.float()) > 0
     return reach

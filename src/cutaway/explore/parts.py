@@ -1,4 +1,4 @@
-"""A model as a tree of parts, and one part laid open: its equation, its real source, what goes in, what comes out."""
+"""The model as a tree of parts, and the details of one part: equation, source code, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TITLES = {
     "self_attention_residual": "Add & norm around self-attention",
     "cross_attention_residual": "Add & norm around cross-attention",
     "feed_forward_residual": "Add & norm around feed-forward",
-    "residual": "Add & norm around both",
+    "residual": "Add & norm around all sub-layers",
     "norm": "Norm",
     "head": "Output",
     "output": "Output projection",
@@ -44,7 +44,7 @@ TITLES = {
 
 
 def part_tree(model: nn.Module, name: str = "") -> dict[str, Any]:
-    """A part, and the parts that it is made of. Lists of parts are passed over: a stack has its layers."""
+    """A part with its sub-parts. A ModuleList is skipped, so the layers are children of their stack."""
     module = model.get_submodule(name)
     children = [f"{name}.{child}" if name else child for child in children_of(module)]
     return {
@@ -76,12 +76,12 @@ def title_of(name: str) -> str:
 
 @torch.no_grad()
 def describe_part(model: nn.Module, example: TracedExample, name: str) -> dict[str, Any]:
-    """One part while it works on this question."""
+    """The details of one part, with its values for this example."""
     try:
         module = model.get_submodule(name)
     except AttributeError:
         hint = nearest(name, [n for n, _ in model.named_modules()])
-        raise ConfigError(f"this model has no part {name!r}. {hint}cutaway trace lists them.") from None
+        raise ConfigError(f"this model has no part {name!r}. {hint}Run cutaway trace for their names.") from None
     formula = formula_of(model, name)
     inputs, output = record_inputs_and_output(model, module, example)
     return {
@@ -98,7 +98,7 @@ def describe_part(model: nn.Module, example: TracedExample, name: str) -> dict[s
 
 
 def owner_of(model: nn.Module, name: str) -> nn.Module:
-    """Whose source shows what happens here: a probe only watches, the part that it stands in computes."""
+    """The module whose source code computes this value: for a probe, its parent."""
     module = model.get_submodule(name)
     return model.get_submodule(name.rpartition(".")[0]) if isinstance(module, Probe) else module
 
@@ -106,13 +106,13 @@ def owner_of(model: nn.Module, name: str) -> nn.Module:
 def record_inputs_and_output(
     model: nn.Module, module: nn.Module, example: TracedExample
 ) -> tuple[list[tuple[str, Tensor]], Tensor | None]:
-    """The tensors that a part is given, by the names of its arguments, and the one that it returns."""
+    """The input tensors of a part, by argument name, and its output."""
     inputs: list[tuple[str, Tensor]] = []
     outputs: list[Tensor] = []
 
-    def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+    def hook(module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         names = list(inspect.signature(module.forward).parameters)
-        pairs = [*zip(names, given, strict=False), *named.items()]
+        pairs = [*zip(names, positional, strict=False), *keywords.items()]
         inputs[:] = [(key, value) for key, value in pairs if isinstance(value, Tensor) and value.dtype != torch.bool]
         outputs[:] = [output] if isinstance(output, Tensor) else []
         if isinstance(module, TextProbe):
@@ -126,7 +126,7 @@ def record_inputs_and_output(
 
 
 def source_of(module: nn.Module) -> dict[str, Any] | None:
-    """The real lines of this package; None for parts that come from PyTorch itself."""
+    """The source code of a part; None for PyTorch's own modules."""
     kind = type_of(module)
     if not kind.__module__.startswith("cutaway."):
         return None
@@ -150,7 +150,7 @@ def value_of(key: str, value: Tensor, axes: str, example: TracedExample, name: s
 
 
 def input_axes(model: nn.Module, name: str, key: str, value: Tensor) -> str:
-    """What goes into a part: a probe changes nothing, a text has tokens, and nearly all else is D wide."""
+    """The axes of an input: a probe's are those of its output; ids are [B, T]; most others end in D."""
     module, length = model.get_submodule(name), length_axis(model, name)
     if isinstance(module, Probe):
         return formula_of(model, name).axes
@@ -170,16 +170,16 @@ INPUT_WIDTHS = {"contract": "F", "output": "H·E"}
 def labels_of(
     value: Tensor, axes: Sequence[str], example: TracedExample, name: str
 ) -> tuple[list[str] | None, list[str] | None]:
-    """The tokens along the rows and columns of what is drawn, where the lengths fit."""
+    """The tokens of the rows and columns of the last two axes; None if an axis is not a sequence of tokens."""
     reads_source = not example.target_in or name.startswith(("encoder", "source_embedding"))
     own = example.source if reads_source else example.target_in
     other = example.source if ".cross_attention" in name else own
 
-    def named(axis: str, size: int) -> list[str] | None:
+    def tokens_of(axis: str, size: int) -> list[str] | None:
         tokens = {"S": example.source, "K": other}.get(axis, own)
         is_length = axis in ("T", "S", "Q", "K", "N")
         return tokens if is_length and len(tokens) == size else None
 
     if value.dim() < 2:
         return None, None
-    return named(axes[-2], value.shape[-2]), named(axes[-1], value.shape[-1])
+    return tokens_of(axes[-2], value.shape[-2]), tokens_of(axes[-1], value.shape[-1])

@@ -1,6 +1,6 @@
-"""One self-contained HTML page from pieces: headings, text, numbers, tables, figures, and a recorded explorer.
+"""A report as one self-contained HTML file: headings, text, numbers, tables, figures, and a recorded explorer.
 
-No network, and no script but the explorer's own modules, if there is one.
+It loads nothing from the network. It has no scripts except the explorer's modules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STYLE = Path(__file__).with_suffix(".css")
 
 
 class HtmlReport:
-    """A page that grows from top to bottom. All text that is given is shown as text, whatever it contains."""
+    """Each method adds something at the end of the page. All text is escaped."""
 
     def __init__(self, title: str, lead: str):
         self.title, self.has_explorer = title, False
@@ -30,30 +30,30 @@ class HtmlReport:
         self.parts += [f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs]
 
     def numbers(self, values: Sequence[tuple[str, str]]) -> None:
-        """(value, what it is), as cards."""
+        """Cards with a value and its name."""
         cards = "".join(f"<div><dd>{escape(value)}</dd><dt>{escape(name)}</dt></div>" for value, name in values)
         self.parts.append(f'<dl class="numbers">{cards}</dl>')
 
     def translations(self, rows: Sequence[tuple[str, str, str]]) -> None:
-        """(source, translation, reference): a mark for right or wrong, and the reference where it differs."""
+        """(source, translation, reference): a mark for right or wrong, and the reference if it differs."""
         if not rows:
             return
         body = "".join(_translation_row(*row) for row in rows)
-        head = "<tr><th></th><th>source</th><th>translation</th><th>reference, where it differs</th></tr>"
+        head = "<tr><th></th><th>source</th><th>translation</th><th>reference, if different</th></tr>"
         self.parts.append(f'<div class="wide"><table>{head}{body}</table></div>')
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Any table; a row may be shorter than the head."""
+        """A table. A row may have fewer cells than the head."""
         lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
         lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
         self.parts.append(f'<div class="wide"><table>{"".join(lines)}</table></div>')
 
-    def development(self, given: str, written: Sequence[tuple[int, str]], right: str) -> None:
-        """One text, and what was made of it: (step, what was written), and what would have been right, if anything."""
-        rows = [f"<tr><td>{step:,}</td><td>{escape(text)}</td></tr>" for step, text in written]
-        if right:
-            rows.append(f'<tr class="right"><td>right</td><td>{escape(right)}</td></tr>')
-        head = f"<tr><th>step</th><th>{escape(given)}</th></tr>"
+    def sample_history(self, source: str, outputs: Sequence[tuple[int, str]], reference: str) -> None:
+        """One input, the output at each step, and the reference if there is one."""
+        rows = [f"<tr><td>{step:,}</td><td>{escape(text)}</td></tr>" for step, text in outputs]
+        if reference:
+            rows.append(f'<tr class="right"><td>correct</td><td>{escape(reference)}</td></tr>')
+        head = f"<tr><th>step</th><th>{escape(source)}</th></tr>"
         self.parts.append(f'<div class="wide"><table class="development">{head}{"".join(rows)}</table></div>')
 
     def figure(self, png: Path, caption: str) -> None:
@@ -63,15 +63,15 @@ class HtmlReport:
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
 
-    def drawing(self, svg: str, caption: str) -> None:
-        self.parts.append(_drawn(svg, caption))
+    def chart(self, svg: str, caption: str) -> None:
+        self.parts.append(_chart_html(svg, caption))
 
-    def drawings(self, charts: Sequence[tuple[str, str]]) -> None:
-        """(svg, caption), side by side where there is room."""
-        self.parts.append(f'<div class="charts">{"".join(_drawn(*chart) for chart in charts)}</div>')
+    def charts(self, charts: Sequence[tuple[str, str]]) -> None:
+        """(svg, caption), side by side if the page is wide enough."""
+        self.parts.append(f'<div class="charts">{"".join(_chart_html(*chart) for chart in charts)}</div>')
 
     def finding(self, severity: str, title: str, evidence: str, remedy: str) -> None:
-        """Something that deserves attention; severity is "problem", "warning" or "note"."""
+        """A finding of `cutaway doctor`. `severity`: "problem", "warning" or "note"."""
         self.parts.append(
             f'<div class="finding {escape(severity)}"><p><b>{escape(severity)}</b> {escape(title)}.</p>'
             f'<p>{escape(evidence)}</p><p class="remedy">{escape(remedy)}</p></div>'
@@ -81,14 +81,14 @@ class HtmlReport:
         self.parts.append(f"<pre>{escape(text)}</pre>")
 
     def explorer(self, recorded: Mapping[str, Any]) -> None:
-        """The explorer's views of what was recorded (explore/export.py). A page has room for one."""
-        from cutaway.explore.export import body
+        """The explorer with recorded answers (explore/export.py), once per page."""
+        from cutaway.explore.export import body_html
 
         self.has_explorer = True
-        self.parts.append(f'</main></div>{body(recorded)}<div class="report"><main>')
+        self.parts.append(f'</main></div>{body_html(recorded)}<div class="report"><main>')
 
     def details(self, summary: str, text: str) -> None:
-        """Something long that most readers skip: shown when asked for."""
+        """A long text that opens on a click."""
         self.parts.append(f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>")
 
     def html(self) -> str:
@@ -101,20 +101,20 @@ class HtmlReport:
         )
 
     def style(self) -> str:
-        """With an explorer the page is drawn in the explorer's style, and the report's own rules keep to the report."""
+        """The report's style sheet. With an explorer it applies only inside `.report`, next to the explorer's style."""
         own = STYLE.read_text(encoding="utf-8")
         if not self.has_explorer:
             return f"<style>{own}</style>"
-        from cutaway.explore.export import head
+        from cutaway.explore.export import head_html
 
-        return f"{head()}<style>.report {{ {own} }}</style>"
+        return f"{head_html()}<style>.report {{ {own} }}</style>"
 
     def write(self, path: Path) -> Path:
         write_text(path, self.html())
         return path
 
 
-def _drawn(svg: str, caption: str) -> str:
+def _chart_html(svg: str, caption: str) -> str:
     return f'<figure class="drawn"><figcaption>{escape(caption)}</figcaption>{svg}</figure>'
 
 

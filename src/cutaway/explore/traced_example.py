@@ -1,16 +1,16 @@
-"""A text made ready for a model, and what the model answers: one shape for every task.
+"""One input of a model and its predictions, in the same form for every task.
 
-    task                    the model reads                 it is asked                     the answer
-    translation             the source, the target so far   for each token of the target    a translation
-    language_model          the text so far                 for each token of the text      what it goes on with
-    masked_language_model   a text with tokens hidden       for the hidden tokens           what may stand there
-    tagging                 a text                          for the first token of a word   its tag
-    classification          a text                          for the whole                   a label
-    image_classification    an image                        for the whole                   a label
-    embedding               a text                          nothing: there is no answer     a vector
+    task                    input                           one prediction for             output
+    translation             the source, the target so far   each token of the target       a translation
+    language_model          the text so far                 each token of the text         a continuation
+    masked_language_model   a text with masked tokens       each masked token              the filled text
+    tagging                 a text                          the first token of each word   tags
+    classification          a text                          the whole text                 a label
+    image_classification    an image                        the whole image                a label
+    embedding               a text                          nothing                        a vector
 
-So traces, ablations and snapshots need not know which task it is: they put the same question to a model again, changed
-or younger, and see how likely the same answer has become.
+Traces, ablations and snapshots therefore do not depend on the task. They run the same input through changed or earlier
+weights, and compare the probability of the same answer.
 """
 
 from __future__ import annotations
@@ -35,49 +35,49 @@ from cutaway.inference.pipelines import (
     TextGenerator,
     Translator,
 )
-from cutaway.search.request import NO_NUMBERS, Hypothesis, Request, Search
+from cutaway.search.request import NON_FINITE_LOGITS, Hypothesis, Request, Search
 
-SHOWN_NUMBERS = 8  # of a vector
-WRITTEN = 40  # tokens that a text generator writes, if nobody says how many: what one can look at
+SHOWN_NUMBERS = 8  # first values of a vector
+MAX_NEW_TOKENS = 40  # length of a generated text, if decode.max_length is not set
 
 
 @dataclass(frozen=True)
 class TracedExample:
-    """`inputs` are what the model's `forward` takes; `places` the rows of its logits that are asked (None: all)."""
+    """`inputs`: the arguments of `forward`. `places`: the positions with a prediction; None: all."""
 
     task: str
     text: str
     inputs: tuple[Tensor, ...]
-    names: Callable[[Sequence[int]], list[str]]  # of tokens, tags or labels, by their ids
+    names: Callable[[Sequence[int]], list[str]]  # ids -> tokens, tags or labels
     source: list[str] = field(default_factory=list)
     target_in: list[str] = field(default_factory=list)
     target_out: list[str] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)  # one for each row of logits that is asked
+    answers: list[int] = field(default_factory=list)  # one id for each prediction
     places: list[int] | None = None
     output: str = ""
-    prompt: int = 0  # so many of the answers were given, not written
+    prompt: int = 0  # number of leading answers that belong to the prompt
     finished: bool = True
     hidden: list[int] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)  # of a tagger, one for each place
+    words: list[str] = field(default_factory=list)  # tagging: one for each place
 
     def logits(self, model: Any) -> Tensor:
-        """The logits that are asked for [N, classes or vocabulary]."""
+        """Run the model. -> the logits of the predictions [N, classes or vocabulary]"""
         return self.select_logits(model(*self.inputs))
 
     def select_logits(self, logits: Tensor) -> Tensor:
-        """[1,C] of a whole, or [1,T,V] of tokens -> [N,C]; of a vector, nothing"""
+        """Select the predictions: [1,C] or [1,T,V] -> [N,C]. None for an embedding."""
         if logits.dim() == 2:
             return logits[: len(self.answers)] if self.task == "embedding" else logits
         return logits[0] if self.places is None else logits[0, self.places]
 
     def log_p(self, logits: Tensor) -> list[float]:
-        """How likely each answer is, in nats."""
-        answers = torch.tensor(self.answers, device=logits.device)
-        found: list[float] = logits.double().log_softmax(-1).gather(1, answers[:, None])[:, 0].tolist()
+        """The log-probability of each answer, in nats."""
+        answers = torch.tensor(self.answers)
+        found: list[float] = logits.cpu().double().log_softmax(-1).gather(1, answers[:, None])[:, 0].tolist()
         return found
 
     def total_log_p(self, logits: Tensor) -> float:
-        """Of the whole answer; what was given is not an answer."""
+        """The log-probability of the whole output, without the prompt."""
         return sum(self.log_p(logits)[self.prompt :])
 
 
@@ -90,17 +90,18 @@ def prepare_example(
     hidden: Sequence[int] = (),
     decode: DecodeConfig | None = None,
 ) -> TracedExample:
-    """Put a text (or an image) to a model, and see what it answers.
+    """Run a model on a text (or an image) and return the input together with the model's answers.
 
-    A translation or a continuation may be led: `target` gives the whole answer, `prefix` the ids that it begins with.
-    `hidden` are the tokens that a masked language model may not see.
+    For a model that generates text, `target` sets the whole output, and `prefix` the ids that it starts with.
+    For a masked language model, `hidden` are the positions of the tokens to mask.
     """
     if isinstance(pipeline, Translator):
         return prepare_translation(pipeline, text, target, prefix, decode)
     if isinstance(pipeline, TextGenerator):
         return prepare_text(pipeline, text, target, prefix, decode)
     if target is not None or prefix:
-        raise DataError(f"a model for {pipeline.config.model.task.replace('_', ' ')} writes nothing that can be led.")
+        task = pipeline.config.model.task.replace("_", " ")
+        raise DataError(f"a model for {task} generates no text, so it takes no target and no prefix. Leave them out.")
     if isinstance(pipeline, Tagger):
         return prepare_tagging(pipeline, text)
     if isinstance(pipeline, Classifier):
@@ -147,14 +148,14 @@ def prepare_text(
     check_length(generator, len(prompt))
     if target is None:
         decode = generator.resolve_decode(decode)
-        decode = replace(decode, max_length=decode.max_length or WRITTEN)
+        decode = replace(decode, max_length=decode.max_length or MAX_NEW_TOKENS)
         ids, finished = generate_ids(generator, prompt, prefix, decode)
     else:
         ids, finished = tokenizer.encode(target, continues=bool(text)), False
     whole = [*prompt, *ids, tokenizer.eos] if finished else [*prompt, *ids]
     check_length(generator, len(whole) - 1)
     if len(whole) < 2:
-        raise DataError("there is no token to look at: the text is empty, and nothing is to be written. Give a text.")
+        raise DataError("the text is empty, and the target is empty too. Give a text.")
     return TracedExample(
         task="language_model",
         text=text,
@@ -172,17 +173,17 @@ def prepare_text(
 def generate_ids(
     writer: GenerationPipeline, row: Sequence[int], prefix: Sequence[int], decode: DecodeConfig
 ) -> tuple[list[int], bool]:
-    """What the model writes after the prefix, if there is one: the ids, and whether it came to an end."""
+    """Generate the output after the prefix. -> the ids with the prefix, and whether </s> ended it"""
     check_tokens(writer, prefix)
     eos = writer.tokenizer.eos
-    if eos in prefix:  # the prefix itself says that the text ends
+    if eos in prefix:  # the output is complete already
         return list(prefix[: list(prefix).index(eos)]), True
     try:
         found = run_search(writer, row, prefix, decode)
     except DataError as error:
-        if str(error) != NO_NUMBERS:
+        if str(error) != NON_FINITE_LOGITS:
             raise
-        return list(prefix), True  # there is no text, but all the more to look at
+        return list(prefix), True  # the model has diverged; its trace is still useful
     return [*prefix, *found[0].tokens], found[0].finished
 
 
@@ -191,14 +192,14 @@ def run_search(
     row: Sequence[int],
     prefix: Sequence[int],
     decode: DecodeConfig,
-    watch: Callable[[Any], None] | None = None,
+    on_step: Callable[[Any], None] | None = None,
     n_best: int = 1,
 ) -> list[Hypothesis]:
-    """The search of the run, led by a prefix and watched on request. `row`: a source with </s>, or <s> and a prompt."""
+    """Run the pipeline's search. `row`: the source with </s>, or <s> and the prompt. `on_step` is called each step."""
     check_tokens(writer, prefix)
     limit, tokenizer = length_limit(writer, row, decode), writer.tokenizer
     if len(prefix) >= limit:
-        raise DataError(f"the given beginning has {len(prefix)} tokens, and a text may have {limit}. Shorten it.")
+        raise DataError(f"the prefix has {len(prefix)} tokens; the output can have at most {limit}. Shorten it.")
     search = Search(
         decode=decode,
         limits=[limit - len(prefix)],
@@ -207,7 +208,7 @@ def run_search(
         eos=tokenizer.eos,
         n_best=n_best,
         prefixes=[prefix] if prefix else (),
-        watch=watch,
+        on_step=on_step,
     )
     return writer.run_search([row], search)[0]
 
@@ -215,18 +216,18 @@ def run_search(
 def check_tokens(writer: GenerationPipeline, prefix: Sequence[int]) -> None:
     vocabulary = writer.tokenizer.vocab_size
     if wrong := [id for id in prefix if not 0 <= id < vocabulary]:
-        raise DataError(f"{wrong[0]} is no token: this model's tokens are numbered from 0 to {vocabulary - 1}.")
+        raise DataError(f"{wrong[0]} is not a token id of this model. Ids go from 0 to {vocabulary - 1}.")
 
 
 def length_limit(writer: GenerationPipeline, row: Sequence[int], decode: DecodeConfig) -> int:
-    """How many tokens the text may have, </s> and what it is made to begin with counted."""
-    return writer.limit(row, (), Request(""), decode)
+    """The maximum length of the output in tokens, with the prefix and </s>."""
+    return writer.length_limit(row, (), Request(""), decode)
 
 
 def prepare_tagging(tagger: Tagger, text: str) -> TracedExample:
     words = tagger.words(text)
     if not words:
-        raise DataError("there is no word to tag. Give a text.")
+        raise DataError("the text has no word to tag. Give a text.")
     [encoded] = encode_words(tagger.tokenizer, [words])
     check_length(tagger, len(encoded.ids))
     example = TracedExample(
@@ -256,8 +257,8 @@ def prepare_classification(classifier: Classifier, content: Any) -> TracedExampl
 
 
 def prepare_embedding(embedder: Embedder, text: str) -> TracedExample:
-    """A vector is right or wrong only beside others, so nothing is asked."""
-    [ids] = embedder.rows([text])
+    """An embedding has no predictions: `places` and `answers` are empty."""
+    [ids] = embedder.input_ids([text])
     check_length(embedder, len(ids))
     example = TracedExample(
         "embedding", text, (row(embedder, ids),), embedder.tokenizer.tokens, embedder.tokenizer.tokens(ids), places=[]
@@ -268,30 +269,30 @@ def prepare_embedding(embedder: Embedder, text: str) -> TracedExample:
 
 
 def prepare_masked(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> TracedExample:
-    """Tokens are counted with <s> as 0, and "<mask>" in the text hides one as well.
+    """`hidden` counts tokens from <s> = 0. A "<mask>" in the text is a masked token too.
 
-    If none is hidden, the middle one is: there must be something to guess.
+    Without any, the token in the middle is masked.
     """
     tokenizer = pipeline.tokenizer
-    assert tokenizer.mask is not None, "a masked language model is trained with a token to hide others with"
+    assert tokenizer.mask is not None, "the tokenizer of a masked language model has a mask token"
     before, *after = text.split(tokenizer.roles["mask"])
     first, others = tokenizer.encode(before), tokenizer.encode_batch(after, continues=True)
     ids = [tokenizer.bos, *first, *(id for piece in others for id in (tokenizer.mask, *piece)), tokenizer.eos]
     hidden = [*hidden, *(place for place, id in enumerate(ids) if id == tokenizer.mask)]
     check_length(pipeline, len(ids))
     if len(ids) == 2:
-        raise DataError("there is no token to hide: the text is empty. Give a text.")
+        raise DataError("the text is empty, so there is no token to mask. Give a text.")
     wrong = [place for place in hidden if not 0 < place < len(ids) - 1]
     if wrong:
-        raise DataError(f"token {wrong[0]} cannot be hidden: the text has the tokens 1 to {len(ids) - 2}.")
+        raise DataError(f"token {wrong[0]} cannot be masked. The text has the tokens 1 to {len(ids) - 2}.")
     places = sorted(set(hidden)) or [len(ids) // 2]
-    seen = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
+    masked = [tokenizer.mask if place in places else id for place, id in enumerate(ids)]
     example = TracedExample(
         task="masked_language_model",
         text=text,
-        inputs=(row(pipeline, seen),),
+        inputs=(row(pipeline, masked),),
         names=tokenizer.tokens,
-        source=tokenizer.tokens(seen),
+        source=tokenizer.tokens(masked),
         places=places,
         hidden=places,
     )
@@ -300,14 +301,14 @@ def prepare_masked(pipeline: Pipeline, text: str, hidden: Sequence[int]) -> Trac
     return replace(example, output=tokenizer.decode([filled.get(place, id) for place, id in enumerate(ids)]))
 
 
-def with_best_answers(example: TracedExample, model: Any, told: Callable[[Sequence[str]], str]) -> TracedExample:
-    """With the likeliest answer to each thing that is asked."""
+def with_best_answers(example: TracedExample, model: Any, join: Callable[[Sequence[str]], str]) -> TracedExample:
+    """Add the most probable answers. `join` makes the output of their names."""
     best = example.logits(model).argmax(dim=-1).tolist()
-    return replace(example, answers=best, output=told(example.names(best)))
+    return replace(example, answers=best, output=join(example.names(best)))
 
 
 def patch_names(classifier: Classifier) -> list[str]:
-    """Patches are called by their row and column, as in a game of chess without letters."""
+    """Patches are named "row,column"."""
     config = classifier.config.model
     side = config.image_size // config.patch_size
     patches = [f"{row},{column}" for row in range(side) for column in range(side)]
@@ -322,6 +323,6 @@ def check_length(pipeline: Pipeline, length: int) -> None:
     longest = pipeline.config.longest_text
     if length > longest:
         raise DataError(
-            f"the text has {length:,} tokens, and this model has positions for {longest:,}. Shorten it, or train with "
-            "a larger model.max_length."
+            f"the text has {length:,} tokens; this model has positions for {longest:,}. "
+            "Shorten it, or train with a larger model.max_length."
         )

@@ -1,4 +1,4 @@
-"""Figures of what training does: learning rates, and the targets it aims at. One function each, a Figure in return."""
+"""Figures of learning-rate schedules and label smoothing. Each function returns a matplotlib Figure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from cutaway.explore.figures import BLUE, GREY, ORANGE, new_figure, style
 
-Schedule = Callable[[int, float], float]  # (step, how much of the training is done) -> learning rate
+Schedule = Callable[[int, float], float]  # (step, share of the training done) -> learning rate
 Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]  # logits [N,V], target [N], ε -> smoothed, plain
 
 
 def schedules(named: Mapping[str, Schedule], steps: int, chosen: str = "") -> Any:
-    """Several learning-rate schedules in one picture; the chosen one is bold."""
+    """Several learning-rate schedules in one figure; the chosen one is bold."""
     figure = new_figure(8, 3.6)
     axes = figure.add_subplot()
     at = np.unique(np.linspace(1, steps, 500).astype(int))
@@ -33,26 +33,26 @@ def schedules(named: Mapping[str, Schedule], steps: int, chosen: str = "") -> An
 
 
 def smoothing_targets(loss: Loss, vocabulary: Sequence[str], right: int, epsilon: float) -> Any:
-    """Label smoothing. Left: the distribution to aim at, beside the one-hot. Right: the loss over p of the right token.
+    """Label smoothing. Left: the smoothed target and the one-hot target. Right: the loss over p of the correct token.
 
-    Both are taken from the loss itself: its gradient in the logits is p - q, so q = p - gradient.
+    Both are computed from the loss: its gradient with respect to the logits is p - q, so q = p - gradient.
     """
     figure = new_figure(10, 3.6)
     left, over_p = figure.subplots(1, 2, width_ratios=(1.3, 1))
-    for epsilon_here, looks in (
+    for epsilon_here, bars in (
         (0.0, {"fill": False, "edgecolor": GREY, "width": 0.8}),
         (epsilon, {"color": BLUE, "width": 0.55}),
     ):
         q_V = target_of(loss, len(vocabulary), right, epsilon_here)
-        left.bar(range(len(q_V)), q_V, label="one-hot" if not epsilon_here else f"smoothed, ε = {epsilon:g}", **looks)
+        left.bar(range(len(q_V)), q_V, label="one-hot" if not epsilon_here else f"smoothed, ε = {epsilon:g}", **bars)
     for place, q in enumerate(q_V):
         left.annotate(f"{q:.3f}", (place, q), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)
     left.set_xticks(
         range(len(vocabulary)), vocabulary, rotation=35, ha="right", rotation_mode="anchor", parse_math=False
     )
-    left.set(ylabel="probability to aim at", ylim=(0, 1.1))
+    left.set(ylabel="target probability", ylim=(0, 1.1))
     left.set_title(
-        f"Of {len(vocabulary)} answers, the right one is “{vocabulary[right]}”", loc="left", parse_math=False
+        f"Target over {len(vocabulary)} tokens; “{vocabulary[right]}” is correct", loc="left", parse_math=False
     )
     left.legend(frameon=False)
     draw_losses(over_p, loss, len(vocabulary), right, epsilon)
@@ -67,7 +67,7 @@ def draw_losses(axes: Any, loss: Loss, size: int, right: int, epsilon: float) ->
     best = int(np.argmin(values))
     axes.plot(p[best], values[best], "o", color=ORANGE)
     axes.annotate(
-        f"smallest at p = {p[best]:.2f}",
+        f"minimum at p = {p[best]:.2f}",
         (p[best], values[best]),
         xytext=(-4, 26),
         textcoords="offset points",
@@ -75,20 +75,20 @@ def draw_losses(axes: Any, loss: Loss, size: int, right: int, epsilon: float) ->
         color=ORANGE,
         arrowprops={"arrowstyle": "-", "color": ORANGE},
     )
-    axes.set(xlabel="p of the right answer (the others share the rest)", ylabel="loss, nats", ylim=(0, 4))
-    axes.set_title("Certainty is no longer rewarded", loc="left")
+    axes.set(xlabel="p of the correct token (the others share the rest)", ylabel="loss, nats", ylim=(0, 4))
+    axes.set_title("The smoothed loss has its minimum below p = 1", loc="left")
     axes.grid(alpha=0.25)
 
 
 def target_of(loss: Loss, size: int, right: int, epsilon: float) -> NDArray[np.float64]:
-    """The distribution that a loss pulls towards. -> [V]"""
+    """The target distribution of a loss. -> [V]"""
     logits = torch.zeros(1, size, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(logits, torch.tensor([right]), epsilon)[0], logits)
     return (logits.softmax(dim=-1) - gradient)[0].detach().numpy()
 
 
 def losses_over(loss: Loss, p: NDArray[np.float64], size: int, right: int, epsilon: float) -> list[float]:
-    """The loss when the right token has probability p, and the others share the rest."""
+    """The loss if the correct token has probability p and the others share the rest equally."""
     found = []
     for value in p:
         p_V = torch.full((1, size), (1 - value) / (size - 1), dtype=torch.float64)

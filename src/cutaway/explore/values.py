@@ -62,7 +62,7 @@ def summarize_value(value: Tensor, axes: str, is_softmax: bool = False) -> Summa
     """Summarize a tensor. `axes` are the names of its axes, separated by spaces; an unnamed axis gets a dot."""
     names = axes.split()
     names = names if len(names) == value.dim() else ["·"] * value.dim()
-    flat = value.detach().double().flatten()
+    flat = value.detach().cpu().double().flatten()
     usable = flat[flat.isfinite()]
     if not len(usable):
         usable = flat.new_full((1,), math.nan)
@@ -99,7 +99,7 @@ def saturation(weights: Tensor) -> list[str]:
 
 def slices(value: Tensor) -> dict[str, list[list[float | None]]]:
     """The first example of the batch as matrices, one per head, at most 64 × 64."""
-    value = value.detach().double().cpu()
+    value = value.detach().cpu().double()
     if value.dim() == 4:
         return {f"head {i}": clip_matrix(head) for i, head in enumerate(value[0])}
     matrix = value[0] if value.dim() == 3 else value

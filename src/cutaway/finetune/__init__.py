@@ -1,1 +1,1 @@
-"""Fine-tuning: a trained run as the beginning of another, of which all is trained, or a little beside it."""
+"""Fine-tuning: continue from the weights of another run, and train all of them or an adapter."""

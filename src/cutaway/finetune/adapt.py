@@ -1,9 +1,9 @@
-"""What of a model is trained: all but what is frozen, or an adapter beside a base that stays as it is.
+"""Which weights of a model are trained: all that are not frozen, or an adapter while the base stays fixed.
 
-full      the weights themselves, but for those that `freeze` names
-lora      thin matrices beside the linear maps that `parts` names        finetune/lora.py
-prefix    keys and values before those of the text, in each attention    finetune/prefix.py
-prompt    vectors before the embedded text                               finetune/prompt.py
+full      all weights, except those that `freeze` matches
+lora      two low-rank matrices for each linear map that `target_modules` matches    finetune/lora.py
+prefix    keys and values before those of the text, in each attention                finetune/prefix.py
+prompt    vectors before the embedded text                                           finetune/prompt.py
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from cutaway.finetune.prefix import add_prefix
 from cutaway.finetune.prompt import add_prompt
 from cutaway.models.weights import copy_tensors, trainable_parameters
 from cutaway.runs import RunFolder
-from cutaway.runs.base import Base, about_adapter, base_of, has_new_head
-from cutaway.runs.weights import metadata_of
+from cutaway.runs.base import Base, adapter_metadata, find_adapter_base, has_new_head
+from cutaway.runs.weights import read_metadata
 
-# method -> what puts it into a model and says which parts have it
+# method -> a function that adds the adapter to a model and returns the names of the changed modules
 METHODS: dict[str, Callable[[nn.Module, FinetuneConfig], list[str]]] = {
     "lora": add_lora,
     "prefix": add_prefix,
@@ -36,7 +36,7 @@ METHODS: dict[str, Callable[[nn.Module, FinetuneConfig], list[str]]] = {
 
 @dataclass(frozen=True)
 class TrainableShare:
-    """How much of a model is trained."""
+    """How many parameters of a model are trained."""
 
     trained: int
     total: int
@@ -47,16 +47,16 @@ class TrainableShare:
 
 
 def adapt(model: nn.Module, finetune: FinetuneConfig, new_head: bool = False) -> TrainableShare:
-    """Put an adapter into `model` and freeze the rest of it; with method "full", freeze what is to be frozen.
+    """Add an adapter to `model` and freeze all other weights. With method "full", freeze what `freeze` matches.
 
-    A head that is new is trained in any case: a base has nothing for it.
+    A new head is always trained, because the base has no weights for it.
     """
     how = (
         add_adapter(model, finetune, new_head) if finetune.is_adapter else freeze_parameters(model, finetune, new_head)
     )
     share = TrainableShare(count(trainable_parameters(model).values()), count(model.parameters()), how)
     if not share.trained:
-        raise ConfigError(f"finetune.freeze = {list(finetune.freeze)} leaves nothing to train. Name less.")
+        raise ConfigError(f"finetune.freeze = {list(finetune.freeze)} freezes all weights. Match fewer of them.")
     return share
 
 
@@ -65,8 +65,8 @@ def freeze_parameters(model: nn.Module, finetune: FinetuneConfig, new_head: bool
     frozen = match_names(finetune.freeze, weights, "finetune.freeze")
     if new_head and (random := [name for name in frozen if name.startswith("head.")]):
         raise ConfigError(
-            f"finetune.freeze = {list(finetune.freeze)} would freeze {random[0]}, which is new: the base has nothing "
-            "for it, and it would stay as chance made it. Name less."
+            f"finetune.freeze = {list(finetune.freeze)} freezes {random[0]}, which is new and would keep its random "
+            "values. Exclude the head."
         )
     for name in frozen:
         weights[name].requires_grad_(False)
@@ -80,8 +80,8 @@ def add_adapter(model: nn.Module, finetune: FinetuneConfig, new_head: bool) -> s
     also |= {name for name in weights if new_head and name.startswith("head.")}
     for name, weight in weights.items():
         weight.requires_grad_(name in also)
-    parts = METHODS[finetune.method](model, finetune)
-    how = f"{finetune.method} on {len(parts)} {'part' if len(parts) == 1 else 'parts'}"
+    changed = METHODS[finetune.method](model, finetune)
+    how = f"{finetune.method} on {len(changed)} {'module' if len(changed) == 1 else 'modules'}"
     return how + (" and a new head" if new_head else f" and {len(also)} weights" if also else "")
 
 
@@ -92,31 +92,31 @@ def count(weights: Iterable[nn.Parameter]) -> int:
 def init_from_base(
     model: nn.Module, base: Base, config: Config, labels: list[str]
 ) -> tuple[TrainableShare, dict[str, str] | None]:
-    """Put the weights of a base into a new model, and say what of it is trained; of an adapter also what it is for."""
+    """Load the weights of a base into a new model and adapt it. The second result is the metadata of an adapter."""
     new_head = has_new_head(config, labels, base)
     load_base(model, base, new_head)
     share = adapt(model, config.finetune, new_head)
-    about = about_adapter(base, config.finetune.method, new_head, share.total)
+    about = adapter_metadata(base, config.finetune.method, new_head, share.total)
     return share, about if config.finetune.is_adapter else None
 
 
 def load_base(model: nn.Module, base: Base, new_head: bool) -> None:
-    """All of it; but not the head, if the model has another one."""
+    """Load the weights of the base, without its head if the model has a new one."""
     into: dict[str, Tensor] = {**dict(model.named_parameters())}
     saved = safetensors.torch.load(base.read())
     if new_head:
-        into, saved = without_head(into), without_head(saved)
+        into, saved = drop_head(into), drop_head(saved)
     copy_tensors(into, saved, str(base.run.weights))
 
 
-def without_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def drop_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
 
 
 def load_with_adapter(model: nn.Module, finetune: FinetuneConfig, weights: Path, run: RunFolder) -> None:
-    """Into a new model: the weights of the base, the adapter beside them, and what that has learned."""
-    saved, about = safetensors.torch.load(run.read_weights(weights)), metadata_of(weights)
+    """Load the base into a new model, add the adapter, and load its trained weights."""
+    saved, about = safetensors.torch.load(run.read_weights(weights)), read_metadata(weights)
     new_head = about.get("head") == "new"
-    load_base(model, base_of(weights, finetune, run), new_head)
+    load_base(model, find_adapter_base(weights, finetune, run), new_head)
     adapt(model, finetune, new_head)
     copy_tensors(dict(trainable_parameters(model)), saved, str(weights))

@@ -1,13 +1,13 @@
-"""Prefix tuning: learned keys and values before those of the text, in every attention (Li & Liang 2021).
+"""Prefix tuning: learned keys and values before those of the text, in each attention (Li & Liang 2021).
 
     keys of the text          with a prefix of two
       a b c d                 · · a b c d
-    a ■                       ■ ■ ■                 all may look at the prefix, whatever the mask says of the text;
-    b ■ ■                     ■ ■ ■ ■               it stands at no position: it is not turned, and no distance
-    c ■ ■ ■                   ■ ■ ■ ■ ■             to it counts
+    a ■                       ■ ■ ■                 The mask of the text does not apply to the prefix: every query
+    b ■ ■                     ■ ■ ■ ■               may attend to it. The prefix has no position, so it is not
+    c ■ ■ ■                   ■ ■ ■ ■ ■             rotated, and distances to it get no bias.
     d ■ ■ ■ ■                 ■ ■ ■ ■ ■ ■
 
-The cache holds the text alone, and the prefix is put before it at each step, so writing with a cache is the same.
+The cache contains only the text. Each step adds the prefix, so decoding with a cache needs no special case.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cutaway.nn.linear_attention import LinearAttention
 from cutaway.nn.masks import Mask, MaskRule, Span
 from cutaway.nn.recording import record_activations
 
-DEFAULT_PARTS = ("*_attention",)  # all there are
+DEFAULT_MODULES = ("*_attention",)  # all attention modules
 
 
 class PrefixedAttention(MultiHeadAttention):
-    """An attention with all its parts, and P keys and values [G,P,E] that it learns.
+    """An attention module with P learned keys and values [G,P,E].
 
-    Who watches it sees the weights of the text alone; the rest of each row is the prefix's.
+    Its probes see only the weights of the text. The rest of each row belongs to the prefix.
     """
 
     def __init__(self, attention: MultiHeadAttention, keys: Tensor, values: Tensor):
@@ -57,10 +57,10 @@ class PrefixedAttention(MultiHeadAttention):
         mask: Mask | Tensor | None,
         bias: Tensor | None = None,
         relative_values: Callable[[Tensor], Tensor] | None = None,
-        **none: Any,
+        **others: Any,
     ) -> Tensor:
-        """The prefix goes before the keys and values of the text. No distance to it counts."""
-        position_arguments: dict[str, Any] = dict(none)
+        """Put the prefix before the keys and values of the text, with a bias of 0."""
+        position_arguments: dict[str, Any] = dict(others)
         if bias is not None:
             position_arguments["bias"] = F.pad(bias, (self.length, 0))
         if relative_values is not None:
@@ -74,7 +74,7 @@ class PrefixedAttention(MultiHeadAttention):
 
 @dataclass(frozen=True)
 class TextRule:
-    """A rule that holds for keys of the text; what stands before it, at positions below 0, may always be seen."""
+    """A rule that applies to the text only. Keys at positions below 0, the prefix, are always allowed."""
 
     rule: MaskRule
 
@@ -89,7 +89,7 @@ class TextRule:
 
 
 def widen_mask(mask: Mask | Tensor | None, length: int) -> Mask | Tensor | None:
-    """The same, with so many keys before the others that everybody may see."""
+    """The mask with `length` more keys at the start, which every query may attend to."""
     if mask is None:
         return None
     if not isinstance(mask, Mask):
@@ -108,28 +108,28 @@ def prepend_true(mask: Tensor, length: int) -> Tensor:
 
 
 def add_prefix(model: nn.Module, finetune: FinetuneConfig) -> list[str]:
-    """Give each attention that is named a prefix. -> their names
+    """Add a prefix to each attention that `target_modules` matches. Return their names.
 
-    It begins with the keys and values of some text, drawn by chance: vectors that the model knows what to do with.
+    The prefix starts as the keys and values of a random text, because the model can already use such vectors.
     """
     chosen = match_names(
-        finetune.target_modules or DEFAULT_PARTS, find_modules(model, MultiHeadAttention), "finetune.target_modules"
+        finetune.target_modules or DEFAULT_MODULES, find_modules(model, MultiHeadAttention), "finetune.target_modules"
     )
-    begins = keys_and_values(model, finetune.prompt_length)
+    initial = keys_and_values(model, finetune.prompt_length)
     for name in chosen:
         attention = model.get_submodule(name)
         assert isinstance(attention, MultiHeadAttention)
         if isinstance(attention, LinearAttention):
-            raise ConfigError(f"{name} is linear attention, which keeps sums and no keys. Use lora or prompt tuning.")
-        replace_module(model, name, PrefixedAttention(attention, begins[f"{name}.k"], begins[f"{name}.v"]))
+            raise ConfigError(f"{name} is linear attention, which has no keys for a prefix. Use lora or prompt.")
+        replace_module(model, name, PrefixedAttention(attention, initial[f"{name}.k"], initial[f"{name}.v"]))
     return chosen
 
 
 @torch.no_grad()
 def keys_and_values(model: nn.Module, length: int) -> Mapping[str, Tensor]:
-    """Of every attention, while the model reads something of this length: [G,length,E]"""
+    """The keys and values of each attention for a random text of this length: [G,length,E]"""
     was_training = model.training
-    with record_activations(model.eval(), "*_attention.k", "*_attention.v") as seen:
+    with record_activations(model.eval(), "*_attention.k", "*_attention.v") as recorded:
         model(*sample_inputs(model, length))
     model.train(was_training)
-    return {name: x_BGKE[0, :, torch.arange(length) % x_BGKE.size(2)].clone() for name, x_BGKE in seen.items()}
+    return {name: x_BGKE[0, :, torch.arange(length) % x_BGKE.size(2)].clone() for name, x_BGKE in recorded.items()}

@@ -1,11 +1,11 @@
-"""Prompt tuning: learned vectors before the embedded text, read as if they were words (Lester et al. 2021).
+"""Prompt tuning: learned vectors before the embedded text, like additional tokens (Lester et al. 2021).
 
     p₀ p₁ p₂ x₀ x₁ x₂ x₃  ──▶  layer 1  ──▶ ... ──▶  layer N  ──▶  · · · y₀ y₁ y₂ y₃
-    └ learned ┘└─ text ─┘                                          └ cut off
+    └ learned ┘└─ text ─┘                                          └ removed
 
-All layers work on them like on tokens, so that a single matrix [P,D] can turn a model to something else. The text does
-not know: at the input its positions are those that it had, and what comes out is as long as it is. With a cache the
-prompt is read once, before the first token.
+All layers process the prompt like tokens, so one matrix [P,D] can change the task of a model. At the input, the text
+keeps its positions, and the output has the length of the text. With a cache, the prompt is read once, before the first
+token.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ EMBEDDINGS = {"encoder": ("source_embedding", "embedding"), "decoder": ("target_
 
 
 class PromptedStack(Stack):
-    """A stack with all its layers, and a prompt [P,D] before whatever it reads.
-
-    Who watches its probes sees the text alone: the prompt's rows and columns are not shown.
-    """
+    """A stack with a prompt [P,D] before its input. Its probes see only the text, not the prompt."""
 
     def __init__(self, stack: Stack, prompt: Tensor):
         nn.Module.__init__(self)
@@ -60,13 +57,13 @@ class PromptedStack(Stack):
         cache: KVCache | None = None,
     ) -> Tensor:
         if cache and not isinstance(cache, PromptedCache):
-            raise DataError("this model has a learned prompt, and was given a plain KVCache. Use model.new_cache().")
+            raise DataError("this model has a learned prompt and got a KVCache without one. Use model.new_cache().")
         in_cache = cache.n_keys if cache else 0
-        added = 0 if in_cache else self.length  # later steps find the prompt in the cache
+        added = 0 if in_cache else self.length  # in later steps the prompt is in the cache
         if added:
             x = torch.cat([self.prompt.expand(x.size(0), -1, -1).to(x.dtype), x], dim=1)
-        self.check(in_cache + x.size(1))
-        masks = self.shift_mask(mask, added), memory, self.shift_mask(memory_mask, added, of_text=False)
+        self.check_length(in_cache + x.size(1))
+        masks = self.shift_mask(mask, added), memory, self.shift_mask(memory_mask, added, shift_keys=False)
         before = PROMPT_ROWS.set(added)
         try:
             return super().forward(x, *masks, cache)[:, added:]
@@ -76,32 +73,32 @@ class PromptedStack(Stack):
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
         if padding is not None:
             raise DataError(
-                "padding on the left would stand between a learned prompt and its text. Give texts of one length."
+                "a model with a learned prompt does not support padding on the left. Use texts of the same length."
             )
         return PromptedCache(self.length, len(self.layers))
 
-    def shift_mask(self, mask: Mask | None, added: int, of_text: bool = True) -> Mask | None:
-        """The mask with the text behind the prompt; `added` rows of that are among the queries. A memory stays."""
+    def shift_mask(self, mask: Mask | None, added: int, shift_keys: bool = True) -> Mask | None:
+        """Shift the text by the length of the prompt. `added`: prompt rows among the queries. Keys of a memory stay."""
         if mask is None:
             return None
         queries = Span(mask.queries.start + self.length - added, mask.queries.stop + self.length)
-        if not of_text:
+        if not shift_keys:
             return replace(mask, queries=queries)
         is_token = None if mask.is_token is None else prepend_true(mask.is_token, self.length)
         return replace(mask, queries=queries, keys=Span(0, mask.keys.stop + self.length), is_token=is_token)
 
-    def check(self, length: int) -> None:
-        """Most schemes go on beyond the last position, or have nothing to do here; a rotation has a table."""
+    def check_length(self, length: int) -> None:
+        """Raise an error if prompt and text exceed the table of a rotary position scheme. Others have no limit."""
         position = next((part for part in self.modules() if isinstance(part, Position)), None)
         if position is not None and type(position).rotate is not Position.rotate and length > position.max_length:
             raise DataError(
-                f"the text has {length - self.length} tokens, and {self.length} more stand before it, which were "
-                f"learned; this model has positions for {position.max_length} in all. Shorten the text."
+                f"the text has {length - self.length} tokens and the learned prompt {self.length}; this model has "
+                f"{position.max_length} positions. Shorten the text."
             )
 
 
 class PromptedCache(KVCache):
-    """A cache whose first places are the prompt's. Its length is that of the text."""
+    """A cache that starts with the prompt. `length` is the length of the text without it."""
 
     def __init__(self, prompt_length: int, n_layers: int):
         super().__init__(n_layers)
@@ -113,13 +110,13 @@ class PromptedCache(KVCache):
 
 
 def hide_prompt(stack: Stack, length: int) -> None:
-    """Replace the probes that see positions by some that show the text alone."""
+    """Replace the probes by ones that see only the text."""
     for name, part in list(stack.named_modules()):
         if isinstance(part, MultiHeadAttention):
-            of_memory = name.endswith("cross_attention")
-            for probe in ("q", "heads") if of_memory else ("q", "k", "v", "heads"):
+            is_cross = name.endswith("cross_attention")
+            for probe in ("q", "heads") if is_cross else ("q", "k", "v", "heads"):
                 setattr(part, probe, TextProbe(rows=2))
-            part.scores, part.weights = (TextProbe(rows=2, columns=0 if of_memory else length) for _ in range(2))
+            part.scores, part.weights = (TextProbe(rows=2, columns=0 if is_cross else length) for _ in range(2))
         elif isinstance(part, Residual):
             part.update, part.stream = TextProbe(rows=1), TextProbe(rows=1)
         elif isinstance(part, Experts):
@@ -129,25 +126,27 @@ def hide_prompt(stack: Stack, length: int) -> None:
 
 
 def add_prompt(model: nn.Module, finetune: FinetuneConfig) -> list[str]:
-    """Put a prompt before what a stack reads: the decoder of a decoder, else the encoder. -> the names of the stacks"""
+    """Add a prompt to the encoder, or to the decoder of a decoder-only model. Return the names of the stacks."""
     stacks = find_modules(model, Stack)
-    usual = ("encoder",) if "encoder" in stacks else ("decoder",)
-    chosen = match_names(finetune.target_modules or usual, stacks, "finetune.target_modules")
+    default = ("encoder",) if "encoder" in stacks else ("decoder",)
+    chosen = match_names(finetune.target_modules or default, stacks, "finetune.target_modules")
     for name in chosen:
         stack = model.get_submodule(name)
         assert isinstance(stack, Stack)
-        replace_module(model, name, PromptedStack(stack, some_vectors(model, name, finetune.prompt_length)))
+        replace_module(model, name, PromptedStack(stack, initial_prompt(model, name, finetune.prompt_length)))
     return chosen
 
 
 @torch.no_grad()
-def some_vectors(model: nn.Module, stack: str, length: int) -> Tensor:
-    """What a prompt begins with [P,D]: embedded tokens, drawn by chance; for images, noise."""
+def initial_prompt(model: nn.Module, stack: str, length: int) -> Tensor:
+    """The initial prompt [P,D]: the embeddings of random tokens; for images, noise."""
     embedding = next(getattr(model, name) for name in EMBEDDINGS[stack] if hasattr(model, name))
     if not isinstance(embedding, InputEmbedding):
         return 0.02 * torch.randn(length, embedding.project.out_features).to(embedding.project.weight)
     was_training = embedding.training
-    ids = torch.cat([sample_ids(embedding.eval(), 1) for _ in range(length)])  # a text of one token each: no position
+    ids = torch.cat(
+        [sample_ids(embedding.eval(), 1) for _ in range(length)]
+    )  # P texts of one token, so all have position 0
     vectors_PD: Tensor = embedding(ids)[:, 0]
     embedding.train(was_training)
     return vectors_PD.clone()

@@ -1,4 +1,4 @@
-"""Probes of a model that was given a prefix or a prompt: they show the text alone."""
+"""Probes of a model with a prefix or prompt: they see only the text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from cutaway.nn.probe import Probe
 
-PROMPT_ROWS = ContextVar("PROMPT_ROWS", default=0)  # of a prompt in the forward that this thread is in
+PROMPT_ROWS = ContextVar("PROMPT_ROWS", default=0)  # prompt rows in the current forward of this thread
 
 
 class TextProbe(Probe):
-    """What is no part of the text is not shown: along the axis `rows` the prompt, and the first `columns` of axis 3."""
+    """Hides the prompt along the axis `rows`, and the first `columns` of axis 3."""
 
     def __init__(self, rows: int | None = None, columns: int = 0):
         super().__init__()
@@ -20,17 +20,17 @@ class TextProbe(Probe):
 
     @property
     def hidden(self) -> dict[int, int]:
-        """Axis -> how many places at its beginning are not shown."""
+        """Axis -> how many entries at its start are hidden."""
         rows = {} if self.rows is None else {self.rows: PROMPT_ROWS.get()}
         return {**rows, 3: self.columns} if self.columns else rows
 
     def forward(self, value: Tensor) -> Tensor:
         text = self.text(value)
-        seen = super().forward(text)
-        if seen is text:
+        changed = super().forward(text)
+        if changed is text:
             return value
         value = value.clone()
-        self.text(value).copy_(seen)
+        self.text(value).copy_(changed)
         return value
 
     def text(self, value: Tensor) -> Tensor:

@@ -1,15 +1,16 @@
 """Evaluate a run, and compare it with a simple baseline on the same data.
 
 task                    figures                                   baseline
-translation             BLEU, chrF, exact match, perplexity       word for word, by a dictionary of the alignments
-language_model          perplexity, bits a character, accuracy    a bigram model of the same tokens
+translation             BLEU, chrF, exact match, perplexity       word for word, with a dictionary from the alignments
+language_model          perplexity, bits per character, accuracy  a bigram model of the same tokens
 masked_language_model   perplexity, accuracy of hidden tokens     the same bigram model
 classification          accuracy, F1; both of each class          logistic regression on words and pairs of words
-tagging                 accuracy, F1; of each tag; F1 of spans    the most frequent tag of each word
+tagging                 accuracy, F1; both of each tag; span F1   the most frequent tag of each word
 image_classification    accuracy, F1; both of each class          a small neural network on the pixels
 
-Of a test example that is too long, classifiers read the beginning, and taggers read all of it in parts; or it is left
-out, or raises (data.too_long). The figures include the number of such examples.
+The setting data.too_long decides about test examples that are too long: they are cut, left out, or raise an error. Cut
+means that a classifier reads the start of the text, and a tagger reads all of it in several parts. The figures include
+the number of such examples.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cutaway.data.batching import TextBatch, evaluation_batches
 from cutaway.data.builtin import SentencePair
 from cutaway.data.prepare import filter_examples
 from cutaway.data.scorable import fit_to_model
-from cutaway.data.tasks import TASKS, Encoding, load_split, words_of
+from cutaway.data.tasks import TASKS, Encoding, load_split, word_splitter
 from cutaway.inference.pipelines import Classifier, Pipeline, Tagger, Translator
 from cutaway.metrics.baselines import (
     Bigram,
@@ -43,11 +44,11 @@ from cutaway.metrics.baselines import (
 from cutaway.metrics.classes import Confusion, accuracy, has_spans, span_f1, span_scores
 from cutaway.metrics.scores import bleu, chrf, exact_match, perplexity
 from cutaway.train.objectives import OBJECTIVES, measure
-from cutaway.train.observers import Measured
+from cutaway.train.observers import ValidationResult
 
 Figures = dict[str, float]
 
-# Limits on the training data of the baselines, so that they take no more than a minute or two.
+# Limits on the training data of the baselines, so that they take at most a minute or two.
 MAX_CHARACTERS = 20_000_000
 MAX_PIXELS = 40_000_000
 
@@ -90,7 +91,7 @@ def evaluate_run(
 
 
 def select_scorable(pipeline: Pipeline, examples: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int]]:
-    """The examples that can be scored, and the number that is too long: "cut", or "left_out"."""
+    """The examples that can be scored, and how many were too long, as {"cut": n} or {"left_out": n}."""
     has_images = pipeline.config.model.family == "vision"
     return fit_to_model(pipeline.config, None if has_images else pipeline.tokenizer, examples)
 
@@ -100,20 +101,20 @@ def evaluate_pairs(
 ) -> Evaluation:
     translations = translator.translate([pair.source for pair in pairs], decode)
     references = [pair.target for pair in pairs]
-    by_bleu, by_chrf = bleu(translations, references, **bleu_options), chrf(translations, references)
+    bleu_score, chrf_score = bleu(translations, references, **bleu_options), chrf(translations, references)
     return Evaluation(
         translations=translations,
         sentences=len(pairs),
-        bleu=by_bleu.value,
-        chrf=by_chrf.value,
+        bleu=bleu_score.value,
+        chrf=chrf_score.value,
         exact_match=exact_match(translations, references),
         perplexity=perplexity(measure_nll(translator, pairs).nll),
-        bleu_signature=by_bleu.signature,
-        chrf_signature=by_chrf.signature,
+        bleu_signature=bleu_score.signature,
+        chrf_signature=chrf_score.signature,
     )
 
 
-def measure_nll(pipeline: Pipeline, examples: Sequence[Any]) -> Measured:
+def measure_nll(pipeline: Pipeline, examples: Sequence[Any]) -> ValidationResult:
     """Loss and accuracy of the model on the references, per token."""
     config, task = pipeline.config, pipeline.config.model.task
     batches = evaluation_batches(
@@ -133,15 +134,15 @@ def encode_examples(pipeline: Pipeline, examples: Sequence[Any]) -> Sequence[Any
 
 def evaluate_texts(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
     """Bits per character compares models with different tokenizers."""
-    nll, right, *_ = measure_nll(pipeline, texts)
-    tokens = sum(len(piece.ids) - 1 for piece in encode_examples(pipeline, texts))
+    nll, token_accuracy, *_ = measure_nll(pipeline, texts)
+    tokens = sum(len(chunk.ids) - 1 for chunk in encode_examples(pipeline, texts))
     bits = nll * tokens / math.log(2) / sum(map(len, texts))
-    return {"perplexity": perplexity(nll), "bits_per_character": bits, "accuracy": right}
+    return {"perplexity": perplexity(nll), "bits_per_character": bits, "accuracy": token_accuracy}
 
 
 def evaluate_masked(pipeline: Pipeline, texts: Sequence[str]) -> Figures:
-    nll, right, *_ = measure_nll(pipeline, texts)
-    return {"perplexity": perplexity(nll), "accuracy": right}
+    nll, token_accuracy, *_ = measure_nll(pipeline, texts)
+    return {"perplexity": perplexity(nll), "accuracy": token_accuracy}
 
 
 def evaluate_classes(classifier: Classifier, examples: Sequence[Any]) -> dict[str, Any]:
@@ -211,10 +212,10 @@ def word_for_word_baseline(train: Sequence[Any], examples: Sequence[Any]) -> Bas
 
 
 def bigram_baseline(pipeline: Pipeline, train: Sequence[str], texts: Sequence[str]) -> Baseline:
-    ids = [np.asarray(piece.ids) for piece in encode_examples(pipeline, texts)]
-    previous, right = np.concatenate([i[:-1] for i in ids]), np.concatenate([i[1:] for i in ids])
-    figures = bigram_figures(fit_bigram(pipeline, train), previous, right)
-    bits = math.log2(figures["perplexity"]) * len(right) / sum(map(len, texts))
+    ids = [np.asarray(chunk.ids) for chunk in encode_examples(pipeline, texts)]
+    previous, targets = np.concatenate([i[:-1] for i in ids]), np.concatenate([i[1:] for i in ids])
+    figures = bigram_figures(fit_bigram(pipeline, train), previous, targets)
+    bits = math.log2(figures["perplexity"]) * len(targets) / sum(map(len, texts))
     return Baseline("bigram model", {**figures, "bits_per_character": bits})
 
 
@@ -223,24 +224,24 @@ def masked_bigram_baseline(pipeline: Pipeline, train: Sequence[str], texts: Sequ
     batches = evaluation_batches(
         encode_examples(pipeline, texts), "masked_language_model", pipeline.tokenizer, pipeline.config.data.batch_tokens
     )
-    previous, right = [], []
+    previous, targets = [], []
     for batch in batches:
         assert isinstance(batch, TextBatch)
-        asked = batch.asked.numpy()
-        right.append(batch.answers.numpy()[asked])
-        previous.append(batch.answers.roll(1, dims=1).numpy()[asked])
-    figures = bigram_figures(fit_bigram(pipeline, train), np.concatenate(previous), np.concatenate(right))
+        target_mask = batch.target_mask.numpy()
+        targets.append(batch.targets.numpy()[target_mask])
+        previous.append(batch.targets.roll(1, dims=1).numpy()[target_mask])
+    figures = bigram_figures(fit_bigram(pipeline, train), np.concatenate(previous), np.concatenate(targets))
     return Baseline("bigram model", figures)
 
 
 def fit_bigram(pipeline: Pipeline, train: Sequence[str]) -> Bigram:
-    return Bigram([piece.ids for piece in encode_examples(pipeline, train)], pipeline.tokenizer.vocab_size)
+    return Bigram([chunk.ids for chunk in encode_examples(pipeline, train)], pipeline.tokenizer.vocab_size)
 
 
-def bigram_figures(bigram: Bigram, previous: Any, right: Any) -> Figures:
+def bigram_figures(bigram: Bigram, previous: Any, targets: Any) -> Figures:
     return {
-        "perplexity": perplexity(float(bigram.nll(previous, right).mean())),
-        "accuracy": float((bigram.best(previous) == right).mean()),
+        "perplexity": perplexity(float(bigram.nll(previous, targets).mean())),
+        "accuracy": float((bigram.best(previous) == targets).mean()),
     }
 
 
@@ -251,7 +252,7 @@ def tfidf_baseline(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[
         [example.text for example in chosen],
         [example.label for example in chosen],
         [example.text for example in examples],
-        words_of(data) if data.corpus else words_and_marks,
+        word_splitter(data) if data.corpus else words_and_marks,
     )
     return make_baseline("TF-IDF regression", chosen, train, predicted, examples)
 
@@ -278,7 +279,7 @@ def most_frequent_tag_baseline(pipeline: Pipeline, train: Sequence[Any], example
 def pixel_baseline(pipeline: Pipeline, train: Sequence[Any], examples: Sequence[Any]) -> Baseline:
     """A small MLP; without scikit-learn, the weaker nearest neighbour."""
     chosen = subsample(train, [train[0].pixels.size] * len(train), MAX_PIXELS)
-    pixels = [np.stack([example.pixels for example in some]) for some in (chosen, examples)]
+    pixels = [np.stack([example.pixels for example in part]) for part in (chosen, examples)]
     name, predict = ("small MLP", small_mlp) if find_spec("sklearn") else ("nearest neighbour", nearest_neighbour)
     predicted = predict(pixels[0], [example.label for example in chosen], pixels[1])
     return make_baseline(name, chosen, train, predicted, examples)

@@ -1,6 +1,7 @@
-"""Models from elsewhere, and for elsewhere: Hugging Face's folders, read and written without torch or transformers.
+"""Import and export: Hugging Face folders, read and written without torch or transformers, and ONNX.
 
-    their folder ──import_folder──▶ run folder ──export_folder──▶ their folder
+    Hugging Face folder ──import_folder──▶ run folder ──export_folder──▶ Hugging Face folder
 
-`tensors.py` knows files, `names.py` what tensors are called on either side, a file for each architecture the rest.
+`tensors.py` reads and writes files, `names.py` maps tensor names, and each architecture has a file with the rest.
+"ours" means Cutaway's and "theirs" means Hugging Face's.
 """

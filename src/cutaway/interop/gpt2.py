@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019), as Hugging Face has it."""
+"""GPT-2 (Radford et al. 2019)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from cutaway.config import ModelConfig
 from cutaway.interop.architecture import (
     ACTIVATIONS,
-    NO_GROUPS,
-    ONE_HEAD_WIDTH,
+    DEFAULT_HEAD_WIDTH,
+    NO_KV_GROUPS,
     Architecture,
-    ForeignConfig,
+    HuggingFaceConfig,
     decoder_tokens,
-    demands,
+    hf_name,
     is_tied,
-    their_name,
+    requirements,
 )
-from cutaway.interop.names import ON_ITS_SIDE, NameRule, NameTable, in_layers, norm, one, stacked
+from cutaway.interop.names import TRANSPOSED, NameRule, NameTable, layer_rules, norm_rules, rename_rule, split_rule
 from cutaway.interop.tensors import Array
 
-DEMANDS = demands(
+REQUIREMENTS = requirements(
     family=("decoder",),
     head=("language",),
     pooling=("cls",),
@@ -34,32 +34,32 @@ DEMANDS = demands(
     embedding_norm=(False,),
     output_bias=(False,),
     segments=(0,),
-    d_head=ONE_HEAD_WIDTH,
-    n_kv_heads=NO_GROUPS,
+    d_head=DEFAULT_HEAD_WIDTH,
+    n_kv_heads=NO_KV_GROUPS,
 )
 
 
-def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
-    s.only("scale_attn_weights", True)
-    s.only("scale_attn_by_inverse_layer_idx", False)
-    s.only("add_cross_attention", False)
-    width, dropout = s.get("n_embd", 768), s.get("resid_pdrop", 0.1)
-    s.note_unless("embd_pdrop", dropout)
+def config_from(hf: HuggingFaceConfig, weights: Mapping[str, Array]) -> ModelConfig:
+    hf.require("scale_attn_weights", True)
+    hf.require("scale_attn_by_inverse_layer_idx", False)
+    hf.require("add_cross_attention", False)
+    width, dropout = hf.get("n_embd", 768), hf.get("resid_pdrop", 0.1)
+    hf.note_dropped("embd_pdrop", dropout)
     return ModelConfig(
         family="decoder",
-        vocab_size=s.get("vocab_size", 50_257),
+        vocab_size=hf.get("vocab_size", 50_257),
         d_model=width,
-        d_ff=s.get("n_inner", 4 * width),
-        n_heads=s.get("n_head", 12),
-        decoder_layers=s.get("n_layer", 12),
-        max_length=s.get("n_positions", 1024),
+        d_ff=hf.get("n_inner", 4 * width),
+        n_heads=hf.get("n_head", 12),
+        decoder_layers=hf.get("n_layer", 12),
+        max_length=hf.get("n_positions", 1024),
         dropout=dropout,
-        attention_dropout=s.get("attn_pdrop", 0.1),
+        attention_dropout=hf.get("attn_pdrop", 0.1),
         position="learned",
         norm_placement="pre",
-        norm_epsilon=s.get("layer_norm_epsilon", 1e-5),
-        feed_forward=s.choice("activation_function", ACTIVATIONS, "gelu_new"),  # type: ignore[arg-type]
-        embeddings="shared" if s.get("tie_word_embeddings", True) else "separate",
+        norm_epsilon=hf.get("layer_norm_epsilon", 1e-5),
+        feed_forward=hf.choice("activation_function", ACTIVATIONS, "gelu_new"),  # type: ignore[arg-type]
+        embeddings="shared" if hf.get("tie_word_embeddings", True) else "separate",
         embedding_scale="one",
     )
 
@@ -77,7 +77,7 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.attention_dropout,
         "layer_norm_epsilon": c.norm_epsilon,
-        "activation_function": their_name(ACTIVATIONS, c.feed_forward),
+        "activation_function": hf_name(ACTIVATIONS, c.feed_forward),
         "scale_attn_weights": True,
         "tie_word_embeddings": is_tied(c),
     }
@@ -88,34 +88,34 @@ def table(c: ModelConfig) -> NameTable:
     return NameTable(
         [
             *tokens,
-            one("embedding.position.table", "transformer.wpe.weight", (c.max_length, c.d_model)),
-            *in_layers(c.decoder_layers, "decoder.layers", "transformer.h", lambda o, t: layer(c, o, t)),
-            *norm("decoder.norm", "transformer.ln_f", c.d_model),
+            rename_rule("embedding.position.table", "transformer.wpe.weight", (c.max_length, c.d_model)),
+            *layer_rules(c.decoder_layers, "decoder.layers", "transformer.h", lambda o, t: layer(c, o, t)),
+            *norm_rules("decoder.norm", "transformer.ln_f", c.d_model),
         ],
-        spellings=[(r"^transformer\.", "")],  # in files of a GPT2Model, as the published ones are
+        spellings=[(r"^transformer\.", "")],  # GPT2Model has no prefix; the published files are of this class
         duplicates=duplicates,
         unused={r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": "a mask, not a weight"},
     )
 
 
 def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
-    """One matrix makes queries, keys and values at once. All of them lie on their side (their "Conv1D")."""
+    """One matrix holds query, key and value. All matrices are transposed (their "Conv1D")."""
     D = c.d_model
     attention = [f"{ours}.self_attention.{part}" for part in ("query", "key", "value")]
-    yield from norm(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1", D)
-    yield stacked([f"{part}.weight" for part in attention], f"{theirs}.attn.c_attn.weight", (D, 3 * D), ON_ITS_SIDE)
-    yield stacked([f"{part}.bias" for part in attention], f"{theirs}.attn.c_attn.bias", (3 * D,))
+    yield from norm_rules(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1", D)
+    yield split_rule([f"{part}.weight" for part in attention], f"{theirs}.attn.c_attn.weight", (D, 3 * D), TRANSPOSED)
+    yield split_rule([f"{part}.bias" for part in attention], f"{theirs}.attn.c_attn.bias", (3 * D,))
     yield from conv1d(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", D, D)
-    yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2", D)
+    yield from norm_rules(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2", D)
     yield from conv1d(f"{ours}.feed_forward.expand", f"{theirs}.mlp.c_fc", c.d_ff, D)
     yield from conv1d(f"{ours}.feed_forward.contract", f"{theirs}.mlp.c_proj", D, c.d_ff)
 
 
 def conv1d(ours: str, theirs: str, d_out: int, d_in: int) -> list[NameRule]:
     return [
-        one(f"{ours}.weight", f"{theirs}.weight", (d_in, d_out), ON_ITS_SIDE),
-        one(f"{ours}.bias", f"{theirs}.bias", (d_out,)),
+        rename_rule(f"{ours}.weight", f"{theirs}.weight", (d_in, d_out), TRANSPOSED),
+        rename_rule(f"{ours}.bias", f"{theirs}.bias", (d_out,)),
     ]
 
 
-GPT2 = Architecture("gpt2", "GPT-2", ("GPT2LMHeadModel", "GPT2Model"), DEMANDS, config_from, config_to, table)
+GPT2 = Architecture("gpt2", "GPT-2", ("GPT2LMHeadModel", "GPT2Model"), REQUIREMENTS, config_from, config_to, table)

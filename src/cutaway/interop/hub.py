@@ -1,4 +1,4 @@
-"""A model by its name on the Hugging Face hub: its files in a local folder. Everything else works on folders."""
+"""Download a model of the Hugging Face hub by its name. All other modules work on local folders."""
 
 from __future__ import annotations
 
@@ -7,70 +7,69 @@ from pathlib import Path
 
 from cutaway.errors import DataError, MissingExtra
 
-# What a model is read from. Never `.bin`: those files are programs.
-WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "vocab.txt", "merges.txt"]
-# A name on the hub is owner/name, and neither part begins or ends with a dot or a hyphen: ./folder is no name.
+# Files to download. Never `.bin`: such files can run code.
+PATTERNS = ["*.json", "*.safetensors", "*.spm", "*.model", "vocab.txt", "merges.txt"]
+# A name on the hub is owner/name. Neither part starts or ends with a dot or a hyphen, so ./folder is not a name.
 NAME = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
 
 
 def find_folder(source: str) -> Path:
-    """The folder of this path; or, if there is none, that of the model of this name, fetched."""
+    """Return the folder with this path. If there is none, download the model with this name."""
     if Path(source).is_dir():
         return Path(source)
     if Path(source).exists():
-        raise DataError(f"{source!r} is a file. Give the folder that it is in.")
+        raise DataError(f"{source!r} is a file. Give its folder.")
     if not NAME.fullmatch(source):
         raise DataError(
-            f"there is no folder {source!r}. Give one that holds config.json and model.safetensors, or a name on the "
-            "hub, which is owner/name, as in openai-community/gpt2."
+            f"there is no folder {source!r}. Give a folder with config.json and model.safetensors, or a name on the "
+            "hub: owner/name, as in openai-community/gpt2."
         )
-    return fetched(source)
+    return download(source)
 
 
-def fetched(name: str) -> Path:
-    """What of it is not yet in the hub's cache on this machine (HF_HOME says where that is) is fetched."""
+def download(name: str) -> Path:
+    """Download the files that are not yet in the hub's local cache (see HF_HOME)."""
     try:
         from huggingface_hub import HfApi, snapshot_download
     except ImportError:
-        what = f"{name!r} is no folder here, and fetching a model of that name"
+        what = f"{name!r} is not a folder, and downloading a model with that name"
         raise MissingExtra("huggingface_hub", "hub", what) from None
     try:
-        # not list_repo_files, which tries for half a minute where there is no network
+        # not list_repo_files, which takes half a minute to fail without a network
         files = [file.rfilename for file in HfApi().model_info(name).siblings or ()]
-    except Exception as error:  # of several libraries: no such name, no network, no permission
-        if (kept := in_cache(name)) is not None:
-            return kept
+    except Exception as error:  # from several libraries: unknown name, no network, no permission
+        if (cached := find_in_cache(name)) is not None:
+            return cached
         raise DataError(
-            f"there is no folder {name!r} here, and no model of that name could be fetched from the hub: "
-            f"{first_line(error)} Give the path of a folder that holds config.json and model.safetensors, or check "
-            "the name."
+            f"there is no folder {name!r}, and no model with that name could be downloaded from the hub: "
+            f"{first_line(error)} Give a folder with config.json and model.safetensors, or check the name."
         ) from None
     if not any(file.endswith(".safetensors") for file in files):
         others = [file for file in files if file.endswith((".bin", ".pt", ".ckpt", ".h5", ".msgpack"))]
         raise DataError(
             f"the model {name!r} has no .safetensors on the hub{', only ' + ', '.join(others) if others else ''}. "
-            "Weights that can run code are not read. Convert them where you trust them, with transformers and the "
-            'class that its config.json names under "architectures", as in '
-            f"MarianMTModel.from_pretrained({name!r}).save_pretrained(FOLDER); then import FOLDER."
+            "Other formats can run code and are not read. If you trust them, convert them with transformers and the "
+            'class that config.json has in "architectures", as in '
+            f"MarianMTModel.from_pretrained({name!r}).save_pretrained(FOLDER). Then import FOLDER."
         )
     try:
-        return Path(snapshot_download(name, allow_patterns=WANTED))
+        return Path(snapshot_download(name, allow_patterns=PATTERNS))
     except Exception as error:
         raise DataError(
-            f"the model {name!r} could not be fetched from the hub: {first_line(error)} Try again."
+            f"the model {name!r} could not be downloaded from the hub: {first_line(error)} Try again."
         ) from None
 
 
-def in_cache(name: str) -> Path | None:
-    """Where an earlier fetch put it."""
+def find_in_cache(name: str) -> Path | None:
+    """The folder of an earlier download."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=WANTED, local_files_only=True))
+        return Path(snapshot_download(name, allow_patterns=PATTERNS, local_files_only=True))
     except Exception:
         return None
 
 
 def first_line(error: Exception) -> str:
-    told = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return told if told.endswith((".", "!", "?")) else told + "."
+    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    return line if line.endswith((".", "!", "?")) else line + "."

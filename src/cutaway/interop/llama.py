@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023), and whatever has its shape: SmolLM, TinyLlama."""
+"""Llama (Touvron et al. 2023), and models of the same architecture: SmolLM, TinyLlama."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from cutaway.errors import ConfigError
 from cutaway.interop.architecture import (
     ANY,
     Architecture,
-    ForeignConfig,
-    Requirement,
+    HuggingFaceConfig,
+    SettingRequirement,
     decoder_tokens,
-    demands,
+    hf_name,
     is_tied,
-    their_name,
-    unless,
+    requirements,
+    zero_if_default,
 )
-from cutaway.interop.names import NameRule, NameTable, in_layers, linear, norm, rows
+from cutaway.interop.names import NameRule, NameTable, layer_rules, linear_rules, norm_rules, permute_rows
 from cutaway.interop.tensors import Array
 
 GATES = {
@@ -30,7 +30,7 @@ GATES = {
     "gelu_fast": "geglu_tanh",
 }
 
-# their rope type -> ours, and what its numbers are called here and there
+# their rope type -> our rope_scaling, and the names of its settings: ours -> theirs
 ROPE: dict[str, tuple[str, dict[str, str]]] = {
     "default": ("none", {}),
     "linear": ("linear", {"rope_factor": "factor"}),
@@ -45,7 +45,7 @@ ROPE: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
-DEMANDS = demands(
+REQUIREMENTS = requirements(
     family=("decoder",),
     head=("language",),
     pooling=("cls",),
@@ -59,60 +59,58 @@ DEMANDS = demands(
     embedding_norm=(False,),
     output_bias=(False,),
     segments=(0,),
-    n_heads=Requirement(lambda c: c.d_model % c.n_heads == 0, "a divisor of d_model, even if d_head is given"),
+    n_heads=SettingRequirement(lambda c: c.d_model % c.n_heads == 0, "a divisor of d_model, even if d_head is set"),
     d_head=ANY,
     n_kv_heads=ANY,
 )
 
 
-def config_from(s: ForeignConfig, weights: Mapping[str, Array]) -> ModelConfig:
-    bias = s.get("attention_bias", False)
-    if bias != (of_mlp := s.get("mlp_bias", False)):
+def config_from(hf: HuggingFaceConfig, weights: Mapping[str, Array]) -> ModelConfig:
+    bias = hf.get("attention_bias", False)
+    if bias != (mlp_bias := hf.get("mlp_bias", False)):
         raise ConfigError(
-            f"{s.title} has attention_bias = {bias} and mlp_bias = {of_mlp} in its config.json; Cutaway's model has "
-            "biases in both or in neither. Choose a model where they agree."
+            f"{hf.title} has attention_bias = {bias} and mlp_bias = {mlp_bias} in its config.json. Cutaway supports "
+            "biases in both or in neither. Choose another model."
         )
-    width, n_heads = s.get("hidden_size", 4096), s.get("num_attention_heads", 32)
+    width, n_heads = hf.get("hidden_size", 4096), hf.get("num_attention_heads", 32)
     return ModelConfig(
         family="decoder",
-        vocab_size=s.get("vocab_size", 32_000),
+        vocab_size=hf.get("vocab_size", 32_000),
         d_model=width,
-        d_ff=s.get("intermediate_size", 11_008),
+        d_ff=hf.get("intermediate_size", 11_008),
         n_heads=n_heads,
-        n_kv_heads=unless(s.get("num_key_value_heads", n_heads), n_heads),
-        d_head=unless(s.get("head_dim", width // n_heads), width // n_heads),
-        decoder_layers=s.get("num_hidden_layers", 32),
-        max_length=s.get("max_position_embeddings", 2048),
+        n_kv_heads=zero_if_default(hf.get("num_key_value_heads", n_heads), n_heads),
+        d_head=zero_if_default(hf.get("head_dim", width // n_heads), width // n_heads),
+        decoder_layers=hf.get("num_hidden_layers", 32),
+        max_length=hf.get("max_position_embeddings", 2048),
         dropout=0.0,
-        attention_dropout=s.get("attention_dropout", 0.0),
+        attention_dropout=hf.get("attention_dropout", 0.0),
         bias=bias,
         position="rope",
-        **rope_from(s),
+        **rope_from(hf),
         norm="rms",
         norm_placement="pre",
-        norm_epsilon=s.get("rms_norm_eps", 1e-6),
-        feed_forward=s.choice("hidden_act", GATES, "silu"),  # type: ignore[arg-type]
-        embeddings="shared" if s.get("tie_word_embeddings", False) else "separate",
+        norm_epsilon=hf.get("rms_norm_eps", 1e-6),
+        feed_forward=hf.choice("hidden_act", GATES, "silu"),  # type: ignore[arg-type]
+        embeddings="shared" if hf.get("tie_word_embeddings", False) else "separate",
         embedding_scale="one",
     )
 
 
-def rope_from(s: ForeignConfig) -> dict[str, Any]:
-    """From "rope_theta" with "rope_scaling", or from "rope_parameters", which newer files have for both."""
-    rope = s.get("rope_parameters", s.get("rope_scaling", {}))
+def rope_from(hf: HuggingFaceConfig) -> dict[str, Any]:
+    """Read "rope_parameters", or in older files "rope_theta" and "rope_scaling"."""
+    rope = hf.get("rope_parameters", hf.get("rope_scaling", {}))
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ROPE:
-        raise ConfigError(s.refusal("rope type", kind, ", ".join(map(repr, ROPE))))
-    turned = rope.get("partial_rotary_factor", s.get("partial_rotary_factor", 1.0))
-    if turned not in (None, 1.0):
-        raise ConfigError(s.refusal("partial_rotary_factor", turned, "1.0, heads that are turned as a whole"))
+        raise ConfigError(hf.unsupported("rope type", kind, ", ".join(map(repr, ROPE))))
+    rotated = rope.get("partial_rotary_factor", hf.get("partial_rotary_factor", 1.0))
+    if rotated not in (None, 1.0):
+        raise ConfigError(hf.unsupported("partial_rotary_factor", rotated, "1.0"))
     scaling, names = ROPE[kind]
     missing = [theirs for theirs in names.values() if theirs not in rope]
     if missing:
-        raise ConfigError(
-            f"{s.title} has rope type {kind!r}, but no {missing[0]} beside it in its config.json. Add it."
-        )
-    base = float(rope.get("rope_theta", s.get("rope_theta", 10_000.0)))
+        raise ConfigError(f"{hf.title} has rope type {kind!r}, but its config.json has no {missing[0]}. Add it.")
+    base = float(rope.get("rope_theta", hf.get("rope_theta", 10_000.0)))
     return {"rope_base": base, "rope_scaling": scaling, **{ours: rope[theirs] for ours, theirs in names.items()}}
 
 
@@ -136,10 +134,10 @@ def config_to(c: ModelConfig) -> dict[str, Any]:
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
         "rope_parameters": {**rope_to(c), "rope_theta": c.rope_base},
-        "rope_theta": c.rope_base,  # these two for older versions of their library
+        "rope_theta": c.rope_base,  # this and the next for older versions of transformers
         "rope_scaling": rope_to(c) if c.rope_scaling != "none" else None,
         "rms_norm_eps": c.norm_epsilon,
-        "hidden_act": their_name(GATES, c.feed_forward),
+        "hidden_act": hf_name(GATES, c.feed_forward),
         "tie_word_embeddings": is_tied(c),
     }
 
@@ -149,33 +147,35 @@ def table(c: ModelConfig) -> NameTable:
     return NameTable(
         [
             *tokens,
-            *in_layers(c.decoder_layers, "decoder.layers", "model.layers", lambda o, t: layer(c, o, t)),
-            *norm("decoder.norm", "model.norm", c.d_model, bias=False),
+            *layer_rules(c.decoder_layers, "decoder.layers", "model.layers", lambda o, t: layer(c, o, t)),
+            *norm_rules("decoder.norm", "model.norm", c.d_model, bias=False),
         ],
         duplicates=duplicates,
-        unused={r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": "frequencies, which Cutaway computes"},
+        unused={r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": "RoPE frequencies, which Cutaway computes"},
     )
 
 
 def layer(c: ModelConfig, ours: str, theirs: str) -> Iterable[NameRule]:
     D, F, bias = c.d_model, c.d_ff, c.bias
-    of_queries, of_keys = c.n_heads * c.head_width, c.kv_heads * c.head_width
-    for part, name, width in (("query", "q_proj", of_queries), ("key", "k_proj", of_keys)):
-        turned = rows(pairs_side_by_side(width, c.head_width))
-        yield from linear(f"{ours}.self_attention.{part}", f"{theirs}.self_attn.{name}", width, D, bias, turned, turned)
-    yield from linear(f"{ours}.self_attention.value", f"{theirs}.self_attn.v_proj", of_keys, D, bias)
-    yield from linear(f"{ours}.self_attention.output", f"{theirs}.self_attn.o_proj", D, of_queries, bias)
-    yield from norm(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", D, bias=False)
-    yield from linear(f"{ours}.feed_forward.gate", f"{theirs}.mlp.gate_proj", F, D, bias)
-    yield from linear(f"{ours}.feed_forward.expand", f"{theirs}.mlp.up_proj", F, D, bias)
-    yield from linear(f"{ours}.feed_forward.contract", f"{theirs}.mlp.down_proj", D, F, bias)
-    yield from norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", D, bias=False)
+    query_width, key_width = c.n_heads * c.head_width, c.kv_heads * c.head_width
+    for part, name, width in (("query", "q_proj", query_width), ("key", "k_proj", key_width)):
+        order = permute_rows(interleave_halves(width, c.head_width))
+        yield from linear_rules(
+            f"{ours}.self_attention.{part}", f"{theirs}.self_attn.{name}", width, D, bias, order, order
+        )
+    yield from linear_rules(f"{ours}.self_attention.value", f"{theirs}.self_attn.v_proj", key_width, D, bias)
+    yield from linear_rules(f"{ours}.self_attention.output", f"{theirs}.self_attn.o_proj", D, query_width, bias)
+    yield from norm_rules(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm", D, bias=False)
+    yield from linear_rules(f"{ours}.feed_forward.gate", f"{theirs}.mlp.gate_proj", F, D, bias)
+    yield from linear_rules(f"{ours}.feed_forward.expand", f"{theirs}.mlp.up_proj", F, D, bias)
+    yield from linear_rules(f"{ours}.feed_forward.contract", f"{theirs}.mlp.down_proj", D, F, bias)
+    yield from norm_rules(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", D, bias=False)
 
 
-def pairs_side_by_side(width: int, d_head: int) -> list[int]:
-    """Their RoPE turns the pairs (i, i + E/2) of a head, ours (2i, 2i+1): its rows, halves interleaved."""
+def interleave_halves(width: int, d_head: int) -> list[int]:
+    """Their RoPE rotates the pairs (i, i + E/2) of a head, ours (2i, 2i+1): interleave the two halves of its rows."""
     half = d_head // 2
     return [head + pair + part * half for head in range(0, width, d_head) for pair in range(half) for part in (0, 1)]
 
 
-LLAMA = Architecture("llama", "Llama", ("LlamaForCausalLM",), DEMANDS, config_from, config_to, table)
+LLAMA = Architecture("llama", "Llama", ("LlamaForCausalLM",), REQUIREMENTS, config_from, config_to, table)

@@ -1,10 +1,9 @@
-"""SentencePiece files (`spiece.model`, `source.spm`), read without SentencePiece: the Unigram kind.
+"""Read Unigram models of SentencePiece (`spiece.model`, `source.spm`) without the SentencePiece library.
 
-Such a file is a protocol buffer, and of its many fields four matter here. A protocol buffer is a row of fields, each a
-key and a value:
+The file is a protocol buffer: a sequence of fields, each a key and a value.
 
-    key = number of the field · 8 + wire type       both as varints: 7 bits a byte, the lowest first, the 8th: "more"
-    wire type 0: a varint   1: 8 bytes   2: a length (a varint) and so many bytes   5: 4 bytes
+    key = field number · 8 + wire type, a varint: 7 bits per byte, lowest first; the 8th bit means "more bytes follow"
+    wire type 0: a varint   1: 8 bytes   2: a length (varint) and that many bytes   5: 4 bytes
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from cutaway.errors import DataError
 
-# in the message of the whole file, and in those within it (sentencepiece_model.proto)
+# field numbers of sentencepiece_model.proto
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 PIECE_TEXT, PIECE_SCORE, PIECE_KIND = 1, 2, 3
 MODEL_TYPE, BYTE_FALLBACK = 3, 35
@@ -34,12 +33,12 @@ class SentencePieceToken:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """`charsmap` says which characters are written as which others before anything else (NFKC and more)."""
+    """A SentencePiece model. `charsmap`: the character normalisation (NFKC and more)."""
 
     pieces: list[SentencePieceToken]
     charsmap: bytes
-    dummy_prefix: bool  # whether a text is given a space at its start
-    remove_spaces: bool  # whether several spaces count as one
+    dummy_prefix: bool  # put a space before each text
+    remove_spaces: bool  # merge repeated spaces
     byte_fallback: bool
 
     @property
@@ -49,12 +48,14 @@ class SentencePieceModel:
 
 def read_model(path: Path) -> SentencePieceModel:
     try:
-        return parsed(path.read_bytes(), path)
+        return parse(path.read_bytes(), path)
     except (IndexError, struct.error, UnicodeDecodeError, StopIteration):
-        raise DataError(f"{path} is not a SentencePiece model that can be read: it is cut off or damaged.") from None
+        raise DataError(
+            f"{path} is not a readable SentencePiece model: it is cut off or damaged. Download it again."
+        ) from None
 
 
-def parsed(content: bytes, path: Path) -> SentencePieceModel:
+def parse(content: bytes, path: Path) -> SentencePieceModel:
     pieces: list[SentencePieceToken] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
@@ -69,10 +70,10 @@ def parsed(content: bytes, path: Path) -> SentencePieceModel:
         elif number == NORMALIZER:
             normalizer = dict(fields(as_bytes(value)))
     if not pieces:
-        raise DataError(f"{path} is not a SentencePiece model that can be read: there are no pieces in it.")
+        raise DataError(f"{path} is not a readable SentencePiece model: it has no pieces. Download it again.")
     if trainer.get(MODEL_TYPE, UNIGRAM) != UNIGRAM:
         raise DataError(
-            f"{path} is a SentencePiece model of another kind than Unigram (model_type {trainer[MODEL_TYPE]!r}). "
+            f"{path} is a SentencePiece model with model_type {trainer[MODEL_TYPE]!r}; only Unigram is supported. "
             "Convert it where transformers is installed: "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes a tokenizer.json."
         )
@@ -86,34 +87,34 @@ def parsed(content: bytes, path: Path) -> SentencePieceModel:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of each field; of one that is repeated, each time."""
-    place = 0
-    while place < len(message):
-        key, place = varint(message, place)
+    """Yield (number, value) of each field, repeated fields included."""
+    position = 0
+    while position < len(message):
+        key, position = varint(message, position)
         value: int | bytes
         if key % 8 == 0:
-            value, place = varint(message, place)
+            value, position = varint(message, position)
         else:
-            size, place = {1: (8, place), 5: (4, place)}.get(key % 8) or varint(message, place)
-            value, place = message[place : place + size], place + size
-            if place > len(message):
-                raise IndexError("a field goes beyond the end")
+            size, position = {1: (8, position), 5: (4, position)}.get(key % 8) or varint(message, position)
+            value, position = message[position : position + size], position + size
+            if position > len(message):
+                raise IndexError("a field is longer than the message")
         yield key // 8, value
 
 
-def varint(message: bytes, place: int) -> tuple[int, int]:
-    """The number that begins at `place`, and where it ends."""
+def varint(message: bytes, position: int) -> tuple[int, int]:
+    """Decode the number at `position`. Return it and the position after it."""
     value = shift = 0
     while True:
-        byte = message[place]
-        place += 1
+        byte = message[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, place
+            return value, position
 
 
 def as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, bytes):
         return value
-    raise IndexError("a number where a message should be")
+    raise IndexError("expected a message, found a number")

@@ -1,1 +1,1 @@
-"""How good is it? Pure functions over texts, probabilities and alignments."""
+"""Scores and baselines: pure functions of texts, labels, probabilities and alignments."""

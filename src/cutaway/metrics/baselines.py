@@ -1,4 +1,4 @@
-"""What a model must beat: methods that count, look up and compare, and small classifiers by scikit-learn."""
+"""Baselines: counting, nearest neighbours, word-for-word translation, and small classifiers of scikit-learn."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class AlignedWords(Protocol):
 
 
 def most_frequent_tags(train: Iterable[TaggedWords], words_list: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Each word gets the tag that it had most often in training; a new word, the tag most frequent of all."""
+    """Tag each word with its most frequent tag in training, and a new word with the most frequent tag of all."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in train:
         for word, tag in zip(example.words, example.tags, strict=True):
             counts[word][tag] += 1
     if not counts:
-        raise DataError("there are no tagged words to count: the training examples are empty.")
+        raise DataError("there are no tagged words in the training examples. Give at least one.")
     best = {word: _most_frequent(tags) for word, tags in counts.items()}
     overall = _most_frequent(sum(counts.values(), Counter()))
     return [[best.get(word, overall) for word in words] for words in words_list]
 
 
 def _most_frequent(counts: Counter[str]) -> str:
-    return min(counts, key=lambda key: (-counts[key], key))  # of equals the first by name, on every machine
+    return min(counts, key=lambda key: (-counts[key], key))  # ties: the first by name
 
 
 def bag_of_words(
@@ -54,7 +54,7 @@ def bag_of_words(
     texts: Sequence[str],
     split: Callable[[str], list[str]] = str.split,
 ) -> list[str]:
-    """Logistic regression on how often each word occurs: it knows the words of a text, and nothing of their order."""
+    """Logistic regression on word counts, which ignores the order of words."""
     try:
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.linear_model import LogisticRegression
@@ -67,11 +67,11 @@ def bag_of_words(
 
 
 def words_and_marks(text: str) -> list[str]:
-    """The words of a text in lower case, and its punctuation marks."""
+    """Split a text into lower-case words and punctuation marks."""
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
-MOST_WEIGHTS = 2_000_000  # classes x words and pairs: what does not fit is the rarest of them
+MOST_WEIGHTS = 2_000_000  # classes × features; beyond it, the rarest features are left out
 
 
 def words_and_pairs(
@@ -80,8 +80,7 @@ def words_and_pairs(
     texts: Sequence[str],
     split: Callable[[str], list[str]] = words_and_marks,
 ) -> list[str]:
-    """Logistic regression on TF-IDF of words and of pairs of words that follow each other: hard to beat with little
-    data, and without attention. It knows the order of neighbours, and nothing beyond."""
+    """Logistic regression on TF-IDF of words and word bigrams. A strong baseline on little data."""
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
@@ -96,7 +95,7 @@ def words_and_pairs(
     )  # fmt: skip
     model = LogisticRegression(C=10, max_iter=200)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it could be a little better with more iterations
+        warnings.simplefilter("ignore")  # not fully converged, which hardly matters
         model.fit(vectorizer.fit_transform(train_texts), list(train_labels))
     return [str(label) for label in model.predict(vectorizer.transform(texts))]
 
@@ -104,7 +103,7 @@ def words_and_pairs(
 def small_mlp(
     train_pixels: NDArray[np.floating], train_labels: Sequence[str], pixels: NDArray[np.floating]
 ) -> list[str]:
-    """A network with two hidden layers of 256 that reads all pixels of a picture at once: no patches, no attention."""
+    """A feed-forward network with two hidden layers of 256 units that reads all pixels: no patches, no attention."""
     try:
         from sklearn.neural_network import MLPClassifier
     except ImportError:
@@ -112,9 +111,9 @@ def small_mlp(
     train_ND = np.asarray(train_pixels, np.float32).reshape(len(train_pixels), -1)
     mean, scale = train_ND.mean(axis=0), train_ND.std() + 1e-6
     counts = Counter(train_labels)
-    can_hold_back = min(counts.values()) > 1 and len(train_labels) >= 10 * len(counts)  # some of each class, that is
+    can_validate = min(counts.values()) > 1 and len(train_labels) >= 10 * len(counts)  # early stopping splits by class
     model = MLPClassifier(
-        (256, 256), alpha=0.01, early_stopping=can_hold_back, n_iter_no_change=5, max_iter=60, random_state=0
+        (256, 256), alpha=0.01, early_stopping=can_validate, n_iter_no_change=5, max_iter=60, random_state=0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -124,26 +123,26 @@ def small_mlp(
 
 
 class Bigram:
-    """The next token by the last one alone, smoothed as Witten & Bell (1991) do.
+    """A bigram model: it predicts a token from the one before it, with the smoothing of Witten & Bell (1991).
 
         p(t | s) = (c(s, t) + d(s)·p(t)) / (c(s) + d(s))        p(t) = (c(t) + 1) / (N + V)
 
-    c counts in training; d(s) is how many different tokens followed s: after a token that was followed by many, a
-    new one is likely. All of p(t | s) is positive, and sums to one over t.
+    c are counts in the training data. d(s) is the number of different tokens that followed s: the more, the more
+    likely is a new one. p(t | s) is positive, and its sum over t is 1.
     """
 
     def __init__(self, sequences_of_ids: Iterable[ArrayLike], vocab_size: int):
         sequences = [np.asarray(ids, dtype=np.int64) for ids in sequences_of_ids]
         if not any(len(ids) for ids in sequences):
-            raise DataError("a bigram model needs at least one token to count.")
+            raise DataError("there are no tokens. A bigram model needs at least one.")
         tokens = np.concatenate(sequences)
         if tokens.min() < 0 or tokens.max() >= vocab_size:
-            raise DataError(f"ids run from {tokens.min()} to {tokens.max()}, but must be from 0 to {vocab_size - 1}.")
+            raise DataError(f"ids are from {tokens.min()} to {tokens.max()}. Expected 0 to {vocab_size - 1}.")
         self.vocab_size = vocab_size
         counts = np.bincount(tokens, minlength=vocab_size)
         self.unigram = (counts + 1) / (counts.sum() + vocab_size)
         pairs = np.concatenate([ids[:-1] * vocab_size + ids[1:] for ids in sequences])
-        self.pairs, self.counts = np.unique(pairs, return_counts=True)  # a pair is one number: s·V + t
+        self.pairs, self.counts = np.unique(pairs, return_counts=True)  # the pair (s, t) is the number s·V + t
         self.followed = np.bincount(self.pairs // vocab_size, weights=self.counts, minlength=vocab_size)
         self.different = np.bincount(self.pairs // vocab_size, minlength=vocab_size)
 
@@ -153,30 +152,30 @@ class Bigram:
         return -np.log(self._smoothed(self._count(pairs), previous, tokens))
 
     def best(self, previous: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The likeliest next token after each of `previous`."""
+        """The most likely token after each of `previous`."""
         return self._best_after[np.asarray(previous, dtype=np.int64)]
 
     def _count(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
         if not len(self.pairs):
             return np.zeros(pairs.shape, dtype=np.int64)
-        place = np.searchsorted(self.pairs, pairs).clip(max=len(self.pairs) - 1)
-        return np.where(self.pairs[place] == pairs, self.counts[place], 0)
+        index = np.searchsorted(self.pairs, pairs).clip(max=len(self.pairs) - 1)
+        return np.where(self.pairs[index] == pairs, self.counts[index], 0)
 
     def _smoothed(
         self, counts: NDArray[np.integer], previous: NDArray[np.integer], tokens: NDArray[np.integer]
     ) -> NDArray[np.float64]:
         followed, different = self.followed[previous], self.different[previous]
-        seen = followed > 0  # after a token that nothing followed, only p(t) is left
-        mixed = (counts + different * self.unigram[tokens]) / np.where(seen, followed + different, 1)
-        return np.where(seen, mixed, self.unigram[tokens])
+        is_known = followed > 0  # without a following token in training: p(t)
+        mixed = (counts + different * self.unigram[tokens]) / np.where(is_known, followed + different, 1)
+        return np.where(is_known, mixed, self.unigram[tokens])
 
     @cached_property
     def _best_after(self) -> NDArray[np.int64]:
-        """For each token its likeliest successor: a pair that was seen, or the most frequent token of all."""
+        """For each token the most likely next one: of a pair in the training data, or the most frequent token."""
         table = np.full(self.vocab_size, self.unigram.argmax())
         first, second = np.divmod(self.pairs, self.vocab_size)
         ascending = np.lexsort((-second, self._smoothed(self.counts, first, second), first))
-        table[first[ascending]] = second[ascending]  # the last one written is the likeliest
+        table[first[ascending]] = second[ascending]  # the last assignment is the most likely
         every = np.arange(self.vocab_size)
         common = np.full(self.vocab_size, self.unigram.argmax())
         return np.where(self.nll(every, common) < self.nll(every, table), common, table)
@@ -186,27 +185,27 @@ def nearest_neighbour(
     train_pixels: NDArray[np.floating],
     train_labels: Sequence[str],
     pixels: NDArray[np.floating],
-    block: int = 256,
+    batch_size: int = 256,
 ) -> list[str]:
-    """Each picture [M, ...] gets the label of the training picture [N, ...] at the least Euclidean distance."""
+    """Give each image [M, ...] the label of the nearest training image [N, ...] (Euclidean distance)."""
     train_ND = np.asarray(train_pixels, dtype=np.float64).reshape(len(train_pixels), -1)
     if len(train_ND) != len(train_labels) or not len(train_ND):
         raise DataError(
-            f"{len(train_ND)} pictures have {len(train_labels)} labels: each needs one, and there must be some."
+            f"{len(train_ND)} images have {len(train_labels)} labels. Give one label for each, and at least one image."
         )
     pixels_MD = np.asarray(pixels, dtype=np.float64).reshape(len(pixels), train_ND.shape[1])
     squares_N = (train_ND**2).sum(axis=1)
     nearest: list[int] = []
-    for start in range(0, len(pixels_MD), block):
+    for start in range(0, len(pixels_MD), batch_size):
         # |a - b|² = |a|² - 2·a·b + |b|², and |a|² is the same for all b
-        nearest += (squares_N - 2 * pixels_MD[start : start + block] @ train_ND.T).argmin(axis=1).tolist()
+        nearest += (squares_N - 2 * pixels_MD[start : start + batch_size] @ train_ND.T).argmin(axis=1).tolist()
     return [train_labels[i] for i in nearest]
 
 
 def word_for_word(train: Iterable[AlignedWords], sources: Iterable[Sequence[str]]) -> list[str]:
-    """Each word is replaced by the one it was aligned with most often, in place; words never aligned are dropped.
+    """Replace each word by the one that it was aligned with most often. Drop words that were never aligned.
 
-    A word that has several partners in a sentence, as "is" has in "il y a", counts each of them.
+    A word that is aligned with several words of a sentence, as "is" with "il y a", counts each of them.
     """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for pair in train:
@@ -215,11 +214,11 @@ def word_for_word(train: Iterable[AlignedWords], sources: Iterable[Sequence[str]
     best = {word: _most_frequent(partners) for word, partners in counts.items()}
     sources = list(sources)
     if any(isinstance(words, str) for words in sources):
-        raise DataError("word_for_word was given a text where it expects words. Give the source_words of each pair.")
-    return [_joined(best[word] for word in words if word in best) for words in sources]
+        raise DataError("word_for_word got a text instead of a list of words. Give the source_words of each pair.")
+    return [_join(best[word] for word in words if word in best) for words in sources]
 
 
-def _joined(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     text = " ".join(words)
     for mark in (".", ",", "?", "!"):
         text = text.replace(f" {mark}", mark)

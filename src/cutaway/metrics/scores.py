@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU and chrF by sacrebleu, with the signature that makes them comparable."""
+"""Scores of translations: BLEU and chrF by sacrebleu, with their signatures."""
 
 from __future__ import annotations
 
@@ -12,43 +12,42 @@ from cutaway.errors import ConfigError, DataError, MissingExtra, did_you_mean
 
 @dataclass(frozen=True)
 class Score:
-    """A number, and the signature without which it cannot be compared (Post 2018)."""
+    """A score and its sacrebleu signature. Only scores with the same signature are comparable (Post 2018)."""
 
     value: float
     signature: str
 
 
-TOKENIZE = ("13a", "intl", "char", "none", "zh")  # sacrebleu's; and "moses-de", with the language, by sacremoses
+TOKENIZE = ("13a", "intl", "char", "none", "zh")  # of sacrebleu; "moses-de" and so on are of sacremoses
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, tokenize: str = "13a") -> Score:
     """Corpus BLEU (Papineni et al. 2002): n-gram precision up to 4, times a brevity penalty; 0 to 100.
 
-    Whoever reports BLEU today gives cased text to sacrebleu, which cuts it into words by the rules "13a". Older papers
-    give text that is lower-cased and cut by Moses' rules: `lowercase=True, tokenize="moses-de"`. Scores that were
-    measured in different ways cannot be compared; the signature says in which way.
+    Today BLEU is computed by sacrebleu on cased text, which it tokenizes by the rules "13a". Older papers use
+    lower-case text tokenized by Moses: `lowercase=True, tokenize="moses-de"`. The two are not comparable.
     """
     if not tokenize.startswith("moses-"):
         if tokenize not in TOKENIZE:
             known = did_you_mean(tokenize, (*TOKENIZE, "moses-de"))
-            raise ConfigError(f"there is no way {tokenize!r} to cut text into words. {known}")
+            raise ConfigError(f"there is no tokenization {tokenize!r} for BLEU. {known}")
         return _sacrebleu("BLEU", hypotheses, references, lowercase=lowercase, tokenize=tokenize)
-    cut = _moses(tokenize.removeprefix("moses-"))
-    score = _sacrebleu("BLEU", cut(hypotheses), cut(references), lowercase=lowercase, tokenize="none", force=True)
+    split = _moses_tokenizer(tokenize.removeprefix("moses-"))
+    score = _sacrebleu("BLEU", split(hypotheses), split(references), lowercase=lowercase, tokenize="none", force=True)
     return Score(score.value, score.signature.replace("tok:none", f"tok:{tokenize}"))
 
 
-def _moses(language: str) -> Callable[[Sequence[str]], list[str]]:
+def _moses_tokenizer(language: str) -> Callable[[Sequence[str]], list[str]]:
     try:
         import sacremoses
     except ImportError:
-        raise MissingExtra("sacremoses", "moses", what="cutting text into words by Moses' rules") from None
-    normalize, cut = sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
-    return lambda texts: [cut.tokenize(normalize.normalize(text), return_str=True, escape=False) for text in texts]
+        raise MissingExtra("sacremoses", "moses", what="tokenization by Moses' rules") from None
+    normalize, words = sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
+    return lambda texts: [words.tokenize(normalize.normalize(text), return_str=True, escape=False) for text in texts]
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """chrF2 (Popović 2015): F-score over character n-grams, kind to small differences in endings; 0 to 100."""
+    """chrF2 (Popović 2015): F-score over character n-grams, so that a wrong ending costs little; 0 to 100."""
     return _sacrebleu("CHRF", hypotheses, references)
 
 
@@ -63,7 +62,7 @@ def _sacrebleu(metric: str, hypotheses: Sequence[str], references: Sequence[str]
 
 
 def require_sacrebleu(what: str = "this") -> None:
-    """To be asked before a training whose results are to be scored."""
+    """Raise an error if sacrebleu is missing. Call it before a long training that needs it."""
     try:
         import sacrebleu  # noqa: F401
     except ImportError:
@@ -71,19 +70,19 @@ def require_sacrebleu(what: str = "this") -> None:
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share of texts that are right to the letter; 0 to 1."""
+    """The share of texts that equal their reference exactly; 0 to 1."""
     _check_lengths(hypotheses, references)
     return sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)
 
 
 def perplexity(mean_nll: float) -> float:
-    """exp(cross-entropy a token): among how many equally likely tokens the model seems to choose."""
-    return math.exp(min(mean_nll, 700.0))  # beyond that a float overflows, and nobody compares
+    """exp(cross-entropy per token): the number of equally likely tokens that would be as hard to predict."""
+    return math.exp(min(mean_nll, 700.0))  # larger values overflow
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references) or not references:
         raise DataError(
-            f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
-            "there must be one of each for each sentence, and at least one."
+            f"{len(hypotheses)} translations cannot be compared with {len(references)} references. "
+            "Give one reference for each translation, and at least one."
         )

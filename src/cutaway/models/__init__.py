@@ -1,1 +1,1 @@
-"""Whole models, put together from the parts in `cutaway.nn`."""
+"""Whole models, built from the parts in `cutaway.nn`."""

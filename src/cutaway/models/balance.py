@@ -1,4 +1,4 @@
-"""The load-balancing losses of a model's experts, gathered through their probes."""
+"""The load-balancing losses of a model's experts, recorded through their probes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutaway.nn.recording import watch_probes
 
 @contextmanager
 def balance_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """A list that holds, after a forward in the block, one loss for each mixture of experts in the model."""
+    """A list that each forward in the `with` statement fills with one loss for each mixture of experts."""
     losses: list[Tensor] = []
     mixtures = [module for module in model.modules() if isinstance(module, Experts)]
     with watch_probes({str(i): (mixture.balance, losses.append) for i, mixture in enumerate(mixtures)}):

@@ -1,7 +1,7 @@
-"""From a configuration to a model: the only file that knows both sides.
+"""Build a model from a configuration. No other file knows both.
 
-One table for each axis of choice: the name in the configuration -> what makes that part. The tests iterate these
-tables, so a new row is tested the moment it stands here.
+One table for each setting: its value -> a function that makes the part. The tests iterate over these tables, so they
+pick up a new row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Model = EncoderDecoder | EncoderOnly | DecoderOnly | VisionTransformer
 
 KERNELS: dict[str, AttentionKernel] = {"fused": attend_fused, "exact": attend_exact}
 
-# the module, and the rules that narrow what self-attention may see
+# the module, and the mask rules for self-attention
 ATTENTIONS: dict[str, tuple[type[MultiHeadAttention], Callable[[ModelConfig], tuple[MaskRule, ...]]]] = {
     "full": (MultiHeadAttention, lambda c: ()),
     "window": (MultiHeadAttention, lambda c: (SlidingWindow(c.attention_window),)),
@@ -71,7 +71,7 @@ ROPE_SCALINGS: dict[str, Callable[[ModelConfig], RopeScaling | None]] = {
     ),
 }
 
-# the second argument: whether it is for a decoder, which sees the past alone
+# the second argument: whether it is for a causal decoder
 POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
     "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.n_positions),
     "learned": lambda c, causal: LearnedPosition(c.d_model, c.n_positions),
@@ -114,13 +114,13 @@ INITS: dict[str, Callable[[nn.Module], None]] = {"xavier": xavier, "gpt2": gpt2}
 
 
 def build_model(config: ModelConfig) -> Model:
-    """A new model with fresh weights. Seed torch first if they should be the same each time."""
+    """Build a model with random weights. For reproducible weights, call torch.manual_seed first."""
     if config.vocab_size < 1 and config.family != "vision":
         raise ConfigError(
-            "model.vocab_size is not set. Give it the size of the tokenizer, as in ModelConfig(vocab_size=8000)."
+            "model.vocab_size is not set. Set it to the size of the tokenizer, as in ModelConfig(vocab_size=8000)."
         )
     if config.n_classes < 1 and config.head in ("classes", "tags"):
-        raise ConfigError("model.n_classes is not set. Give it the number of labels, as in ModelConfig(n_classes=2).")
+        raise ConfigError("model.n_classes is not set. Set it to the number of labels, as in ModelConfig(n_classes=2).")
     model = FAMILIES[config.family](config)
     INITS[config.init](model)
     return model
@@ -134,45 +134,45 @@ def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
         source_embedding=input_embedding(config, source, source_position),
         target_embedding=input_embedding(config, target, target_position),
         encoder=stack(config, config.encoder_layers, source_position),
-        decoder=stack(config, config.decoder_layers, target_position, causal=True, crossing=True),
+        decoder=stack(config, config.decoder_layers, target_position, causal=True, with_cross_attention=True),
         head=language_head(config, target),
         rules=rules(config),
     )
 
 
 def decoder_only(config: ModelConfig) -> DecoderOnly:
-    tokens, order = token_embedding(config), position(config, causal=True)
+    tokens, scheme = token_embedding(config), position(config, causal=True)
     return DecoderOnly(
-        embedding=input_embedding(config, tokens, order),
-        decoder=stack(config, config.decoder_layers, order, causal=True, crossing=config.cross_attention),
+        embedding=input_embedding(config, tokens, scheme),
+        decoder=stack(config, config.decoder_layers, scheme, causal=True, with_cross_attention=config.cross_attention),
         head=language_head(config, tokens),
         rules=rules(config),
     )
 
 
 def encoder_only(config: ModelConfig) -> EncoderOnly:
-    tokens, order = token_embedding(config), position(config)
+    tokens, scheme = token_embedding(config), position(config)
     return EncoderOnly(
-        embedding=input_embedding(config, tokens, order),
-        encoder=stack(config, config.encoder_layers, order),
+        embedding=input_embedding(config, tokens, scheme),
+        encoder=stack(config, config.encoder_layers, scheme),
         head=HEADS[config.head](config, tokens),
         rules=rules(config),
     )
 
 
 def vision(config: ModelConfig) -> VisionTransformer:
-    order = position(config)
+    scheme = position(config)
     return VisionTransformer(
         embedding=PatchEmbedding(
             image_size=config.image_size,
             patch_size=config.patch_size,
             channels=config.channels,
             d_model=config.d_model,
-            position=input_position(order),
+            position=input_position(scheme),
             dropout=config.dropout,
             class_token=config.pooling == "cls",
         ),
-        encoder=stack(config, config.encoder_layers, order),
+        encoder=stack(config, config.encoder_layers, scheme),
         head=class_head(config),
         rules=rules(config),
     )
@@ -190,7 +190,7 @@ def class_head(config: ModelConfig) -> ClassHead:
     return ClassHead(POOLINGS[config.pooling](config), config.n_classes, config.d_model, config.dropout)
 
 
-# what an encoder alone answers
+# the heads of an encoder-only model
 HEADS: dict[str, Callable[[ModelConfig, TokenEmbedding], nn.Module]] = {
     "language": lambda c, tokens: MaskedLanguageHead(c.vocab_size, c.d_model, norm(c), shared_matrix(c, tokens)),
     "tags": lambda c, tokens: TagHead(c.n_classes, c.d_model, c.dropout),
@@ -211,10 +211,10 @@ def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
     return LanguageHead(config.vocab_size, config.d_model, shared_matrix(config, tokens), config.output_bias)
 
 
-def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
+def input_embedding(config: ModelConfig, tokens: TokenEmbedding, scheme: Position) -> InputEmbedding:
     return InputEmbedding(
         tokens,
-        input_position(order),
+        input_position(scheme),
         config.dropout,
         norm=norm(config) if config.embedding_norm else None,
         segments=TokenEmbedding(config.segments, config.d_model, scaled=False) if config.segments else None,
@@ -225,40 +225,42 @@ def position(config: ModelConfig, causal: bool = False) -> Position:
     return POSITIONS[config.position](config, causal)
 
 
-def input_position(order: Position) -> Position:
-    """A scheme that every layer has one of has nothing to do at the input."""
-    return Position(order.max_length) if order.per_layer else order
+def input_position(scheme: Position) -> Position:
+    """The scheme for the input. A scheme with one instance per layer does nothing there."""
+    return Position(scheme.max_length) if scheme.per_layer else scheme
 
 
 def rules(config: ModelConfig) -> tuple[MaskRule, ...]:
     return ATTENTIONS[config.attention][1](config)
 
 
-def stack(config: ModelConfig, n_layers: int, order: Position, causal: bool = False, crossing: bool = False) -> Stack:
-    """Layers that share one position scheme, or have one each where the scheme asks for it."""
-    orders = [position(config, causal) if order.per_layer else order for _ in range(n_layers)]
-    ends_normed = NORM_PLACEMENTS[config.norm_placement].ends_normed
+def stack(
+    config: ModelConfig, n_layers: int, scheme: Position, causal: bool = False, with_cross_attention: bool = False
+) -> Stack:
+    """Layers that share one position scheme, or have one each if it is `per_layer`."""
+    schemes = [position(config, causal) if scheme.per_layer else scheme for _ in range(n_layers)]
+    has_normed_output = NORM_PLACEMENTS[config.norm_placement].has_normed_output
     return Stack(
-        [BLOCKS[config.block](config, order, crossing) for order in orders],
-        nn.Identity() if ends_normed else norm(config),
+        [BLOCKS[config.block](config, scheme, with_cross_attention) for scheme in schemes],
+        nn.Identity() if has_normed_output else norm(config),
     )
 
 
-def sequential_layer(config: ModelConfig, order: Position, crossing: bool) -> Layer:
+def sequential_layer(config: ModelConfig, scheme: Position, with_cross_attention: bool) -> Layer:
     return Layer(
-        self_attention=attention(config, order),
+        self_attention=attention(config, scheme),
         self_attention_residual=residual(config),
-        cross_attention=attention(config) if crossing else None,
-        cross_attention_residual=residual(config) if crossing else None,
+        cross_attention=attention(config) if with_cross_attention else None,
+        cross_attention_residual=residual(config) if with_cross_attention else None,
         feed_forward=feed_forward(config),
         feed_forward_residual=residual(config),
     )
 
 
-def parallel_layer(config: ModelConfig, order: Position, crossing: bool) -> ParallelLayer:
+def parallel_layer(config: ModelConfig, scheme: Position, with_cross_attention: bool) -> ParallelLayer:
     return ParallelLayer(
-        self_attention=attention(config, order),
-        cross_attention=attention(config) if crossing else None,
+        self_attention=attention(config, scheme),
+        cross_attention=attention(config) if with_cross_attention else None,
         feed_forward=feed_forward(config),
         residual=residual(config),
     )
@@ -270,7 +272,7 @@ BLOCKS: dict[str, Callable[[ModelConfig, Position, bool], Layer | ParallelLayer]
 }
 
 
-def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAttention:
+def attention(config: ModelConfig, scheme: Position | None = None) -> MultiHeadAttention:
     """Self-attention with a position scheme, or cross-attention without one."""
     head_norm = partial(NORMS[config.norm], config.head_width, config.norm_epsilon)
     return ATTENTIONS[config.attention][0](
@@ -281,7 +283,7 @@ def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAt
         n_kv_heads=config.kv_heads,
         d_head=config.head_width,
         bias=config.bias,
-        position=order,
+        position=scheme,
         head_norm=head_norm if config.qk_norm else None,
         cap=config.attention_softcap,
     )
@@ -303,5 +305,5 @@ def norm(config: ModelConfig) -> nn.Module:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers training may change; a shared matrix counts once."""
+    """The number of trainable parameters; a shared matrix counts once."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

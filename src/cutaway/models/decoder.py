@@ -1,4 +1,4 @@
-"""A decoder alone: GPT. It reads what is written so far and says what comes next."""
+"""The decoder-only model (GPT): it reads a text and predicts the next token."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class DecoderOnly(nn.Module):
 
         ids ──▶ embedding ──▶ decoder ──▶ head ──▶ logits
                                  ▲
-                               memory (only if its layers have cross-attention: an image, a table, another language)
+                               memory (only if the layers have cross-attention)
 
-    Token masks are True at tokens and False at padding; None means that there is no padding.
+    Token masks are True at tokens and False at padding; None: no padding.
     """
 
     def __init__(self, embedding: InputEmbedding, decoder: Stack, head: LanguageHead, rules: tuple[MaskRule, ...] = ()):
@@ -34,7 +34,7 @@ class DecoderOnly(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """ids [B,T] -> logits [B,T,V]: at each position, for the token that comes next."""
+        """ids [B,T] -> logits [B,T,V] for the next token at each position."""
         return self.head(self.decode(ids, mask, memory, memory_mask))
 
     def decode(
@@ -47,8 +47,7 @@ class DecoderOnly(nn.Module):
     ) -> Tensor:
         """ids [B,T], memory [B,S,D] -> x [B,T,D].
 
-        With a cache, ids are only what is new, while the mask covers all that the cache then holds
-        (None: the cache knows its padding).
+        With a cache, ids are the new tokens only; the mask, if given, covers cached and new tokens.
         """
         start = cache.length if cache else 0
         end = start + ids.size(1)
@@ -66,5 +65,5 @@ class DecoderOnly(nn.Module):
         return x_BTD
 
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
-        """For texts of different lengths, `padding` [B] says how many places on the left of each hold no token."""
+        """An empty cache. `padding` [B]: the number of padding tokens on the left of each text, if lengths differ."""
         return self.decoder.new_cache(padding)

@@ -1,4 +1,4 @@
-"""An encoder alone: BERT. It reads a whole text at once and says something about it, or about each of its tokens."""
+"""The encoder-only model (BERT): it reads a whole text and predicts hidden tokens, tags, a class or a vector."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from cutaway.nn.masks import Mask, MaskRule, Span
 class EncoderOnly(nn.Module):
     """ids ──▶ embedding ──▶ encoder ──▶ head ──▶ logits
 
-    The head is a MaskedLanguageHead (which token was hidden here?), a TagHead (of what kind is each token?), a
-    ClassHead (of what kind is the whole?) or a VectorHead (where does the whole lie among others?). Token masks are
-    True at tokens and False at padding.
+    The head is a MaskedLanguageHead (hidden tokens), a TagHead (a class for each token), a ClassHead (a class for the
+    text) or a VectorHead (a vector for the text). Token masks are True at tokens and False at padding.
     """
 
     def __init__(self, embedding: InputEmbedding, encoder: Stack, head: nn.Module, rules: tuple[MaskRule, ...] = ()):
@@ -31,6 +30,6 @@ class EncoderOnly(nn.Module):
         return self.head(x_BTD, mask) if isinstance(self.head, ClassHead | VectorHead) else self.head(x_BTD)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """ids [B,T] -> x [B,T,D]: each token, with all that it has learned of the others."""
-        everywhere = Span(0, ids.size(1))
-        return self.encoder(self.embedding(ids, segments=segments), Mask(everywhere, everywhere, self.rules, mask))
+        """ids [B,T] -> x [B,T,D]"""
+        positions = Span(0, ids.size(1))
+        return self.encoder(self.embedding(ids, segments=segments), Mask(positions, positions, self.rules, mask))

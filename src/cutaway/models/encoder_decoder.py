@@ -1,4 +1,4 @@
-"""The Transformer of the paper: an encoder that reads, a decoder that writes."""
+"""The Transformer of the paper: an encoder reads the source, a decoder generates the target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class EncoderDecoder(nn.Module):
                                                       │
         target_in ──▶ target_embedding ──▶ decoder ◀──┘ ──▶ head ──▶ logits
 
-    Token masks [B,S] and [B,T] are True at tokens and False at padding; None means that there is no padding.
-    `rules` narrow what self-attention may see, on both sides.
+    Token masks [B,S] and [B,T] are True at tokens and False at padding; None: no padding. `rules` restrict the
+    self-attention of encoder and decoder.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, source: Tensor, target_in: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None
     ) -> Tensor:
-        """source [B,S], target_in [B,T] -> logits [B,T,V]: at each position, for the token that comes next."""
+        """source [B,S], target_in [B,T] -> logits [B,T,V] for the next token at each position."""
         memory = self.encode(source, source_mask)
         return self.head(self.decode(target_in, memory, source_mask, target_mask))
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """source [B,S] -> memory [B,S,D]."""
-        everywhere = Span(0, source.size(1))
-        return self.encoder(self.source_embedding(source), Mask(everywhere, everywhere, self.rules, source_mask))
+        positions = Span(0, source.size(1))
+        return self.encoder(self.source_embedding(source), Mask(positions, positions, self.rules, source_mask))
 
     def decode(
         self,
@@ -60,7 +60,7 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """target_in [B,T], memory [B,S,D] -> x [B,T,D].
 
-        With a cache, target_in is only what is new; target_mask, if given, covers all that the cache then holds.
+        With a cache, target_in is the new tokens only; target_mask, if given, covers cached and new tokens.
         """
         start = cache.length if cache else 0
         end = start + target_in.size(1)
@@ -78,5 +78,5 @@ class EncoderDecoder(nn.Module):
         return x_BTD
 
     def new_cache(self, padding: Tensor | None = None) -> KVCache:
-        """For texts of different lengths, `padding` [B] says how many places on the left of each hold no token."""
+        """An empty cache. `padding` [B]: the number of padding tokens on the left of each text, if lengths differ."""
         return self.decoder.new_cache(padding)

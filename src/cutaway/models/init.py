@@ -1,4 +1,4 @@
-"""How weights begin."""
+"""Initialisation of the weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from cutaway.nn.residual import Residual
 
 
 def xavier(model: nn.Module) -> None:
-    """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)), every bias zero (Glorot & Bengio 2010).
+    """Matrices uniform in ±sqrt(6 / (fan_in + fan_out)), biases zero (Glorot & Bengio 2010).
 
-    Forward and backward then begin with about the same spread in every layer. Norms keep the ones and zeros
-    that they were made with.
+    So activations and gradients start with about the same variance in every layer. Norms keep torch's defaults.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
@@ -23,16 +22,16 @@ def xavier(model: nn.Module) -> None:
 
 
 def gpt2(model: nn.Module) -> None:
-    """Every matrix normal with a spread of 0.02, every bias zero (Radford et al. 2019).
+    """Matrices normal with standard deviation 0.02, biases zero (Radford et al. 2019).
 
-    What writes into the residual path begins smaller, by the square root of the number of sub-layers that do: so at the
-    end of the stack the sum of all of them has the spread of one.
+    The last matrix of each sub-layer is divided by the square root of the number of sub-layers. So the sum of all their
+    outputs at the end of the stack has the variance of one.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            writes = name.endswith(("attention.output.weight", ".contract.weight"))
+            is_last = name.endswith(("attention.output.weight", ".contract.weight"))
             nn.init.normal_(
-                parameter, std=0.02 / math.sqrt(count_sublayers(model, name.split(".")[0])) if writes else 0.02
+                parameter, std=0.02 / math.sqrt(count_sublayers(model, name.split(".")[0])) if is_last else 0.02
             )
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)

@@ -1,4 +1,4 @@
-"""What a built model is made of, for those who treat its parts differently."""
+"""Find and copy the parts of a built model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cutaway.nn.layers import Stack
 
 
 def get_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of its encoder and its decoder, from the bottom up."""
+    """The layers of encoder and decoder, in order."""
     return [layer for part in model.modules() if isinstance(part, Stack) for layer in part.layers]
 
 
@@ -18,7 +18,7 @@ def has_experts(model: nn.Module) -> bool:
 
 
 def copy_module_state(new: nn.Module, old: nn.Module) -> None:
-    """Make `new` a module with all that `old` has: its parts and parameters, its settings, the hooks on it."""
+    """Give `new` the attributes of `old`: sub-modules, parameters, settings and hooks, shared, not copied."""
     nn.Module.__init__(new)
     vars(new).update(vars(old))
     for name in ("_modules", "_parameters", "_buffers"):

@@ -1,4 +1,4 @@
-"""Something for a model to read, drawn by chance."""
+"""Random inputs for a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutaway.nn.embedding import InputEmbedding
 
 
 def sample_inputs(model: nn.Module, length: int) -> tuple[Tensor, ...]:
-    """A text of so many tokens (or of as many as the model can read), or an image, for `model(*inputs)`."""
+    """Random texts of `length` tokens (or of the model's longest length), or a random image, for `model(*inputs)`."""
     if isinstance(model, VisionTransformer):
         size, like = model.embedding.image_size, model.embedding.project.weight
         return (torch.rand(1, model.embedding.channels, size, size, device=like.device, dtype=like.dtype),)
@@ -23,6 +23,6 @@ def sample_inputs(model: nn.Module, length: int) -> tuple[Tensor, ...]:
 
 
 def sample_ids(embedding: InputEmbedding, length: int) -> Tensor:
-    """Tokens of the vocabulary [1,T]"""
+    """Random token ids [1,T]"""
     weight = embedding.tokens.weight
     return torch.randint(weight.size(0), (1, min(length, embedding.position.max_length)), device=weight.device)

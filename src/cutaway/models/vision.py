@@ -1,4 +1,4 @@
-"""The Vision Transformer: an encoder that reads an image as if its patches were words (Dosovitskiy et al. 2021)."""
+"""The Vision Transformer: an encoder that reads the patches of an image as tokens (Dosovitskiy et al. 2021)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VisionTransformer(nn.Module):
         return self.head(self.encode(images))
 
     def encode(self, images: Tensor) -> Tensor:
-        """images [B,C,H,W] -> x [B,N,D]: each patch, with all that it has learned of the others."""
+        """images [B,C,H,W] -> x [B,N,D], one vector for each patch."""
         x_BND = self.embedding(images)
-        everywhere = Span(0, x_BND.size(1))
-        return self.encoder(x_BND, Mask(everywhere, everywhere, self.rules))
+        positions = Span(0, x_BND.size(1))
+        return self.encoder(x_BND, Mask(positions, positions, self.rules))

@@ -1,4 +1,4 @@
-"""A model's weights as bytes in the safetensors format, and back. A matrix that several parts share is kept once."""
+"""A model's weights as bytes in the safetensors format, and back. A shared matrix is stored once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cutaway.runs.weights import check_fit
 
 
 def weights_to_bytes(model: nn.Module) -> bytes:
-    # named_parameters names a shared matrix once, where it occurs first
+    # named_parameters lists a shared matrix once, under its first name
     return safetensors.torch.save({name: p.detach().contiguous() for name, p in model.named_parameters()})
 
 
-def load_weights(model: nn.Module, data: bytes, where: str = "the weights") -> None:
-    """Put saved weights into `model`: no name may be missing, none left over, and every shape must agree."""
+def load_weights(model: nn.Module, data: bytes, where: str = "the weights file") -> None:
+    """Load saved weights into `model`. All names and shapes must be the same."""
     copy_tensors(dict(model.named_parameters()), safetensors.torch.load(data), where)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that training changes, by name."""
+    """The trainable weights, by name."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
@@ -34,12 +34,12 @@ def copy_tensors(into: Mapping[str, Tensor], saved: Mapping[str, Tensor], where:
 
 
 def distribute_like(tensor: Tensor, whole: Tensor) -> Tensor:
-    """`whole` on the device of `tensor`; of one that is spread over processes (FSDP2), the share of this one."""
+    """`whole` on the device of `tensor`. If `tensor` is sharded over processes (FSDP2), the shard of this process."""
     if not hasattr(tensor, "placements"):
         return whole.to(tensor.device)
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(tensor, DTensor)
     whole = whole.to(tensor.device, tensor.dtype)
-    # every process has read the whole: nobody needs to send it
+    # every process has read the whole tensor, so nothing is sent
     return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""Activations that torch has no function for."""
+"""Activations that torch does not have as a function of one argument."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def relu_squared(x: Tensor) -> Tensor:
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by the approximation 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))), as GPT-2 has it."""
+    """GELU by the approximation 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))), as in GPT-2."""
     return F.gelu(x, approximate="tanh")

@@ -1,4 +1,4 @@
-"""Multi-head attention (the paper, section 3.2.2): one module for self- and cross-attention, cached or not."""
+"""Multi-head attention (the paper, section 3.2.2): one module for self- and cross-attention, with or without cache."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ NO_POSITION = Position()
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O,  head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
 
-    The H projections of width E = D/H are kept side by side in one matrix:
+    Each of the matrices `query`, `key` and `value` holds the projections of all heads, of width E = D/H:
 
         x [B,Q,D] ──query──▶ [B,Q,H·E] ──split──▶ [B,H,Q,E] ──┐
         y [B,K,D] ──key────▶ [B,K,G·E] ──split──▶ [B,G,K,E] ──┤ attend ──▶ [B,H,Q,E] ──merge──▶ output ──▶ [B,Q,D]
         y [B,K,D] ──value──▶ [B,K,G·E] ──split──▶ [B,G,K,E] ──┘
 
-    In self-attention y is x. In cross-attention y is the memory, the encoder's output, whose order says nothing about
-    the order of x, so positions play no part. G is H, or fewer if heads share keys and values (grouped-query
-    attention; multi-query with G = 1): the cache is smaller by as much.
+    In self-attention, y is x. In cross-attention, y is the memory (the encoder's output), and positions are not used.
+    G is the number of key-value heads. If G < H, several query heads share keys and values, and the cache is smaller
+    (grouped-query attention; multi-query attention if G = 1).
 
-    `head_norm` makes a norm of width E for queries and keys, so that no score runs away (QK-norm, Henry et al. 2020).
+    `head_norm` makes a norm of width E for queries and keys, which keeps scores small (QK-norm, Henry et al. 2020).
+    `cap` above 0 bounds the scores (soft_cap in kernels.py).
     """
 
     def __init__(
@@ -68,26 +69,26 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
         position = self.position if memory is None else NO_POSITION
-        start = cache.length if cache is not None and memory is None else 0
-        places = Span(start, start + x.size(1))  # of x, among all keys
-        positions = places if cache is None else cache.positions(places)
+        n_cached = cache.length if cache is not None and memory is None else 0
+        indices = Span(n_cached, n_cached + x.size(1))  # of x among all keys
+        positions = indices if cache is None else cache.positions(indices)  # differ if rows have padding on the left
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(position.rotate(q, positions))
         if memory is not None and cache is not None and cache.stored is not None:
-            k, v = cache.stored  # of the memory, computed at the first step: it does not change
+            k, v = cache.stored  # the memory is constant: its keys and values were computed at the first step
         else:
             y = x if memory is None else memory
             k, v = self.key_norm(self.split(self.key(y))), self.split(self.value(y))
             k, v = self.k(position.rotate(k, positions)), self.v(v)
             if cache is not None:
                 k, v = cache.append(k, v) if memory is None else cache.store(k, v)
-        heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, places, Span(0, k.size(2))))
+        heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, indices, Span(0, k.size(2))))
         return self.output(self.merge(self.heads(heads)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **position_arguments: Any) -> Tensor:
-        """Call the kernel; attend_exact while scores or weights are watched. q [B,H,Q,E], k, v [B,G,K,E] -> like q"""
+        """Call the kernel. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
         arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **position_arguments}
-        if self.scores.is_watched or self.weights.is_watched:
+        if self.scores.is_watched or self.weights.is_watched:  # other kernels do not expose them
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
             return attend_exact(q, k, v, mask, probe_scores=self.scores, probe_weights=self.weights, **arguments)
         if isinstance(mask, Mask):
@@ -97,12 +98,12 @@ class MultiHeadAttention(nn.Module):
     def split(self, x_BTD: Tensor) -> Tensor:
         """[B,T,H·E] -> [B,H,T,E].
 
-        The E numbers of a head lie side by side in D, so `view` must cut D into (H, E); only then may `transpose`
-        move H forward. A `view` straight to [B,H,T,E] would cut across positions and mix words up.
+        The E numbers of a head are adjacent in the last dimension, so `view` splits that dimension into (H, E). Then
+        `transpose` moves H forward. A `view` directly to [B,H,T,E] would mix numbers of different tokens.
         """
         B, T, _ = x_BTD.shape
         return x_BTD.view(B, T, -1, self.d_head).transpose(1, 2)
 
     def merge(self, x_BHTE: Tensor) -> Tensor:
-        """[B,H,T,E] -> [B,T,H·E]: the way back; the transposed tensor is copied so that heads lie side by side."""
+        """[B,H,T,E] -> [B,T,H·E]: the inverse of `split`. `flatten` makes a copy in which each token is contiguous."""
         return x_BHTE.transpose(1, 2).flatten(2)

@@ -1,9 +1,9 @@
-"""Attention over long texts in memory that grows with their length, not with its square.
+"""Attention for long texts, with memory linear in the length instead of quadratic.
 
-The queries are worked in chunks. Each chunk looks only at the keys that its rules reach, and its piece of the mask
-is spelled out for the moment alone:
+Queries are processed in chunks. Each chunk uses only the keys that the mask rules can reach, and only its rows of the
+mask matrix exist at a time:
 
-    Window(3) & Causal()          keys a chunk reaches
+    SlidingWindow(3) & Causal()   keys that a chunk reaches
       ■ · · · · · · ·       ┐
       ■ ■ · · · · · ·       ┘     a b
       ■ ■ ■ · · · · ·       ┐
@@ -11,13 +11,14 @@ is spelled out for the moment alone:
       · · ■ ■ ■ · · ·       ┐
       · · · ■ ■ ■ · ·       ┘         c d e f
 
-In the backward pass every chunk is computed once more, so that nothing of its size [Q,K] is ever kept. A bias on the
-scores (alibi, relative_bias, relative) is a matrix [Q,K] in itself: such schemes are for texts of moderate length.
+The backward pass computes each chunk again, so no tensor of size [Q,K] is kept. A bias on the scores (alibi,
+relative_bias, relative) is itself a matrix [Q,K], so these position schemes do not save memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,24 +28,24 @@ from torch.autograd.function import once_differentiable
 
 from cutaway.nn.masks import Mask, Span
 
-CHUNK = 32  # queries that are computed together: fewer reach fewer keys, more keep the processor busy
+CHUNK = 32  # queries computed together. Smaller chunks reach fewer keys; larger chunks use the processor better
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 def attend_in_chunks(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """`attend` for chunk after chunk of queries. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
+    """Call `attend` for each chunk of queries. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
     heads: Tensor = ChunkedAttention.apply(attend, mask, q, k, v)
     return heads
 
 
 class ChunkedAttention(torch.autograd.Function):
-    """Forward keeps nothing but its inputs; backward computes each chunk again and adds up what it gives."""
+    """Forward saves only its inputs. Backward computes each chunk again and sums the gradients."""
 
     @staticmethod
     def forward(ctx: Any, attend: Attend, mask: Mask, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         ctx.attend, ctx.mask = attend, mask
-        ctx.random = random_state(q.device)  # for the same dropout in the second computation
+        ctx.random = random_state(q.device)  # for the same dropout in backward
         ctx.save_for_backward(q, k, v)
         heads = torch.empty_like(q)
         for start, chunk in split_queries(mask):
@@ -56,7 +57,7 @@ class ChunkedAttention(torch.autograd.Function):
     def backward(ctx: Any, d_heads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        with torch.random.fork_rng([q.device] if q.is_cuda else []), torch.enable_grad():
+        with keep_random_state(q.device), torch.enable_grad():
             set_random_state(q.device, ctx.random)
             for start, chunk in split_queries(ctx.mask):
                 rows = slice(start, start + CHUNK)
@@ -78,7 +79,7 @@ def attend_chunk(attend: Attend, chunk: Mask, q: Tensor, k: Tensor, v: Tensor) -
 
 
 def split_queries(mask: Mask) -> list[tuple[int, Mask]]:
-    """Where each chunk of queries begins, and its mask."""
+    """The start of each chunk of queries, and its mask."""
     first, end = mask.queries.start, mask.queries.stop
     return [
         (start - first, replace(mask, queries=Span(start, min(start + CHUNK, end))))
@@ -87,7 +88,7 @@ def split_queries(mask: Mask) -> list[tuple[int, Mask]]:
 
 
 def reachable_keys(mask: Mask, device: torch.device) -> Tensor | None:
-    """Indices of the keys that any of the queries may attend to; None: all."""
+    """The indices of the keys that at least one query may attend to; None: all."""
     key = mask.keys.tensor(device)
     reached = None
     for rule in mask.active_rules:
@@ -107,12 +108,26 @@ def add_to_keys(total: Tensor, chosen: Tensor | None, part: Tensor) -> None:
         total.index_add_(2, chosen, part)
 
 
+@contextmanager
+def keep_random_state(device: torch.device) -> Iterator[None]:
+    """Restore the state of the random generator after the block. (`torch.random.fork_rng` does not support MPS.)"""
+    state = random_state(device)
+    try:
+        yield
+    finally:
+        set_random_state(device, state)
+
+
 def random_state(device: torch.device) -> Tensor:
+    if device.type == "mps":
+        return torch.mps.get_rng_state()
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
+    elif device.type == "mps":
+        torch.mps.set_rng_state(state)
     else:
         torch.set_rng_state(state)

@@ -1,4 +1,4 @@
-"""Dropout: numbers are left out at random, and the others enlarged, so that no part can rely on another alone."""
+"""Dropout: set random numbers to 0 in training and scale up the others (the paper, section 5.4)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STEPS = 2**15  # a share is rounded to so many steps
+LEVELS = 2**15  # p is rounded to a multiple of 1 / LEVELS
 
 
 class Dropout(nn.Module):
-    """In training, each number becomes 0 with probability p, and else x / (1 - p): the mean stays as it is."""
+    """In training, each number becomes 0 with probability p, otherwise x / (1 - p). So the mean does not change."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -24,16 +24,16 @@ class Dropout(nn.Module):
 
 
 def drop(x: Tensor, p: float) -> Tensor:
-    """The same as torch's dropout, but quicker on a CPU, where drawing is most of the work.
+    """torch's dropout, but faster on a CPU, where most of the time is spent on random numbers.
 
-    torch draws a random number of 53 bits for each element. Of every draw of 64 bits, four elements are given 16 here.
+    torch generates 53 random bits for each element. Here, one number of 64 bits serves four elements.
     """
     if p == 0 or x.device.type != "cpu":
         return F.dropout(x, p)
-    dropped = min(round(p * STEPS), STEPS - 1)
+    dropped = min(round(p * LEVELS), LEVELS - 1)
     n = x.numel()
-    # `random_` leaves the highest bit at 0. Doubled, the lowest is 0 instead, and that bit never decides: 2 · dropped.
+    # `random_` leaves the highest bit 0. Doubling makes that the lowest bit, which the even threshold below ignores.
     bits = torch.empty((n + 3) // 4, dtype=torch.int64, device=x.device).random_().mul_(2).view(torch.int16)[:n]
     keep = torch.empty_like(x, memory_format=torch.contiguous_format, requires_grad=False)
-    torch.ge(bits.view(x.shape), 2 * dropped - STEPS, out=keep)  # of the 2 · STEPS numbers that 16 bits can be
-    return x * keep.mul_(STEPS / (STEPS - dropped))
+    torch.ge(bits.view(x.shape), 2 * dropped - LEVELS, out=keep)  # 16 bits are -LEVELS ... LEVELS - 1
+    return x * keep.mul_(LEVELS / (LEVELS - dropped))

@@ -1,4 +1,4 @@
-"""Embeddings and softmax (the paper, section 3.4): from token ids to vectors, and back to a score for each token."""
+"""Embeddings and output projection (the paper, section 3.4): from token ids to vectors, and from vectors to logits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cutaway.nn.probe import Probe
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(D) if `scaled` (the paper, section 3.4).    [B,T] -> [B,T,D]
 
-    The paper gives no reason for the factor. One is the tie to the output projection: there the matrix must be small,
-    for the logits to begin small; here it must not drown in the positions that are added, whose numbers go up to 1.
+    The paper gives no reason for the factor. A likely one: the output projection shares the matrix and needs small
+    numbers, so that logits start small. The input needs larger ones, comparable to the sinusoids up to 1 added to them.
     """
 
     def __init__(self, vocab_size: int, d_model: int, scaled: bool = True):
@@ -34,8 +34,8 @@ class TokenEmbedding(nn.Module):
 class InputEmbedding(nn.Module):
     """dropout(norm(position.embed(token embedding + segment embedding)))    ids [B,T] -> [B,T,D]
 
-    The norm and the segments are BERT's (Devlin et al. 2019): a segment is one of two sentences that are read together,
-    and all tokens belong to the first unless told otherwise.
+    Norm and segments are those of BERT (Devlin et al. 2019). A segment is one of two sentences in an input; by default
+    all tokens belong to the first.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class InputEmbedding(nn.Module):
         self.embedded = Probe()
 
     def forward(self, ids: Tensor, start: int | Tensor = 0, segments: Tensor | None = None) -> Tensor:
-        """ids [B,T] at the positions start, start + 1, ... (start [B]: for each row; below 0, padding) -> [B,T,D]"""
+        """ids [B,T] at positions start, start + 1, ... -> [B,T,D]. `start` [B] differs by row; below 0 is padding."""
         length = ids.size(1) + (int(start.max()) if isinstance(start, Tensor) else start)
         if length > self.position.max_length:
             raise DataError(
@@ -73,10 +73,10 @@ class InputEmbedding(nn.Module):
 
 
 class LanguageHead(nn.Module):
-    """logits = x Wᵀ: how well each token of the vocabulary fits here.    [B,T,D] -> [B,T,V]
+    """logits = x Wᵀ + b: a score for each token of the vocabulary.    [B,T,D] -> [B,T,V]
 
-    Given the matrix of an embedding, it shares it: a token is likely where x points the way its embedding does.
-    With a bias, a token is also likely or unlikely by itself, wherever it is to stand (Marian).
+    `shared`: the matrix of an embedding, used as W. Then a logit is the dot product of x and the token's embedding.
+    The paper has no bias b; Marian has.
     """
 
     def __init__(self, vocab_size: int, d_model: int, shared: nn.Parameter | None = None, bias: bool = False):

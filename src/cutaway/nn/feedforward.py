@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network: where each token, alone, thinks about what it has gathered."""
+"""The position-wise feed-forward network (the paper, section 3.3): applied to each token separately."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class FeedForward(nn.Module):
         self.hidden = Probe()
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
-        """x [B,T,D] -> [B,T,D]. `is_token` [B,T] is for experts that count tokens; here each is alone anyway."""
+        """x [B,T,D] -> [B,T,D]. `is_token` is not used; it is there because `Experts` needs it."""
         hidden_BTF = self.hidden(self.activation(self.expand(x)))
         return self.contract(hidden_BTF)

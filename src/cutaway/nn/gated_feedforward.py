@@ -9,9 +9,10 @@ from cutaway.nn.probe import Probe
 
 
 class GatedFeedForward(nn.Module):
-    """FFN(x) = (activation(x W) ⊙ x V) W₂    (Shazeer 2020): half of the hidden layer opens and closes the other half.
+    """FFN(x) = (activation(x W) ⊙ x V) W₂    (Shazeer 2020)
 
-    SwiGLU has the activation SiLU, x · sigmoid(x); GEGLU has GELU. To cost as much as `FeedForward`, take 2/3 of its F.
+    SwiGLU uses the activation SiLU, x · sigmoid(x); GEGLU uses GELU. With 2/3 of the hidden width F, it
+    costs as much as `FeedForward`.
     """
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool = True):

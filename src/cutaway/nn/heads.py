@@ -1,4 +1,4 @@
-"""What stands at the end of a model and turns vectors into answers."""
+"""Output heads and pooling: from the vectors of an encoder to logits or to one vector per text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutaway.nn.probe import Probe
 
 
 class MaskedLanguageHead(nn.Module):
-    """logits = norm(gelu(x W₁ + b₁)) Wᵀ + b: which token was hidden here (BERT).    [B,T,D] -> [B,T,V]"""
+    """logits = norm(gelu(x W₁ + b₁)) Wᵀ + b for the hidden tokens (BERT).    [B,T,D] -> [B,T,V]"""
 
     def __init__(self, vocab_size: int, d_model: int, norm: nn.Module, shared: nn.Parameter | None = None):
         super().__init__()
@@ -27,7 +27,7 @@ class MaskedLanguageHead(nn.Module):
 
 
 class TagHead(nn.Module):
-    """logits = x W + b: a class for every token.    [B,T,D] -> [B,T,C]"""
+    """logits = x W + b: one class per token.    [B,T,D] -> [B,T,C]"""
 
     def __init__(self, n_classes: int, d_model: int, dropout: float = 0.0):
         super().__init__()
@@ -40,7 +40,7 @@ class TagHead(nn.Module):
 
 
 class ClassHead(nn.Module):
-    """logits = pool(x) W + b: a class for the whole.    [B,T,D] -> [B,C]"""
+    """logits = pool(x) W + b: one class per text or image.    [B,T,D] -> [B,C]"""
 
     def __init__(self, pool: nn.Module, n_classes: int, d_model: int, dropout: float = 0.0):
         super().__init__()
@@ -50,12 +50,12 @@ class ClassHead(nn.Module):
         self.pooled, self.logits = Probe(), Probe()
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
-        """x [B,T,D], is_token [B,T] (None: there is no padding) -> [B,C]"""
+        """x [B,T,D], is_token [B,T] (None: no padding) -> [B,C]"""
         return self.logits(self.classify(self.dropout(self.pooled(self.pool(x, is_token)))))
 
 
 class VectorHead(nn.Module):
-    """pool(x): a vector for the whole, to be compared with those of other texts.    [B,T,D] -> [B,D]"""
+    """pool(x): one vector per text, to compare texts.    [B,T,D] -> [B,D]"""
 
     def __init__(self, pool: nn.Module):
         super().__init__()
@@ -67,14 +67,14 @@ class VectorHead(nn.Module):
 
 
 class FirstPool(nn.Module):
-    """The first token stands for all: BERT's [CLS], ViT's class token. It has had all layers to gather the rest."""
+    """The vector of the first token: [CLS] of BERT, the class token of ViT."""
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
         return x[:, 0]
 
 
 class FirstTanhPool(nn.Module):
-    """tanh(x₀ W + b): the first token once more on its own, as BERT's classifiers have it (its "pooler")."""
+    """tanh(x₀ W + b) of the first token: the "pooler" of BERT."""
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -85,7 +85,7 @@ class FirstTanhPool(nn.Module):
 
 
 class MeanPool(nn.Module):
-    """The mean over the tokens, padding left out."""
+    """The mean over the tokens, without padding."""
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
         if is_token is None:
@@ -94,14 +94,14 @@ class MeanPool(nn.Module):
 
 
 class MaxPool(nn.Module):
-    """The greatest value of each of the D numbers, wherever it stands: was there anything like this?"""
+    """The maximum of each of the D numbers over the tokens, without padding."""
 
     def forward(self, x: Tensor, is_token: Tensor | None = None) -> Tensor:
         return (x if is_token is None else x.masked_fill(~is_token[..., None], lowest(x))).amax(dim=1)
 
 
 class AttentionPool(nn.Module):
-    """Σ softmax(x w)_t · x_t: a learned question picks what matters (Lin et al. 2017, with one row)."""
+    """Σ softmax(x w)_t · x_t: a weighted mean with a learned query w (Lin et al. 2017, with one row)."""
 
     def __init__(self, d_model: int):
         super().__init__()

@@ -1,6 +1,6 @@
-"""A layer of the encoder or decoder, and a stack of them: figure 1 of the paper.
+"""A layer of the encoder or decoder, and a stack of layers: figure 1 of the paper.
 
-encoder layer          decoder layer               a decoder alone (GPT)
+encoder layer          decoder layer               decoder-only layer (GPT)
 
     feed-forward           feed-forward                feed-forward
     self-attention         cross-attention ◀─ memory   self-attention, masked
@@ -21,7 +21,7 @@ from cutaway.nn.residual import Residual
 
 
 class Layer(nn.Module):
-    """Self-attention, cross-attention if there is a memory, feed-forward; each inside a residual connection."""
+    """Self-attention, cross-attention (optional) and feed-forward, each with a residual connection."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Layer(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """x [B,T,D], memory [B,S,D] -> [B,T,D]. `mask` is for self-attention, `memory_mask` for cross-attention."""
-        own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-        x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask, cache=own))
+        self_cache, cross_cache = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask=mask, cache=self_cache))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             cross_attention, memory = self.cross_attention, require_memory(memory)
-            x = self.cross_attention_residual(x, lambda x: cross_attention(x, memory, memory_mask, crossed))
+            x = self.cross_attention_residual(x, lambda x: cross_attention(x, memory, memory_mask, cross_cache))
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, token_mask(x, mask)))
 
 
 class Stack(nn.Module):
-    """N layers, each with weights of its own, and the norm that ends a stack whose layers do not end normed."""
+    """N layers and a final norm. With post-norm it is the identity, because each layer already ends with a norm."""
 
     def __init__(self, layers: Sequence[nn.Module], norm: nn.Module):
         super().__init__()
@@ -83,12 +83,12 @@ class Stack(nn.Module):
 
 def require_memory(memory: Tensor | None) -> Tensor:
     if memory is None:
-        raise DataError("this model has cross-attention, and was given no memory to look at. Give it one.")
+        raise DataError("this model has cross-attention but got no memory. Pass `memory`, the output of an encoder.")
     return memory
 
 
 def token_mask(x: Tensor, mask: Mask | None) -> Tensor | None:
-    """Which of x [B,T,D] are tokens and not padding: [B,T]. A mask over keys in a cache knows of more than x."""
+    """Which of x [B,T,D] are tokens, not padding: [B,T]. With a cache the mask has more columns; the last T are x."""
     if mask is None or mask.is_token is None:
         return None
     return mask.is_token[:, -x.size(1) :]

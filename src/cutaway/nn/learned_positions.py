@@ -1,4 +1,4 @@
-"""Learned positions: a vector for each, found by training like the embedding of a token."""
+"""Learned positions: a trained vector for each position, like the embedding of a token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutaway.nn.positions import Position
 
 
 class LearnedPosition(Position):
-    """A vector for each position, found by training: x + P[pos]. What lies beyond the last one, it cannot know."""
+    """x + P[pos]. There is no vector for positions from `max_length` on."""
 
     def __init__(self, d_model: int, max_length: int):
         super().__init__(max_length)

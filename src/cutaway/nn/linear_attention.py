@@ -1,12 +1,12 @@
-"""Linear attention: a feature map instead of the softmax, so that keys can be summed up before a query comes.
+"""Linear attention: a feature map instead of the softmax, so that one sum over the keys serves all queries.
 
-    softmax:   out_i = Σ_j exp(q_i·k_j) v_j / Σ_j exp(q_i·k_j)              every query meets every key: n²
-    linear:    out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)           one sum serves all queries: n
+    softmax:   out_i = Σ_j exp(q_i·k_j) v_j / Σ_j exp(q_i·k_j)              every query with every key: O(n²)
+    linear:    out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i) Σ_j φ(k_j)           two sums for all queries: O(n)
 
                               S [E,E]             z [E]                     φ(x) = elu(x) + 1
 
-A causal model adds to S and z token by token, so in decoding the two are all the memory there is: a recurrent
-network after all (Katharopoulos et al. 2020, "Transformers are RNNs", equations 8 to 12 and 18 to 20).
+A causal model adds to S and z token by token. So S and z are the whole state during decoding, as in a recurrent network
+(Katharopoulos et al. 2020, "Transformers are RNNs", equations 8 to 12 and 18 to 20).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cutaway.nn.cache import AttentionCache
 from cutaway.nn.kernels import repeat_heads
 from cutaway.nn.masks import Causal, Mask
 
-CHUNK = 64  # tokens that meet each other directly; what came before them is summed up
+CHUNK = 64  # tokens that are compared pairwise; earlier tokens are in the sums
 
 
 class KeyValueSums(NamedTuple):
-    """All that linear attention remembers of the keys and values so far."""
+    """The state of linear attention: sums over the keys and values so far."""
 
     S: Tensor  # [B,H,E,E]: Σ φ(k) vᵀ
     z: Tensor  # [B,H,E]: Σ φ(k)
@@ -37,13 +37,16 @@ class KeyValueSums(NamedTuple):
 
 
 class LinearAttention(MultiHeadAttention):
-    """Multi-head attention with the linear kernel; its cache holds sums instead of keys and values."""
+    """Multi-head attention with the linear kernel. Its cache holds sums instead of keys and values."""
 
     def __init__(self, *arguments: Any, **named: Any):
         position = named.get("position")
         if position is not None and position.acts_in_attention:
             scheme = type(position).__name__
-            raise ConfigError(f"linear attention has no scores or rotations for {scheme}. Use one for the input.")
+            raise ConfigError(
+                f"linear attention has no scores, so it cannot use {scheme}. Use a position scheme at the input: "
+                "sinusoidal or learned."
+            )
         super().__init__(*arguments, **named)
 
     def forward(
@@ -54,15 +57,17 @@ class LinearAttention(MultiHeadAttention):
         cache: AttentionCache | None = None,
     ) -> Tensor:
         causal, is_token = parse_mask(mask)
-        watched = self.scores.is_watched or self.weights.is_watched
+        is_watched = self.scores.is_watched or self.weights.is_watched
         q = self.q(feature_map(self.query_norm(self.split(self.query(x)))))
-        if memory is not None and cache is not None and cache.stored is not None and not watched:
-            heads = attend_to_sums(q, KeyValueSums(*cache.stored))  # a memory is summed up at the first step alone
+        if memory is not None and cache is not None and cache.stored is not None and not is_watched:
+            heads = attend_to_sums(
+                q, KeyValueSums(*cache.stored)
+            )  # the sums over a memory are computed at the first step
             return self.output(self.merge(self.heads(heads)))
         y = x if memory is None else memory
         k = self.k(feature_map(self.key_norm(self.split(self.key(y)))))
         k, v = repeat_heads(k, self.n_heads), repeat_heads(self.v(self.split(self.value(y))), self.n_heads)
-        if watched and (cache is None or memory is not None):
+        if is_watched and (cache is None or memory is not None):
             heads = self.attend_quadratic(q, k, v, mask)
         else:
             if is_token is not None:
@@ -74,7 +79,7 @@ class LinearAttention(MultiHeadAttention):
         return self.output(self.merge(self.heads(heads)))
 
     def attend_quadratic(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> Tensor:
-        """The same with all weights written out, for those who want to look at them."""
+        """The same with the whole matrix of weights, for the probes."""
         scores_BHQK = self.scores(q @ k.mT)
         allowed = mask.dense(q.device) if isinstance(mask, Mask) else mask
         if allowed is not None:
@@ -84,40 +89,42 @@ class LinearAttention(MultiHeadAttention):
 
 
 def feature_map(x: Tensor) -> Tensor:
-    """φ(x) = elu(x) + 1: always positive, so that weights are."""
+    """φ(x) = elu(x) + 1: always positive, so weights are positive."""
     return F.elu(x) + 1
 
 
 def attend_causal(q: Tensor, k: Tensor, v: Tensor, sums: KeyValueSums) -> tuple[Tensor, KeyValueSums]:
-    """Chunk by chunk: directly among its tokens, through the sums to all before. q, k, v and result [B,H,T,E]
+    """Chunk by chunk: pairwise within a chunk, through the sums to all earlier tokens. q, k, v and result [B,H,T,E]
 
-    Decoding is the same with a chunk of one token.
+    A decoding step is the same with a chunk of one token.
     """
     parts = []
     for start in range(0, q.size(2), CHUNK):
         q_c, k_c, v_c = (x[:, :, start : start + CHUNK] for x in (q, k, v))
         weights_QK = (q_c @ k_c.mT).tril()
-        above = weights_QK @ v_c + q_c @ sums.S
-        below = weights_QK.sum(dim=-1, keepdim=True) + q_c @ sums.z[..., None]
-        parts.append(safe_divide(above, below))
+        numerator = weights_QK @ v_c + q_c @ sums.S
+        denominator = weights_QK.sum(dim=-1, keepdim=True) + q_c @ sums.z[..., None]
+        parts.append(safe_divide(numerator, denominator))
         sums = sums.add(k_c, v_c)
     return torch.cat(parts, dim=2), sums
 
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor, sums: KeyValueSums) -> tuple[Tensor, KeyValueSums]:
-    """Every query looks at all keys."""
+    """Every query attends to all keys."""
     sums = sums.add(k, v)
     return attend_to_sums(q, sums), sums
 
 
 def attend_to_sums(q: Tensor, sums: KeyValueSums) -> Tensor:
-    """What the sums hold for each query."""
+    """The output for each query, from the sums."""
     return safe_divide(q @ sums.S, q @ sums.z[..., None])
 
 
-def safe_divide(above: Tensor, below: Tensor) -> Tensor:
-    """above / below; where a query may attend to nothing both are 0, and so is the result."""
-    return above / below.masked_fill(below == 0, 1.0)  # not a tiny number: its gradient would be huge, and times 0 NaN
+def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator; 0 where a query may not attend to any key, because then both are 0."""
+    return numerator / denominator.masked_fill(
+        denominator == 0, 1.0
+    )  # 1.0, because dividing by a tiny number could give NaN gradients
 
 
 def empty_sums(k: Tensor, v: Tensor) -> KeyValueSums:
@@ -126,10 +133,12 @@ def empty_sums(k: Tensor, v: Tensor) -> KeyValueSums:
 
 
 def parse_mask(mask: Mask | Tensor | None) -> tuple[bool, Tensor | None]:
-    """Whether the past alone may be seen, and which keys are tokens: no other mask can be told to a sum."""
+    """Whether the mask is causal, and which keys are tokens. Sums support no other masks."""
     if mask is None:
         return False, None
     if not isinstance(mask, Mask) or not set(mask.rules) <= {Causal()}:
         given = mask.rules if isinstance(mask, Mask) else "a matrix"
-        raise ConfigError(f"linear attention knows padding and causality, and no other mask; it was given {given}.")
+        raise ConfigError(
+            f"linear attention supports only causal and padding masks; it got {given}. Use another attention."
+        )
     return Causal() in mask.rules, mask.is_token

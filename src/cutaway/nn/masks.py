@@ -1,17 +1,15 @@
-"""Masks: who may attend to whom.
+"""Masks: which query may attend to which key. **True = may attend.** `&` combines masks.
 
-One meaning everywhere: **True = may attend**. Masks are joined with `&`.
-
-A matrix for a text of 16,000 tokens would have 256 million entries, so a `Mask` keeps *rules* and spells out only
-the rows that are asked for. A rule looks at positions alone (sparse_masks.py has others):
+The matrix for a text of 16,000 tokens would have 256 million entries. So a `Mask` stores *rules* and computes only the
+rows that are needed. A rule depends only on positions (sparse_masks.py has more rules):
 
     Causal()    a ■ · · ·
                 b ■ ■ · ·
                 c ■ ■ ■ ·
                 d ■ ■ ■ ■
 
-Rows are queries, columns are keys. Explicit positions make a cached step right by construction: when d is written
-with the keys of a to c in a cache, its mask is the last row.
+Rows are queries, columns are keys. Because positions are explicit, a cached step needs no special case: if the keys of
+a to c are in a cache, the mask of d is the last row.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from cutaway.errors import ConfigError
 
 @dataclass(frozen=True)
 class Span:
-    """Positions that follow each other: start, ..., stop - 1.
+    """Consecutive positions start, ..., stop - 1.
 
-    A `range`, but for the sizes of a model that is exported: they are not known yet, and no numbers (torch.SymInt).
+    Like `range`, but start and stop may be symbolic sizes (torch.SymInt), which exporting a model needs.
     """
 
     start: int
@@ -44,16 +42,18 @@ class Span:
 
 
 def as_span(positions: Span | range) -> Span:
-    """A range is easier to write by hand."""
+    """A Span from a range, which is easier to write."""
     if isinstance(positions, Span):
         return positions
     if positions.step != 1:
-        raise ConfigError(f"the positions of a mask must follow each other; {positions} has steps of {positions.step}.")
+        raise ConfigError(
+            f"the positions of a mask must be consecutive; {positions} has a step of {positions.step}. Use step 1."
+        )
     return Span(positions.start, positions.stop)
 
 
 def is_statically_true(condition: bool | torch.SymBool) -> bool:
-    """Whether it holds: for sizes that are not known yet, whether it holds for all of them."""
+    """Whether the condition holds. With symbolic sizes: whether it holds for all sizes."""
     if isinstance(condition, bool):
         return condition
     from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -62,21 +62,21 @@ def is_statically_true(condition: bool | torch.SymBool) -> bool:
 
 
 class MaskRule(Protocol):
-    """What may be seen, by position alone."""
+    """Which query may attend to which key, by their positions."""
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
         """Positions [Q,1] and [1,K] -> [Q,K] of bool."""
 
     def reaches(self, first: int, last: int, key: Tensor) -> Tensor:
-        """Which keys [K] some query from `first` to `last` may attend to: all others need not be looked at."""
+        """Which keys [K] at least one query from `first` to `last` may attend to."""
 
     def allows_all(self, queries: Span, keys: Span) -> bool:
-        """Whether the rule makes no difference here, as causality makes none to the last query alone."""
+        """Whether the rule allows every pair. Example: `Causal` for the last query only."""
 
 
 @dataclass(frozen=True)
 class Causal:
-    """A query may attend to itself and to what came before it: key ≤ query."""
+    """A query may attend to its own position and earlier ones: key ≤ query."""
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
         return key <= query
@@ -90,9 +90,9 @@ class Causal:
 
 @dataclass(frozen=True)
 class Mask:
-    """Queries and keys by their positions, the rules that must all allow a pair, and which keys are tokens.
+    """The positions of queries and keys, the rules (all must allow a pair), and which keys are tokens.
 
-    is_token [B,K] is False at padding, which nobody may attend to; None: no padding. Positions may also be ranges.
+    is_token [B,K] is False at padding, which no query may attend to; None: no padding. Positions can also be ranges.
     """
 
     queries: Span
@@ -108,7 +108,7 @@ class Mask:
         return replace(self, rules=(*self.rules, rule))
 
     def __str__(self) -> str:
-        """A row a query, ■ where it may attend; of a batch, the first text."""
+        """One row per query, ■ = may attend. For a batch, the first text."""
         allowed = self.dense(torch.device("cpu"))
         matrix = torch.ones(self.queries.size, self.keys.size, dtype=torch.bool)
         if allowed is not None:
@@ -116,18 +116,18 @@ class Mask:
         return "\n".join(" ".join("■" if may else "·" for may in row) for row in matrix.tolist())
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """For notebooks."""
         return f"<pre>{self}</pre>"
 
     @property
     def active_rules(self) -> tuple[MaskRule, ...]:
-        """The rules that make a difference, or that may make one where sizes are not known yet."""
+        """The rules that forbid at least one pair. With symbolic sizes: that might forbid one."""
         return tuple(rule for rule in self.rules if not rule.allows_all(self.queries, self.keys))
 
     def dense(self, device: torch.device, chosen: Tensor | None = None) -> Tensor | None:
-        """Spelled out: broadcastable to [B, H, Q, K]; only the `chosen` keys, if given. None: all is allowed."""
+        """The matrix, broadcastable to [B, H, Q, K]; None: all pairs are allowed. `chosen`: indices of keys."""
         matrix: Tensor | None = None
-        if rules := self.active_rules:  # of a cached step there are none, and then positions need not be made
+        if rules := self.active_rules:  # a cached step has none, and then positions are not needed
             query, key = self.queries.tensor(device)[:, None], self.keys.tensor(device)[None, :]
             key = key if chosen is None else key[:, chosen]
             for rule in rules:
@@ -139,11 +139,11 @@ class Mask:
 
 
 def padding_mask(is_token: Tensor) -> Tensor:
-    """Every query may attend to every key that is a token and not padding. [B, K] -> [B, 1, 1, K]."""
+    """Every query may attend to every key that is a token, not padding. [B, K] -> [B, 1, 1, K]."""
     return is_token[:, None, None, :]
 
 
 def causal_mask(length: int) -> Tensor:
-    """Causality spelled out for a whole text. -> [length, length]"""
+    """The causal mask of a whole text as a matrix. -> [length, length]"""
     position = torch.arange(length)
     return Causal().allows(position[:, None], position[None, :])

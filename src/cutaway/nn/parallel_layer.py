@@ -1,4 +1,4 @@
-"""A layer whose sub-layers work side by side instead of one after the other."""
+"""A layer whose sub-layers run in parallel instead of one after the other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cutaway.nn.residual import Residual
 
 
 class ParallelLayer(nn.Module):
-    """Look and think at the same time: x + attention(norm(x)) + feed_forward(norm(x))    (GPT-J, PaLM)
+    """x + attention(norm(x)) + feed_forward(norm(x)): one norm and one residual connection (GPT-J, PaLM)
 
-    One norm, one residual connection; the sub-layers do not see each other's work until the next layer.
+    All sub-layers read the same input. Their outputs are added.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class ParallelLayer(nn.Module):
         memory_mask: Mask | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        own, crossed = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        self_cache, cross_cache = (cache.self_attention, cache.cross_attention) if cache else (None, None)
 
-        def all_at_once(x: Tensor) -> Tensor:
-            y = self.self_attention(x, mask=mask, cache=own) + self.feed_forward(x, token_mask(x, mask))
+        def sublayers(x: Tensor) -> Tensor:
+            y = self.self_attention(x, mask=mask, cache=self_cache) + self.feed_forward(x, token_mask(x, mask))
             if self.cross_attention is None:
                 return y
-            return y + self.cross_attention(x, require_memory(memory), memory_mask, crossed)
+            return y + self.cross_attention(x, require_memory(memory), memory_mask, cross_cache)
 
-        return self.residual(x, all_at_once)
+        return self.residual(x, sublayers)

@@ -1,4 +1,4 @@
-"""From pixels to vectors: an image is cut into patches, which are read like words."""
+"""From pixels to vectors: an image is split into patches, which serve as tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cutaway.nn.probe import Probe
 
 
 class PatchEmbedding(nn.Module):
-    """An image as a sentence of P×P patches, each a word (ViT, Dosovitskiy et al. 2021).    [B,C,H,W] -> [B,N,D]
+    """Patches of P×P pixels as tokens (ViT, Dosovitskiy et al. 2021).    [B,C,H,W] -> [B,N,D]
 
     ┌──┬──┐
-    │ 0│ 1│      N = H/P · W/P patches, row by row; each is laid out flat (C·P·P numbers) and projected to D.
-    ├──┼──┤      With `class_token` a learned vector stands before them, to gather what the image shows.
+    │ 0│ 1│      N = H/P · W/P patches, row by row. Each is flattened (C·P·P numbers) and projected to D.
+    ├──┼──┤      With `class_token`, a learned vector comes first; a head can read the class there.
     │ 2│ 3│
     └──┴──┘
     """
@@ -34,7 +34,7 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
         self.project = nn.Linear(channels * patch_size**2, d_model)
-        # a matrix of one row, so that it begins like other weights: a norm of nothing but zeros has a huge gradient
+        # a matrix with one row, so that it is initialised like other matrices: zeros would give a norm huge gradients
         self.class_token = nn.Parameter(torch.zeros(1, d_model)) if class_token else None
         self.position = position
         self.dropout = Dropout(dropout)
@@ -58,6 +58,6 @@ class PatchEmbedding(nn.Module):
         expected = (self.channels, self.image_size, self.image_size)
         if tuple(images.shape[1:]) != expected:
             raise DataError(
-                f"the images are {list(images.shape)}; this model reads [any number, {', '.join(map(str, expected))}]. "
-                "Scale them to that size first."
+                f"the images have shape {list(images.shape)}; this model expects "
+                f"[batch, {', '.join(map(str, expected))}]. Resize them first."
             )

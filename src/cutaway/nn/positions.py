@@ -1,13 +1,13 @@
-"""Position schemes: how a model that sees a bag of tokens learns their order.
+"""Position schemes: how a model knows the order of its tokens.
 
-A scheme may act at three places, and overrides the one that it needs:
+A scheme can act in three places, and overrides the method that it needs:
 
     embed              on the embedded tokens, once           sinusoidal, learned               learned_positions.py
     rotate             on queries and keys, in every layer    rope                              rotary.py
     kernel_arguments   on the scores, in every layer          alibi, relative_bias, relative    relative_positions.py
 
-All take explicit integer positions rather than counting by themselves, so that decoding with a cache, where one
-token comes at a time, is right by construction.
+All take explicit positions instead of counting from 0. So decoding with a cache, one token at a time, needs no special
+case.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cutaway.nn.masks import Span
 
 
 class Position(nn.Module):
-    """The interface, with neutral defaults. By itself it is the scheme "none": the model is not told the order.
+    """The interface. Its defaults do nothing, so the class itself is the scheme "none".
 
-    (A causal decoder can learn order even so, from how many tokens it may see; an encoder cannot.)
+    (A causal decoder can still learn the order, from the number of tokens it attends to. An encoder cannot.)
     """
 
     max_length: int
-    per_layer = False  # True: every layer has one of its own, rather than all sharing one
-    acts_in_attention = False  # True: it does something inside attention
+    per_layer = False  # True: each layer has its own instance; False: all layers share one
+    acts_in_attention = False  # True: overrides `rotate` or `kernel_arguments`
 
     def __init__(self, max_length: int = 0):
         super().__init__()
@@ -52,8 +52,8 @@ class Position(nn.Module):
 class SinusoidalPosition(Position):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)),  PE(pos, 2i+1) = cos(pos / 10000^(2i/D))     (the paper, section 3.5)
 
-    The table is a buffer: it moves with the model from device to device, but it is no parameter. Nothing
-    trains it, and since it can always be computed again, no checkpoint stores it.
+    The table is a buffer, not a parameter: it moves between devices with the model, but is not trained. Checkpoints do
+    not store it, because it can be computed again.
     """
 
     table: Tensor
@@ -74,7 +74,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 def frequencies(width: int, base: float = 10_000.0) -> Tensor:
-    """base^(-2i/width): the angle by which pair i turns from one position to the next. -> [width / 2]"""
+    """base^(-2i/width): the angle of pair i at position 1. -> [width / 2]"""
     even = torch.arange(0, width, 2, dtype=torch.float64)
     return torch.exp(-math.log(base) * even / width)
 

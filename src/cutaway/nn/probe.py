@@ -1,7 +1,7 @@
-"""Probes: named places in a model where a value can be seen or changed (recording.py says how).
+"""Probes: named places in a model where a value can be recorded or changed (see recording.py).
 
-Every interesting activation passes through a `Probe`, an identity module. Its name is its place in the model,
-such as `encoder.layers.0.self_attention.weights`. An idle probe runs no operator at all.
+Every interesting activation passes through a `Probe`, an identity module. Its name is its module path, such as
+`encoder.layers.0.self_attention.weights`. A probe without watchers computes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Watcher = Callable[[Tensor], Tensor | None]
 
 
 class Probe(nn.Module):
-    """The identity. A watcher is shown the value; if it returns one, that one goes on instead."""
+    """The identity function. Each watcher is called with the value; if it returns a tensor, that replaces the value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class Probe(nn.Module):
         return bool(self.watchers)
 
     def __call__(self, value: Tensor) -> Tensor:
-        """A decoder passes dozens of probes a token: one that nobody watches must not cost a module's whole call."""
+        """Skip nn.Module.__call__ for a probe without watchers: a decoder calls dozens of probes for each token."""
         return super().__call__(value) if self.watchers or is_hooked(self) else value
 
     def forward(self, value: Tensor) -> Tensor:
-        for watcher in tuple(self.watchers):  # another thread may stop watching meanwhile
+        for watcher in tuple(self.watchers):  # a copy, because another thread may remove a watcher
             changed = watcher(value)
             value = value if changed is None else changed
         return value
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether somebody wants to know of its calls, so that they must go torch's own way."""
+    """Whether the module has torch hooks, which only nn.Module.__call__ runs."""
     return bool(module._forward_hooks or module._forward_pre_hooks)

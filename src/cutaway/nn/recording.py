@@ -1,8 +1,8 @@
-"""Look at the values inside a model, or change them, while it runs.
+"""Record or change the values inside a model while it runs.
 
-with record_activations(model, "*.weights") as seen:        # look
+with record_activations(model, "*.weights") as recorded:        # record
     model(source, target_in)
-seen["encoder.layers.0.self_attention.weights"]    # [B, H, Q, K]
+recorded["encoder.layers.0.self_attention.weights"]    # [B, H, Q, K]
 
 with edit_activations(model, {"decoder.layers.1.cross_attention.heads": without_head(2)}):   # change
     model(source, target_in)
@@ -22,14 +22,14 @@ from cutaway.nn.probe import Probe, Watcher
 
 
 class Recording(dict[str, Tensor]):
-    """Probe name -> the value last seen there, in the order in which the model computed them."""
+    """Probe name -> its last value, in the order of computation."""
 
     def record(self, name: str, value: Tensor) -> None:
-        self.pop(name, None)  # so that a probe passed twice takes its latest place in the order
+        self.pop(name, None)  # a probe that runs twice moves to the end
         self[name] = value.detach()
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: names and shapes."""
+        """For notebooks: names and shapes."""
         rows = "".join(f"<tr><td>{name}</td><td>{tuple(value.shape)}</td></tr>" for name, value in self.items())
         return f"<table>{rows}</table>"
 
@@ -41,25 +41,25 @@ def probes(model: nn.Module) -> dict[str, Probe]:
 
 @contextmanager
 def record_activations(model: nn.Module, *patterns: str) -> Iterator[Recording]:
-    """Record every probe whose name matches one of `patterns` (all, if none is given) while the block runs.
+    """Record every probe whose name matches one of `patterns` (default: all) during the `with` statement.
 
-    Watched attention runs `attend_exact` meanwhile, so that there are weights to see. What other threads do with the
-    model meanwhile is not recorded: a server may be answering somebody else.
+    Attention runs `attend_exact` if its weights are recorded, because the fused kernel does not store them. Calls from
+    other threads, such as other requests of a server, are not recorded.
     """
-    seen, mine = Recording(), threading.get_ident()
+    recorded, this_thread = Recording(), threading.get_ident()
 
     def recorder(name: str) -> Watcher:
-        return lambda value: seen.record(name, value) if threading.get_ident() == mine else None
+        return lambda value: recorded.record(name, value) if threading.get_ident() == this_thread else None
 
     with watch_probes(
         {name: (probe, recorder(name)) for name, probe in find_probes(model, patterns or ("*",)).items()}
     ):
-        yield seen
+        yield recorded
 
 
 @contextmanager
 def edit_activations(model: nn.Module, edits: Mapping[str, Callable[[Tensor], Tensor] | Tensor]) -> Iterator[None]:
-    """Change values while the block runs: pattern -> a function of the value, or a value to put in its place."""
+    """Change values during the `with` statement: pattern -> a function of the value, or a replacement."""
     chosen: dict[str, tuple[Probe, Watcher]] = {}
     for pattern, edit in edits.items():
         for name, probe in find_probes(model, (pattern,)).items():
@@ -80,7 +80,7 @@ def watch_probes(chosen: Mapping[str, tuple[Probe, Watcher]]) -> Iterator[None]:
 
 
 def find_probes(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, Probe]:
-    """The probes that match; a pattern that matches none is an error, not an empty recording."""
+    """The probes that match at least one pattern. A pattern without a match is an error."""
     everything = probes(model)
     found: set[str] = set()
     for pattern in patterns:
@@ -92,9 +92,9 @@ def find_probes(model: nn.Module, patterns: tuple[str, ...]) -> dict[str, Probe]
 
 
 def patch(replacement: Tensor) -> Watcher:
-    """An edit that puts in a value recorded elsewhere."""
+    """An edit that replaces the value by a recorded one."""
 
-    def put_in(value: Tensor) -> Tensor:
+    def replace_value(value: Tensor) -> Tensor:
         if value.shape != replacement.shape:
             raise ConfigError(
                 f"cannot patch a value of shape {tuple(value.shape)} with one of shape {tuple(replacement.shape)}. "
@@ -102,11 +102,11 @@ def patch(replacement: Tensor) -> Watcher:
             )
         return replacement
 
-    return put_in
+    return replace_value
 
 
 def without_head(*heads: int) -> Callable[[Tensor], Tensor]:
-    """An edit for a `heads` probe [B, H, Q, E]: switch heads off."""
+    """An edit for a `heads` probe [B, H, Q, E]: set these heads to 0."""
 
     def switch_off(value: Tensor) -> Tensor:
         value = value.clone()

@@ -1,4 +1,4 @@
-"""Position schemes that add to the scores what depends on the distance between a query and a key."""
+"""Position schemes that add a bias to the scores, depending on the distance between query and key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutaway.nn.positions import Position, as_tensor
 
 
 class RelativeScores(Position):
-    """What these schemes have in common: `bias` is added to the scores."""
+    """Base class: `bias` is added to the scores."""
 
     acts_in_attention = True
 
@@ -27,10 +27,10 @@ class RelativeScores(Position):
 
 
 class AlibiPosition(RelativeScores):
-    """score(i, j) - m_h · |i - j|: attention fades with distance, in each head at its own rate (Press et al. 2022).
+    """score(i, j) - m_h · |i - j|: attention falls with distance, with a slope m_h for each head (Press et al. 2022).
 
-    Nothing is learned, and nothing ends: the line goes on beyond the longest text seen in training. It was made for
-    decoders; an encoder, which looks both ways, cannot tell left from right by a distance without a sign.
+    It has no parameters and works for texts longer than those in training. It was designed for decoders: an encoder
+    cannot distinguish left from right, because |i - j| has no sign.
     """
 
     slopes: Tensor
@@ -45,13 +45,13 @@ class AlibiPosition(RelativeScores):
 
 
 class RelativeBiasPosition(RelativeScores):
-    """score(i, j) + b_h[bucket(j - i)]: a learned number for each distance, in buckets (T5, Raffel et al. 2020).
+    """score(i, j) + b_h[bucket(j - i)]: a learned number for each bucket of distances (T5, Raffel et al. 2020).
 
-    Near distances have a bucket each, far ones share: the buckets widen like a logarithm up to `max_distance`.
-    A table serves all layers of a stack; a decoder, which only looks back, spends all buckets on the past.
+    Each short distance has its own bucket. Longer distances share buckets that widen logarithmically up to
+    `max_distance`. All layers of a stack share one table. A decoder uses all buckets for the past.
     """
 
-    bucket: Tensor  # of each distance from -max_distance to max_distance; all beyond are in the outermost ones
+    bucket: Tensor  # for distances -max_distance ... max_distance; longer ones use the first and last
 
     def __init__(self, n_heads: int, max_length: int, buckets: int = 32, max_distance: int = 128, causal: bool = False):
         super().__init__(max_length)
@@ -71,7 +71,7 @@ class RelativePosition(RelativeScores):
 
         score(i, j) = q_i · (k_j + a^K[j - i]) / sqrt(E),    output_i = Σ_j weight(i, j) · (v_j + a^V[j - i])
 
-    Distances beyond `clip` share one vector. The sum over j needs the weights, which no fused kernel gives away.
+    Distances beyond `clip` share one vector. The sum over j needs the weights, which a fused kernel does not return.
     """
 
     per_layer = True
@@ -83,7 +83,9 @@ class RelativePosition(RelativeScores):
         self.for_values = nn.Parameter(torch.zeros(2 * clip + 1, d_head))
 
     def bias(self, q: Tensor, query: Span | Tensor, key: Span | Tensor) -> Tensor:
-        scores_BHQR = q @ self.for_keys.mT / math.sqrt(q.size(-1))  # one for each distance, then dealt out to the keys
+        scores_BHQR = (
+            q @ self.for_keys.mT / math.sqrt(q.size(-1))
+        )  # one for each distance R; `gather` selects those of the keys
         index_QK = self.index(query, key)
         return scores_BHQR.gather(-1, index_QK.expand(*q.shape[:-1], -1))
 
@@ -92,7 +94,7 @@ class RelativePosition(RelativeScores):
         return {"bias": self.bias(q, query, key), "relative_values": values}
 
     def values(self, weights: Tensor, query: Span | Tensor, key: Span | Tensor) -> Tensor:
-        """Added to the output of attention. weights [B,H,Q,K], Q and K positions -> [B,H,Q,E]"""
+        """The term added to the output. weights [B,H,Q,K], Q and K positions -> [B,H,Q,E]"""
         by_distance_BHQR = weights.new_zeros(*weights.shape[:-1], self.for_values.size(0))
         by_distance_BHQR = by_distance_BHQR.scatter_add(-1, self.index(query, key).expand_as(weights), weights)
         return by_distance_BHQR @ self.for_values
@@ -107,16 +109,19 @@ def distances(query: Span | Tensor, key: Span | Tensor, device: torch.device) ->
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ... for a power of two; else those of the next lower one, and every second of the next."""
+    """2^(-8/n), 2^(-16/n), ... if n is a power of 2.
+
+    Otherwise: the slopes of the next lower power, then every second slope of the next higher one.
+    """
     power = 2 ** math.floor(math.log2(n_heads))
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     return slopes if power == n_heads else slopes + alibi_slopes(2 * power)[0::2][: n_heads - power]
 
 
 def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
-    """The bucket of each distance (key minus query). Half of them for exact distances, half for the far ones.
+    """The bucket of each distance (key minus query). Half of the buckets hold one distance each, half hold ranges.
 
-    If the future is in sight as well, one half of all buckets is for it, and the other for the past.
+    Without `causal`, half of all buckets are for the future and half for the past.
     """
     if causal:
         offset, distance = torch.zeros_like(distance), (-distance).clamp(min=0)
@@ -124,22 +129,22 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, causal: bool) -
         buckets //= 2
         offset, distance = (distance > 0) * buckets, distance.abs()
     exact = buckets // 2
-    wide = torch.tensor(wide_buckets(exact, buckets, max_distance), dtype=torch.long, device=distance.device)
-    far = exact + torch.bucketize(distance, wide, right=True)
+    starts = torch.tensor(range_starts(exact, buckets, max_distance), dtype=torch.long, device=distance.device)
+    far = exact + torch.bucketize(distance, starts, right=True)
     return offset + torch.where(distance < exact, distance, far)
 
 
-def wide_buckets(exact: int, buckets: int, max_distance: int) -> list[int]:
-    """Where the buckets for far distances begin, but for the first of them, which begins at `exact`.
+def range_starts(exact: int, buckets: int, max_distance: int) -> list[int]:
+    """Where each range bucket starts, except the first one, which starts at `exact`.
 
-    The k-th of n begins at exact · (max_distance / exact)^(k/n). In whole numbers, because a rounded logarithm puts
-    some distances into the wrong bucket, and not the same ones in single and in double precision.
+    The k-th of n starts at exact · (max_distance / exact)^(k/n). Computed in integers, because rounding the logarithm
+    puts some distances into the wrong bucket, and different ones in single and double precision.
     """
     n = buckets - exact
-    begins = []
+    starts = []
     for k in range(1, n):
         d = math.ceil(exact * (max_distance / exact) ** (k / n)) - 1
         while d**n * exact**k < max_distance**k * exact**n:
             d += 1
-        begins.append(d)
-    return begins
+        starts.append(d)
+    return starts

@@ -1,18 +1,18 @@
-"""The residual connection around every sub-layer, and the places where the norm may stand in it.
+"""The residual connection around each sub-layer, and where its norm is.
 
     post (the paper)                          pre (most models since 2019)
 
     x ──┬──▶ f ──▶ dropout ──▶ + ──▶ norm     x ──┬──▶ norm ──▶ f ──▶ dropout ──▶ +
         └──────────────────────┘                  └───────────────────────────────┘
 
-The norm itself is torch's, over the D numbers of each token, so that neither padding nor the rest of the batch counts:
+The norm is torch's. It works on the D numbers of each token separately:
 
     LayerNorm   (x - mean(x)) / sqrt(var(x) + ε) · weight + bias          (Ba et al. 2016, the paper)
     RMSNorm     x / sqrt(mean(x²) + ε) · weight                           (Zhang & Sennrich 2019; T5, Llama)
 
-With post-norm each sub-layer's output is normed, so a stack ends normed. With pre-norm (and sandwich_norm.py) the
-residual path is not normed, which lets gradients through, and the stack needs one more norm at its end. The setting
-`model.norm_placement` chooses (the table NORM_PLACEMENTS in models/build.py).
+With post-norm, the output of each layer is normed. With pre-norm (and sandwich_norm.py), no norm is on the residual
+path, so gradients pass unchanged, and the stack needs a final norm. The setting is `model.norm_placement` (table
+NORM_PLACEMENTS in models/build.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """x plus what a sub-layer makes of it. Probes: `update` is what the sub-layer gives, `stream` what goes on."""
+    """The base class. Probes: `update`, the output of the sub-layer; `stream`, the residual stream after it."""
 
-    ends_normed = False
+    has_normed_output = False
 
     def __init__(self, make_norm: MakeNorm, dropout: float):
         super().__init__()
@@ -43,7 +43,7 @@ class Residual(nn.Module):
 class PostNorm(Residual):
     """norm(x + dropout(f(x)))"""
 
-    ends_normed = True
+    has_normed_output = True
 
     def forward(self, x: Tensor, sublayer: SubLayer) -> Tensor:
         return self.stream(self.norm(x + self.dropout(self.update(sublayer(x)))))

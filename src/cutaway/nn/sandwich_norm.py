@@ -1,9 +1,9 @@
-"""A norm before the sub-layer and another one after it, both inside the branch.
+"""A norm before the sub-layer and another one after it, both inside the residual branch.
 
     x ──┬──▶ norm ──▶ f ──▶ norm ──▶ dropout ──▶ +
         └────────────────────────────────────────┘
 
-The residual path is not normed (residual.py).
+No norm is on the residual path (see residual.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cutaway.nn.residual import MakeNorm, Residual, SubLayer
 
 
 class SandwichNorm(Residual):
-    """x + dropout(norm₂(f(norm(x)))): no sub-layer can shout, however deep it stands (CogView, Ding et al. 2021)"""
+    """x + dropout(norm₂(f(norm(x)))), which bounds the output of each sub-layer (CogView, Ding et al. 2021)"""
 
     def __init__(self, make_norm: MakeNorm, dropout: float):
         super().__init__(make_norm, dropout)

@@ -1,15 +1,15 @@
-"""Rules that let a query attend to some of the keys only, for long texts. Rows are queries, columns are keys:
+"""Mask rules that allow only some of the keys, for long texts. Rows are queries, columns are keys:
 
-    Causal()              Window(2)             Window(2) & Causal()  Strided(2) & Causal()
+    Causal()       SlidingWindow(2)    SlidingWindow(2) & Causal()    Strided(2) & Causal()
 
-      a b c d e             a b c d e             a b c d e             a b c d e
-    a ■ · · · ·           a ■ ■ · · ·           a ■ · · · ·           a ■ · · · ·
-    b ■ ■ · · ·           b ■ ■ ■ · ·           b ■ ■ · · ·           b ■ ■ · · ·
-    c ■ ■ ■ · ·           c · ■ ■ ■ ·           c · ■ ■ · ·           c ■ ■ ■ · ·
-    d ■ ■ ■ ■ ·           d · · ■ ■ ■           d · · ■ ■ ·           d · ■ ■ ■ ·
-    e ■ ■ ■ ■ ■           e · · · ■ ■           e · · · ■ ■           e ■ · ■ ■ ■
+      a b c d e      a b c d e           a b c d e                      a b c d e
+    a ■ · · · ·    a ■ ■ · · ·         a ■ · · · ·                    a ■ · · · ·
+    b ■ ■ · · ·    b ■ ■ ■ · ·         b ■ ■ · · ·                    b ■ ■ · · ·
+    c ■ ■ ■ · ·    c · ■ ■ ■ ·         c · ■ ■ · ·                    c ■ ■ ■ · ·
+    d ■ ■ ■ ■ ·    d · · ■ ■ ■         d · · ■ ■ ·                    d · ■ ■ ■ ·
+    e ■ ■ ■ ■ ■    e · · · ■ ■         e · · · ■ ■                    e ■ · ■ ■ ■
 
-`&` joins rules: all of them must allow a pair.
+`&` combines rules: all of them must allow a pair.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cutaway.nn.masks import Span, is_statically_true
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Only what is near: |query - key| < width (Longformer, Beltagy et al. 2020; with `Causal`, Mistral's window)."""
+    """Near tokens only: |query - key| < width (Longformer, Beltagy et al. 2020; with `Causal`, Mistral's window)."""
 
     width: int
 
@@ -40,10 +40,10 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class Strided:
-    """What is near, and every width-th token beyond: |query - key| < width or (query - key) mod width = 0.
+    """Near tokens and every width-th token: |query - key| < width or (query - key) mod width = 0.
 
-    The Sparse Transformer's strided pattern (Child et al. 2019, section 4.2, its two heads taken together). With a
-    width of about sqrt(n) a query looks at about 2·sqrt(n) keys, and any token reaches any other in two layers.
+    The strided pattern of the Sparse Transformer (Child et al. 2019, section 4.2, its two heads combined). With a width
+    of about sqrt(n), a query attends to about 2·sqrt(n) keys, and two layers connect any two tokens.
     """
 
     width: int

@@ -1,4 +1,4 @@
-"""A LoRA run as an ordinary one: what was learned is added into the weights of the base. No torch here."""
+"""Merge a LoRA run with its base: its matrices are added to the weights of the base. No torch here."""
 
 from __future__ import annotations
 
@@ -12,73 +12,69 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from cutaway.config import Config, FinetuneConfig
+from cutaway.config import FinetuneConfig
 from cutaway.errors import RunError
 from cutaway.runs import RunFolder
-from cutaway.runs.base import base_of
+from cutaway.runs.base import find_adapter_base
 from cutaway.runs.files import replacing_folder
 from cutaway.runs.folder import RUN_FILES, check_target
 from cutaway.runs.recipe import is_run
-from cutaway.runs.weights import metadata_of, sealed
+from cutaway.runs.weights import read_metadata, seal_weights
 
 Arrays = Mapping[str, NDArray[Any]]
-DOWN, UP = ".down", ".up"  # how the names of a LoRALinear's own matrices end
+DOWN, UP = ".down", ".up"  # the ends of the names of LoRA's matrices
 
 
 def can_merge(finetune: FinetuneConfig) -> bool:
-    """Whether an adapter can become a part of plain weights."""
+    """Whether an adapter can be merged into the weights of its base."""
     return finetune.method == "lora"
 
 
 def require_lora(finetune: FinetuneConfig, what: str, remedy: str) -> None:
     if not can_merge(finetune):
         raise RunError(
-            f"{what} needs plain weights. What finetune.method = {finetune.method!r} learned are vectors that stand "
-            f"beside them, which no plain model has; only LoRA's matrices can be merged. {remedy}"
+            f"{what} needs one set of weights, and finetune.method = {finetune.method!r} adds vectors that cannot be "
+            f"merged into the weights of the base. Only method = 'lora' can be merged. {remedy}"
         )
 
 
-def merged(
-    base: Arrays, adapter: Arrays, about: Mapping[str, str], finetune: FinetuneConfig
+def merge_weights(
+    base: Arrays, adapter: Arrays, metadata: Mapping[str, str], finetune: FinetuneConfig
 ) -> dict[str, NDArray[Any]]:
-    """The weights of a base with an adapter in them: W + α/r · up · down, in double precision; all else as it is."""
-    has_new_head = about.get("head") == "new"
+    """Add a LoRA adapter to the weights of its base: W + α/r · up · down, in double precision."""
+    has_new_head = metadata.get("head") == "new"
     result = {name: value for name, value in base.items() if not (has_new_head and name.startswith("head."))}
     result |= {name: value for name, value in adapter.items() if not name.endswith((DOWN, UP))}
-    for name, down in adapter.items():  # last: a weight may have been trained itself, and have matrices beside it
+    for name, down in adapter.items():  # last: a weight in also_train may have LoRA matrices, too
         if name.endswith(DOWN):
-            part = name.removesuffix(DOWN)
-            added = finetune.alpha / finetune.rank * (adapter[part + UP].astype("float64") @ down.astype("float64"))
-            result[f"{part}.weight"] = result[f"{part}.weight"] + added
+            module = name.removesuffix(DOWN)
+            added = finetune.alpha / finetune.rank * (adapter[module + UP].astype("float64") @ down.astype("float64"))
+            result[f"{module}.weight"] = result[f"{module}.weight"] + added
     return result
 
 
 def merge_run(run: str | Path, folder: str | Path, overwrite: bool = False) -> Path:
-    """Write a LoRA run as one that needs no base: config, tokenizer, labels and all weights."""
+    """Write a LoRA run, merged with its base, into a new run folder that needs no base."""
     source, target = RunFolder(run).require(), Path(folder)
     config = source.read_config()
     if not config.finetune.is_adapter:
         raise RunError(
-            f"{source} is no adapter (finetune.method = {config.finetune.method!r}): it has all its weights."
+            f"{source} is not an adapter (finetune.method = {config.finetune.method!r}). It needs no merging."
         )
-    require_lora(config.finetune, f"a copy of {source} without its base", "Keep the run and its base.")
+    require_lora(config.finetune, f"merging {source}", "Keep the run and its base.")
     check_target(target, overwrite, is_run, RUN_FILES.__contains__)
-    base = base_of(source.weights, config.finetune, source)
+    base = find_adapter_base(source.weights, config.finetune, source)
     for needed in (source.path, base.run.path):
         if target.exists() and target.samefile(needed):
-            raise RunError(f"{target} is what this is made of, so it is not replaced. Name another folder.")
-    of_base, adapter = (safetensors.numpy.load(content) for content in (base.read(), source.read_weights()))
-    weights = merged(of_base, adapter, metadata_of(source.weights), config.finetune)
-    weights = {name: np.asarray(value, of_base.get(name, value).dtype) for name, value in weights.items()}
+            raise RunError(f"{target} is one of the runs to merge, so it is not replaced. Name another folder.")
+    base_weights, adapter = (safetensors.numpy.load(content) for content in (base.read(), source.read_weights()))
+    weights = merge_weights(base_weights, adapter, read_metadata(source.weights), config.finetune)
+    weights = {name: np.asarray(value, base_weights.get(name, value).dtype) for name, value in weights.items()}
     with replacing_folder(target) as temporary:
-        place = RunFolder(temporary)
-        place.model.write_bytes(sealed(safetensors.numpy.save(weights)))
+        merged = RunFolder(temporary)
+        merged.model.write_bytes(seal_weights(safetensors.numpy.save(weights)))
         for name in ("tokenizer", "tokenizer_roles", "labels", "data", "metrics", "scores"):
             if getattr(source, name).is_file():
-                shutil.copyfile(getattr(source, name), getattr(place, name))
-        place.write_config(without_base(config))
+                shutil.copyfile(getattr(source, name), getattr(merged, name))
+        merged.write_config(dataclasses.replace(config, finetune=FinetuneConfig()))
     return target
-
-
-def without_base(config: Config) -> Config:
-    return dataclasses.replace(config, finetune=FinetuneConfig())

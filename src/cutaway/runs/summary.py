@@ -1,4 +1,4 @@
-"""What a run folder tells of itself: how far it came, how well it did, how fast it was. No torch here.
+"""The summary of a run folder: its progress, scores and speed. No torch here.
 
 metrics.jsonl ──History.of──▶ training rows and validations ──summarize──▶ RunSummary, a line of `cutaway runs`
 """
@@ -18,20 +18,20 @@ from cutaway.config import Config, TrainConfig
 from cutaway.errors import CutawayError, RunError
 from cutaway.runs import RunFolder
 from cutaway.runs.files import read_json
-from cutaway.runs.weights import metadata_of, shapes_of
+from cutaway.runs.weights import read_metadata, read_shapes
 
 Row = Mapping[str, Any]  # a line of metrics.jsonl
 Curve = list[tuple[int, float]]  # (step, value)
 
-JUST_NOW = 120.0  # seconds since something was written: the training may still be going on
+JUST_NOW = 120.0  # seconds: if a file was written since then, the training may still run
 BETTER = {"loss": ("valid_loss", -1), "accuracy": ("valid_accuracy", 1), "bleu": ("valid_bleu", 1)}
 
 
 @dataclass(frozen=True)
 class History:
-    """The rows of metrics.jsonl, told apart."""
+    """The rows of metrics.jsonl: training and validation."""
 
-    steps: tuple[Row, ...] = ()  # a mean over some steps each
+    steps: tuple[Row, ...] = ()  # each row is a mean over some steps
     validations: tuple[Row, ...] = ()
 
     @classmethod
@@ -56,26 +56,26 @@ class History:
         return [(row["step"], row[name]) for row in rows if is_number(row.get(name))]
 
     def speeds(self) -> Curve:
-        """Answers (target tokens, labels, tags) a second, between each row and the one before."""
+        """The predictions (target tokens, labels, tags) per second, between each row and the one before."""
         pairs = zip(self.steps, self.steps[1:], strict=False)
         timed = [(b["step"], b["tokens"] - a["tokens"], b["seconds"] - a["seconds"]) for a, b in pairs]
         return [(step, tokens / seconds) for step, tokens, seconds in timed if seconds > 0 and tokens > 0]
 
     def speed(self) -> float | None:
-        """The median, which a validation in between does not change."""
+        """The median speed, which validations do not change."""
         speeds = [value for _, value in self.speeds()]
         if speeds:
             return median(speeds)
         return self.steps[-1]["tokens"] / self.seconds if self.steps and self.seconds else None
 
     def best(self, best_by: str) -> Row | None:
-        """The validation whose weights are kept."""
+        """The best validation; its weights are those of the run."""
         name, sign = BETTER[best_by]
         rows = [row for row in self.validations if is_number(row.get(name))]
         return max(rows, key=lambda row: sign * row[name], default=None)
 
-    def done(self, config: TrainConfig) -> float:
-        """How much of the training is done, from 0 to 1."""
+    def progress(self, config: TrainConfig) -> float:
+        """The finished fraction of the training, from 0 to 1."""
         last: Row = self.steps[-1] if self.steps else {}
         used = {
             "steps": self.last_step,
@@ -97,14 +97,14 @@ def is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a line. What is not known is None."""
+    """A line of `cutaway runs`. None means "not known"."""
 
     name: str
     path: str
-    state: str  # finished, ended early, stopped, going on, diverged, started, damaged, weights only
+    state: str  # finished, ended early, stopped, running, diverged, started, damaged, weights only
     done: float = 0.0
     can_resume: bool = False
-    why: str = ""  # of a damaged run
+    why: str = ""  # the error message of a damaged run
     task: str = ""
     corpus: str = ""
     parameters: int | None = None
@@ -116,32 +116,32 @@ class RunSummary:
     scores: dict[str, Any] = field(default_factory=dict)
     tokens_per_second: float | None = None
     seconds: float = 0.0
-    when: float = 0.0  # seconds since 1970: when something was last written
+    when: float = 0.0  # the time of the last change, in seconds since 1970
     valid_losses: Curve = field(default_factory=list)
 
     @property
-    def told_state(self) -> str:
-        """With how far it came, and whether it can go on."""
-        if self.state in ("stopped", "diverged", "going on"):
-            at = {"stopped": "stopped at", "diverged": "diverged at", "going on": "going on, at"}[self.state]
+    def state_text(self) -> str:
+        """The state with the progress, and whether the run can be resumed."""
+        if self.state in ("stopped", "diverged", "running"):
+            at = {"stopped": "stopped at", "diverged": "diverged at", "running": "running, at"}[self.state]
             return f"{at} {self.done:.0%}" + (", resumable" if self.can_resume and self.state == "stopped" else "")
         return self.state
 
 
 def summarize(run: RunFolder) -> RunSummary:
-    """Never an error: what cannot be read is a damaged run, and says why."""
+    """Summarize a run. A run that cannot be read gets the state "damaged" and the reason; it raises no error."""
     name, path = run.path.name, str(run.path)
     try:
         config, history = run.read_config(), History.of(run.read_metrics())
-        parameters = parameters_of(run)
+        parameters = count_parameters(run)
     except (CutawayError, OSError, ValueError, AttributeError) as error:
         return RunSummary(name, path, "damaged", why=str(error), when=last_written(run))
     best = history.best(config.train.best_by) or {}
     return RunSummary(
         name=name,
         path=path,
-        state=state_of(run, config, history),
-        done=history.done(config.train),
+        state=find_state(run, config, history),
+        done=history.progress(config.train),
         can_resume=run.pointer("latest") is not None,
         task=config.model.task,
         corpus=config.data.corpus or " ".join(Path(file).name for file in config.data.train),
@@ -159,40 +159,40 @@ def summarize(run: RunFolder) -> RunSummary:
     )
 
 
-def state_of(run: RunFolder, config: Config, history: History) -> str:
+def find_state(run: RunFolder, config: Config, history: History) -> str:
     if not history.steps and not run.data.is_file() and run.weights.is_file():
-        return "weights only"  # imported: it was never trained here
-    if history.done(config.train) >= 1:
+        return "weights only"  # imported, not trained here
+    if history.progress(config.train) >= 1:
         return "finished"
     if history.is_out_of_patience(config.train):
         return "ended early"
     if history.steps and not is_number(history.steps[-1]["nll"]):
         return "diverged"
-    if is_going_on(run):
-        return "going on"
+    if is_running(run):
+        return "running"
     return "stopped" if history.steps or run.pointer("latest") else "started"
 
 
-def is_going_on(run: RunFolder) -> bool:
-    """The NumPy twin keeps neither lock nor checkpoints, so there it is a guess by the clock."""
-    wrote_just_now = time.time() - last_written(run) < JUST_NOW
-    return run.is_being_trained or (wrote_just_now and run.pointer("latest") is None)
+def is_running(run: RunFolder) -> bool:
+    """Whether the run is being trained. The NumPy twin has no lock and no checkpoints, so the file times decide."""
+    has_changed = time.time() - last_written(run) < JUST_NOW
+    return run.is_being_trained or (has_changed and run.pointer("latest") is None)
 
 
 def read_scores(run: RunFolder) -> dict[str, Any]:
-    """What `cutaway evaluate` or the demo found; nothing, if there is nothing that can be read."""
+    """The scores that `cutaway evaluate` or the demo wrote; empty if there are none."""
     with suppress(RunError):
         return dict(read_json(run.scores))
     return {}
 
 
-def parameters_of(run: RunFolder) -> int | None:
-    """The number of weights, from the header of their file; None if there are none yet."""
+def count_parameters(run: RunFolder) -> int | None:
+    """The number of weights, from the header of the file; None if there is no file yet."""
     files = [file for file in (run.weights, run.path / "operated.safetensors") if file.is_file()]  # see course/trial.py
     if not files:
         return None
-    of_all = metadata_of(files[0]).get("parameters")  # an adapter says so of itself and its base
-    return int(of_all) if of_all else sum(math.prod(shape) for shape in shapes_of(files[0]).values())
+    with_base = read_metadata(files[0]).get("parameters")  # only adapters have this
+    return int(with_base) if with_base else sum(math.prod(shape) for shape in read_shapes(files[0]).values())
 
 
 def last_written(run: RunFolder) -> float:
@@ -201,7 +201,7 @@ def last_written(run: RunFolder) -> float:
 
 
 def find_runs(folder: Path) -> list[RunFolder]:
-    """The runs in a folder: itself, or those beside each other in it."""
+    """The runs in a folder: the folder itself, or its subfolders."""
     if (folder / "config.json").is_file():
         return [RunFolder(folder)]
     found = sorted(folder.glob("*/config.json")) or sorted(folder.glob("runs/*/config.json"))

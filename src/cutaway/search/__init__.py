@@ -1,1 +1,1 @@
-"""What a search is asked for, and what it finds: shared by every engine. No torch here."""
+"""The input and output of a search, choices and streaming: shared by all engines. No torch here."""

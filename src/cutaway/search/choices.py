@@ -1,4 +1,4 @@
-"""Answers that must be one of several: which tokens may come next. No torch here."""
+"""Outputs that must be one of several choices: the tokens that may come next. No torch here."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from cutaway.errors import DataError
 from cutaway.search.request import Rows
 
 
-def for_choices(decode: DecodeConfig, choices: Sequence[str] | None) -> DecodeConfig:
-    """A run's own way of searching, where nobody asks for another. But what is to be chosen is not left to chance: a
-    run that draws looks for the likeliest of the choices, in a beam with room for all of them."""
+def config_for_choices(decode: DecodeConfig, choices: Sequence[str] | None) -> DecodeConfig:
+    """The decoding settings of a run, without sampling if there are choices.
+
+    A run that samples uses a beam as wide as the number of choices instead, which finds the most probable one.
+    """
     if not choices or decode.strategy != "sample":
         return decode
     return replace(decode, strategy="beam", beam_size=len(choices), length_penalty=0.0)
 
 
-Branch = dict[int, "Branch"]
+TrieNode = dict[int, "TrieNode"]
 
 
-class OneOf:
-    """The answer is exactly one of these texts. For `Search.allowed`, whatever the row.
+class ChoiceTrie:
+    """The output is exactly one of these texts. A function for `Search.allowed`, the same for every row.
 
-    The texts are a tree whose branches are tokens: what may come after a beginning is what branches off there, and </s>
-    where a text ends. A beginning that no text has may go on with nothing.
+    The texts form a trie of tokens. The children of a node are the tokens that may come next; </s> ends a text. After a
+    beginning that is not in the trie, no token is allowed.
 
         choices "ja", "jain", "nein"        j ── a ──┬── </s>
                                         ──┤          └── i ── n ── </s>
@@ -34,18 +36,18 @@ class OneOf:
 
     def __init__(self, choices: Rows, eos: int):
         if not choices:
-            raise DataError("there is nothing to choose from: the choices are empty. Give at least one.")
+            raise DataError("the list of choices is empty. Give at least one choice.")
         self.longest = max(len(choice) for choice in choices) + 1  # with </s>
-        self.root: Branch = {}
+        self.root: TrieNode = {}
         for choice in choices:
-            branch = self.root
+            node = self.root
             for token in (*choice, eos):
-                branch = branch.setdefault(token, {})
+                node = node.setdefault(token, {})
 
     def __call__(self, row: int, tokens: Sequence[int]) -> list[int]:
-        branch = self.root
+        node = self.root
         for token in tokens:
-            if token not in branch:
+            if token not in node:
                 return []
-            branch = branch[token]
-        return list(branch)
+            node = node[token]
+        return list(node)

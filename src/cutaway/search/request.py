@@ -1,4 +1,4 @@
-"""What a search is asked for, and what it finds: the words that all engines share. No torch here."""
+"""The input and output of a search, shared by all engines. No torch here."""
 
 from __future__ import annotations
 
@@ -11,99 +11,101 @@ import numpy as np
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError
 
-NO_NUMBERS = (
-    "the model's logits are not finite numbers, so there is nothing to draw from. Its training has diverged, or its "
-    "weights are damaged: take those of an earlier checkpoint."
+NON_FINITE_LOGITS = (
+    "the model's logits are not finite, so no token can be chosen. The training diverged or the weights are damaged. "
+    "Use an earlier checkpoint."
 )
-NOTHING_ALLOWED = (
-    "no token may come next: what is asked for forbids every one of them. Among the settings are allowed tokens or "
-    "choices, no_repeat_ngram, suppress and min_length, and together they leave nothing. Loosen one of them."
+NO_TOKEN_ALLOWED = (
+    "the settings forbid every next token. Loosen one of these: allowed tokens or choices, no_repeat_ngram, suppress, "
+    "min_length."
 )
-BEAM_IS_DEAF = (
-    "beam search follows several texts side by side, so there is no text to show while it is being written. "
+BEAM_CANNOT_STREAM = (
+    "beam search extends several texts in parallel, so it cannot stream one text token by token. "
     'Use the strategy "greedy" or "sample".'
 )
-NO_SOURCE = (
-    "{what} needs a source to look at, and a text generator has none. It is for translations: leave it out here."
-)
-Rows = Sequence[Sequence[int]]  # of token ids
-# row, tokens written so far (those of its prefix too) -> the tokens that may come next; None: any
+NEEDS_SOURCE = "{what} needs a source text, and a text generator has none. Use it with translation models only."
+
+Rows = Sequence[Sequence[int]]  # token ids
+# (row, tokens so far with prefix) -> tokens that may come next; None: all
 Allowed = Callable[[int, Sequence[int]], Sequence[int] | None]
-# row, the token just written, its log-probability -> whether this text is to go on; not of beam search
-# (neither a prefix nor </s> is told: the one is not written, and after the other nothing can go on)
-Heard = Callable[[int, int, float], bool]
-Wanted = Callable[[int], bool]  # row -> whether anybody still waits for this text
+# (row, new token, log-probability) -> whether to continue this text. Not called for a prefix or for </s>.
+OnToken = Callable[[int, int, float], bool]
+ShouldContinue = Callable[[int], bool]  # row -> whether to continue this text
 
 
 class Search(NamedTuple):
-    """What an engine is to look for, for each of some rows."""
+    """The settings of a search, and what differs between the rows of the batch."""
 
     decode: DecodeConfig
-    limits: Sequence[int]  # how many tokens may be written for each text, after its prefix, </s> counted
-    numbers: Sequence[int]  # which text of the call each row is
+    limits: Sequence[int]  # for each row, the largest number of new tokens, </s> included, prefix excluded
+    numbers: Sequence[int]  # the number of each row's text in the call
     bos: int
     eos: int
     n_best: int = 1
-    prefixes: Rows = ()  # what each text begins with, whatever the model thinks of it; (): with nothing
-    seeds: Sequence[int] = ()  # of each row; (): all have that of `decode`
+    prefixes: Rows = ()  # the tokens that each output must start with; (): none
+    seeds: Sequence[int] = ()  # for each row; (): the seed of `decode` for all
     allowed: Allowed | None = None
-    heard: Heard | None = None
-    aligned: bool = False  # translations: also tell where the model looked
-    watch: Callable[[Any], None] | None = None  # of beam search: shown every step
-    wanted: Wanted | None = None
+    on_token: OnToken | None = None  # not with beam search
+    with_alignment: bool = False  # translation only: return the cross-attention weights
+    on_step: Callable[[Any], None] | None = None  # beam search only: called with each step
+    should_continue: ShouldContinue | None = None
 
-    def draws(self) -> list[np.random.Generator]:
-        """A source of chance for each row. It follows from the seed and the text's number, and from nothing else:
-        neither the batch that a text is in nor the engine changes what is drawn for it."""
+    def generators(self) -> list[np.random.Generator]:
+        """A random generator for each row.
+
+        It depends only on the seed and the text's number. So a text is sampled the same way in every batch and engine.
+        """
         seeds = self.seeds or [self.decode.seed] * len(self.numbers)
         return [np.random.default_rng([seed, number]) for seed, number in zip(seeds, self.numbers, strict=True)]
 
     @property
     def has_rules(self) -> bool:
-        """Whether anything but the model says what may come next, and how likely it is."""
+        """Whether any setting changes the model's logits."""
         d = self.decode
         return bool(
             d.repetition_penalty != 1 or d.no_repeat_ngram or d.suppress or d.min_length or self.allowed is not None
         )
 
     @property
-    def is_looking(self) -> bool:
-        """Whether it matters where in the source the model looks."""
-        return self.aligned or self.has_coverage
+    def needs_source_weights(self) -> bool:
+        """Whether the search needs the cross-attention weights."""
+        return self.with_alignment or self.has_coverage
 
     @property
     def has_coverage(self) -> bool:
+        """Whether the score has a coverage penalty."""
         return self.decode.strategy == "beam" and self.decode.coverage_penalty > 0
 
     def check(self, has_source: bool) -> None:
-        """What cannot be is refused by name."""
+        """Raise a ConfigError if the settings contradict each other or need a source that is missing."""
         if self.decode.strategy == "auto":
             raise ConfigError(
                 "decode.strategy = 'auto' depends on the task, which an engine does not know. Use "
                 "DecodeConfig.for_task, or name the strategy."
             )
-        if self.heard is not None and self.decode.strategy == "beam":
-            raise ConfigError(BEAM_IS_DEAF)
+        if self.on_token is not None and self.decode.strategy == "beam":
+            raise ConfigError(BEAM_CANNOT_STREAM)
         if not has_source and self.has_coverage:
-            raise ConfigError(NO_SOURCE.format(what=f"decode.coverage_penalty = {self.decode.coverage_penalty}"))
-        if not has_source and self.aligned:
-            raise ConfigError(NO_SOURCE.format(what="an alignment"))
+            raise ConfigError(NEEDS_SOURCE.format(what=f"decode.coverage_penalty = {self.decode.coverage_penalty}"))
+        if not has_source and self.with_alignment:
+            raise ConfigError(NEEDS_SOURCE.format(what="an alignment"))
 
 
 class Start(NamedTuple):
-    """Where texts begin that are written together: what all rows read at once, and then, token by token, what each of
-    them is made to write before its own choice begins. So no row is padded, and positions are right by construction.
+    """The tokens that each row of a batch starts with.
 
-        prompts [a b c d], [e f]     ->   prompts [a b], [e f]     forced [c d x], [y]     before 4, 2
+    Prompts are cut to the length of the shortest one. The rest of a prompt and the prefix are `forced`: read one token
+    per step, like generated tokens. So no row needs padding, and all positions are correct.
+
+        prompts [a b c d], [e f]     ->   prompts [a b], [e f]     forced [c d x], [y]     answer_starts 4, 2
         prefixes [x], [y]
 
-    Of a translation the prompt is <s>. `is_history`: whether the prompts count as something that was written, which
-    the rules against repetition look at.
+    The prompt of a translation is <s>. `is_history`: prompts are part of the history that rules against repetition see.
     """
 
-    prompts: Rows  # all of one length; their last token is read in the first step
+    prompts: Rows  # all of the same length; the first step reads their last token
     forced: Rows
-    before: Sequence[int]  # how many tokens of the history stand before each answer; its prefix belongs to the answer
+    answer_starts: Sequence[int]  # index in the history where each answer starts; its prefix is part of the answer
     is_history: bool
 
     @classmethod
@@ -113,51 +115,51 @@ class Start(NamedTuple):
             [*prompt[shortest:], *prefix]
             for prompt, prefix in zip(prompts, prefixes or [()] * len(prompts), strict=True)
         ]
-        before = [len(prompt) if is_history else len(prompt) - shortest for prompt in prompts]
-        return cls([prompt[:shortest] for prompt in prompts], forced, before, is_history)
+        answer_starts = [len(prompt) if is_history else len(prompt) - shortest for prompt in prompts]
+        return cls([prompt[:shortest] for prompt in prompts], forced, answer_starts, is_history)
 
     @property
     def first(self) -> list[int]:
-        """What each row reads in its first step."""
+        """The token that each row reads in the first step."""
         return [prompt[-1] for prompt in self.prompts]
 
     @property
     def history(self) -> Rows:
-        """What counts as written before the first step."""
+        """The history before the first step."""
         return [prompt[:-1] if self.is_history else () for prompt in self.prompts]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that a search has written. What it was given to begin with (`Search.prefixes`) is no part of it.
+    """A text that a search found, without its prefix.
 
     tokens            without <s> and </s>
-    log_probability   the sum over its tokens, </s> included
-    score             what the search ranks by: the same; in beam search with its penalties
-    finished          ended by </s>, rather than cut off at the greatest length
-    gains             the log-probability of each token, and of </s> if it is finished; []: only their sum is known
-    alignment         if asked for: for each of `gains`, how much the model looked at each token of the source
+    log_probability   the sum over its tokens and </s>
+    score             the search ranks by it: the log-probability, in beam search with its penalties
+    finished          whether it ends with </s>; otherwise it was cut off at the length limit
+    token_log_probs   the log-probability of each token, and of </s> if finished; []: only the sum is known
+    alignment         for each of `token_log_probs`, the attention weights over the source tokens; None: not requested
     """
 
     tokens: list[int]
     log_probability: float
     score: float
     finished: bool
-    gains: list[float] = field(default_factory=list)
+    token_log_probs: list[float] = field(default_factory=list)
     alignment: list[list[float]] | None = None
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to translate or to go on with, and all that is its own matter, so that any wishes can share a batch.
+    """A text to translate or to continue, with its own settings. Requests with different settings can share a batch.
 
-    prefix       what the answer begins with, whatever the model thinks of it
-    number       which text of a call it is: sampling draws by seed and number
-    seed         its own; None: that of the settings
-    max_length   its own; None: that of the settings
-    heard        shown each token as it is written, and its log-probability; answers whether to go on
-    wanted       asked at every step, of beam search too: whether to go on. Else there is what was found until then, if
-                 anything was (engine ct2 does not ask)
+    prefix            the text that the output must start with
+    number            its number in the call; sampling depends on seed and number
+    seed              None: the seed of the settings
+    max_length        None: the limit of the settings
+    on_token          called with each new token and its log-probability; returns whether to continue
+    should_continue   called at each step, also in beam search. If it returns False, the search ends with the texts
+                      found so far, perhaps none. (Engine ct2 does not call it.)
     """
 
     text: str
@@ -165,9 +167,9 @@ class Request:
     number: int = 0
     seed: int | None = None
     max_length: int | None = None
-    heard: Callable[[int, float], bool] | None = None
-    wanted: Callable[[], bool] | None = None
+    on_token: Callable[[int, float], bool] | None = None
+    should_continue: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.seed is not None and self.seed < 0:
-            raise ConfigError(f"the seed {self.seed} must not be negative.")
+            raise ConfigError(f"the seed is {self.seed}. Use 0 or a larger number.")

@@ -1,8 +1,8 @@
-"""Text while it is being written: what of it is certain, and where it is to stop. No torch here.
+"""Text during generation: which part of it is final, and where it stops. No torch here.
 
-A token is not a piece of text. A character may be cut in two between tokens, and what stands for half a character
-turns into another one when the rest arrives. So a stream shows what no further token can change, and waits with the
-rest; what it has shown in the end is exactly what decoding all tokens gives.
+One token is not always a piece of text. A character can be split between two tokens, and its first half decodes to
+something else. So a stream returns only text that no later token can change. All pieces together are exactly the
+decoded text.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, Protocol
 
-HALF = "\ufffd"  # what a decoder shows for bytes that are no character, or not yet
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # how SentencePiece names a byte that is no part of any token
+REPLACEMENT = "\ufffd"  # decoders return it for bytes that are not a character, or not yet
+BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")  # SentencePiece's name of a token for a single byte
 
 
-class Decodes(Protocol):
-    """What of a tokenizer is needed."""
+class TokenDecoder(Protocol):
+    """The part of a tokenizer that streaming needs."""
 
     backend: Any
     roles: dict[str, str]
@@ -31,122 +31,124 @@ class Decodes(Protocol):
 
 
 class TextStream:
-    """Tokens in, text out: `add` gives the text that has become certain, `end` the rest.
+    """Tokens in, text out: `add` returns the text that became final, `end` the rest.
 
-    All that was given together is decode(before + tokens) from where decode(before) ends.
+    All pieces together are decode(before + tokens) without its first len(decode(before)) characters.
     """
 
-    def __init__(self, tokenizer: Decodes, before: Sequence[int] = ()):
+    def __init__(self, tokenizer: TokenDecoder, before: Sequence[int] = ()):
         self.tokenizer, self.tokens = tokenizer, list(before)
-        self.shown = len(tokenizer.decode(self.tokens))
-        self.unseen = tokenizer.special_ids - {tokenizer.unk}
+        self.n_returned = len(tokenizer.decode(self.tokens))  # characters
+        self.hidden = tokenizer.special_ids - {tokenizer.unk}
 
     def add(self, token: int) -> str:
         self.tokens.append(token)
-        if self.is_byte(token) or token in self.unseen:
-            return ""  # of a run of bytes, each can still turn all of them into something else
-        return self.new(self.certain(self.tokenizer.decode(self.tokens)))
+        if self.is_byte(token) or token in self.hidden:
+            return ""  # the next byte can change how the whole run of bytes decodes
+        return self.new_part(self.final_part(self.tokenizer.decode(self.tokens)))
 
     def end(self) -> str:
-        return self.new(self.tokenizer.decode(self.tokens))
+        return self.new_part(self.tokenizer.decode(self.tokens))
 
-    def new(self, text: str) -> str:
-        piece = text[self.shown :]
-        self.shown += len(piece)
+    def new_part(self, text: str) -> str:
+        piece = text[self.n_returned :]
+        self.n_returned += len(piece)
         return piece
 
     def is_byte(self, token: int) -> bool:
-        return BYTE.fullmatch(self.tokenizer.backend.id_to_token(token) or "") is not None
+        return BYTE_TOKEN.fullmatch(self.tokenizer.backend.id_to_token(token) or "") is not None
 
-    def certain(self, text: str) -> str:
-        """Without the half of a character, or of the unknown word's name (which is shown as a sign), at its end."""
-        text = text.rstrip(HALF)
+    def final_part(self, text: str) -> str:
+        """The text without an incomplete character, or an incomplete name of the unknown token, at its end."""
+        text = text.rstrip(REPLACEMENT)
         if self.tokenizer.unk is None:
             return text
-        return text[: len(text) - overlap(text, self.tokenizer.roles["unk"])]
+        return text[: len(text) - partial_match(text, self.tokenizer.roles["unk"])]
 
 
-class Pieces(TextStream):
-    """The text of an answer as it is written: what it begins with is there before its first token is."""
+class OutputStream(TextStream):
+    """The stream of a generated text. `prefix_text`: the text of its prefix, known before the first token."""
 
-    def __init__(self, tokenizer: Decodes, before: Sequence[int], prefix: Sequence[int]):
+    def __init__(self, tokenizer: TokenDecoder, before: Sequence[int], prefix: Sequence[int]):
         super().__init__(tokenizer, before)
-        self.begun = "".join([self.add(token) for token in prefix])
+        self.prefix_text = "".join([self.add(token) for token in prefix])
 
 
-class Stops:
-    """Ends a text before the first stop string, and never shows a part of one.
+class StopStrings:
+    """End a text before the first stop string, and never return a part of one.
 
-    The first is the one that is complete first, read character by character; of two that end in the same place, the
-    longer one.
+    The first stop string is the one that is complete first, reading character by character. If two end at the same
+    character, the longer one counts.
     """
 
     def __init__(self, stops: Sequence[str]):
         self.stops = [stop for stop in stops if stop]
-        self.waiting = ""
+        self.held_back = ""
         self.is_over = False
 
     def add(self, piece: str) -> str:
-        """The text that may be shown now. Nothing comes after a stop."""
+        """Return the text that is final now. After a stop string, this is empty."""
         if self.is_over:
             return ""
-        self.waiting += piece
-        if (place := first_stop(self.waiting, self.stops)) is not None:
+        self.held_back += piece
+        if (place := find_stop(self.held_back, self.stops)) is not None:
             self.is_over = True
-            return self.waiting[:place]
-        held = max((overlap(self.waiting, stop) for stop in self.stops), default=0)
-        cut = len(self.waiting) - held
-        shown, self.waiting = self.waiting[:cut], self.waiting[cut:]
-        return shown
+            return self.held_back[:place]
+        cut = len(self.held_back) - max((partial_match(self.held_back, stop) for stop in self.stops), default=0)
+        final, self.held_back = self.held_back[:cut], self.held_back[cut:]
+        return final
 
     def end(self) -> str:
-        return "" if self.is_over else self.waiting
+        return "" if self.is_over else self.held_back
 
 
-def first_stop(text: str, stops: Sequence[str]) -> int | None:
-    """Where the stop string begins that is complete first."""
+def find_stop(text: str, stops: Sequence[str]) -> int | None:
+    """The index where the first complete stop string starts."""
     places = [(text.find(stop), len(stop)) for stop in stops if stop]
     found = [(place + length, place) for place, length in places if place >= 0]
     return min(found)[1] if found else None
 
 
-def ended(text: str, stops: Sequence[str]) -> str:
-    """The text before the first stop string; all of it, if there is none."""
-    return text[: first_stop(text, stops)]
+def cut_at_stop(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop string; without one, the whole text."""
+    return text[: find_stop(text, stops)]
 
 
-def overlap(text: str, name: str) -> int:
-    """How much of the beginning of `name`, but not all of it, stands at the end of `text`."""
+def partial_match(text: str, name: str) -> int:
+    """The length of the longest proper prefix of `name` that `text` ends with."""
     return next((n for n in range(min(len(name) - 1, len(text)), 0, -1) if text.endswith(name[:n])), 0)
 
 
-def from_thread(work: Callable[[Callable[[str], bool]], None]) -> Iterator[str]:
-    """What `work`, in a thread of its own, says. It is told whether anybody listens still, and is to end if not."""
-    said: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+def stream_from_thread(work: Callable[[Callable[[str], bool]], None]) -> Iterator[str]:
+    """Run work(send) in a thread and yield the pieces that it sends.
+
+    `send` returns False when the consumer has closed the stream; then `work` should return.
+    """
+    sent: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
     closed = threading.Event()
 
-    def say(piece: str) -> bool:
+    def send(piece: str) -> bool:
         if piece:
-            said.put(piece)
+            sent.put(piece)
         return not closed.is_set()
 
     def run() -> None:
         try:
-            work(say)
-            said.put(None)
-        except BaseException as error:  # whatever it is, who reads the text is to know
-            said.put(error)
+            work(send)
+            sent.put(None)
+        except BaseException as error:  # raised again in the consumer's thread
+            sent.put(error)
 
     def pieces() -> Iterator[str]:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
-            while (piece := said.get()) is not None:
+            while (piece := sent.get()) is not None:
                 if isinstance(piece, BaseException):
                     raise piece
                 yield piece
         finally:
             closed.set()
-            thread.join()  # at most one step of the model from here
+            thread.join()  # takes at most one step of the model
 
     return pieces()

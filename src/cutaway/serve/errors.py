@@ -28,9 +28,8 @@ class ApiError(CutawayError):
 
 
 def error_response(path: str, error: ApiError, headers: dict[str, str] | None = None) -> Response:
-    status = (
-        400 if error.status == 422 and path.startswith(OPENAI_PREFIX) else error.status
-    )  # as OpenAI's clients expect
+    # OpenAI's clients expect 400 for an invalid request
+    status = 400 if error.status == 422 and path.startswith(OPENAI_PREFIX) else error.status
     body = error_body(path, status, str(error), error.param)
     return json_response(body, status, {**error.headers, **(headers or {})})
 

@@ -20,9 +20,7 @@ from cutaway.errors import CutawayError
 from cutaway.explore.explorer import CHARACTERS, Explorer, ExplorerRequest
 from cutaway.explore.values import dumps
 
-PAGE = (
-    Path(__file__).parents[1] / "explore" / "page"
-).resolve()  # resolved, in case the package is reached by a symbolic link
+PAGE = (Path(__file__).parents[1] / "explore" / "page").resolve()  # follows symbolic links
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # every file that is served: the path of a request never reaches the file system
 FILES = {file.relative_to(PAGE).as_posix(): file for file in PAGE.rglob("*.*") if file.suffix in TYPES}

@@ -9,7 +9,7 @@ from functools import lru_cache
 from cutaway.config import DecodeConfig
 from cutaway.inference.pipelines import GenerationPipeline
 from cutaway.search.request import Hypothesis, Request
-from cutaway.search.streaming import Pieces, Stops, ended
+from cutaway.search.streaming import OutputStream, StopStrings, cut_at_stop
 from cutaway.serve.queue import TextJob
 
 
@@ -27,7 +27,7 @@ class GeneratedText:
 
     text: str
     tokens: list[int]
-    gains: list[float]
+    token_log_probs: list[float]
     log_probability: float
     score: float
     finished: bool
@@ -55,39 +55,39 @@ def batch_settings(decode: DecodeConfig, batch_size: int) -> DecodeConfig:
     return replace(decode, seed=0, max_length=0, batch_size=batch_size)
 
 
-def generate(writer: GenerationPipeline, jobs: Sequence[TextJob]) -> list[GenerationResult]:
+def generate(pipeline: GenerationPipeline, jobs: Sequence[TextJob]) -> list[GenerationResult]:
     """Generate the texts of all jobs in one batch. Their settings are equal."""
     decode, n_best, choices = jobs[0].settings
-    outputs = [IncrementalText(writer, job) for job in jobs]
+    outputs = [IncrementalText(pipeline, job) for job in jobs]
     streams = decode.strategy != "beam"  # beam search has no text before its end
     requests = [
-        replace(job.content.request, heard=output.heard if streams else None, wanted=job.pending.is_active)
+        replace(job.content.request, on_token=output.on_token if streams else None, should_continue=job.pending.is_active)
         for job, output in zip(jobs, outputs, strict=True)
     ]
-    found = writer.search(requests, decode, n_best, choices=choices or None)
+    found = pipeline.search(requests, decode, n_best, choices=choices or None)
     return [output.finish(hypotheses) for output, hypotheses in zip(outputs, found, strict=True)]
 
 
 class IncrementalText:
     """A text during generation: sends each piece as soon as it is final."""
 
-    def __init__(self, writer: GenerationPipeline, job: TextJob):
-        self.writer, self.job = writer, job
+    def __init__(self, pipeline: GenerationPipeline, job: TextJob):
+        self.pipeline, self.job = pipeline, job
         content: GenerationInput = job.content
-        self.request, self.stop, self.stops = content.request, content.stop, Stops(content.stop)
+        self.request, self.stop, self.stops = content.request, content.stop, StopStrings(content.stop)
         self.needs_text = job.pending.events is not None or bool(content.stop)
-        self.pieces: Pieces | None = None
+        self.pieces: OutputStream | None = None
         self.text = ""  # final, so it may be sent
 
-    def heard(self, token: int, gain: float) -> bool:
-        """In the midst of the search: whether it is worth going on."""
-        if not self.job.pending.is_active():  # (asked here too: engine ct2 hears, but does not ask)
+    def on_token(self, token: int, log_prob: float) -> bool:
+        """Called by the search for each new token. False: stop."""
+        if not self.job.pending.is_active():  # checked here too, because engine ct2 never calls `should_continue`
             return False
         if not self.needs_text:
             return True
         if self.pieces is None:
-            self.pieces = self.writer.pieces(self.request)
-            self.send_new_text(self.stops.add(self.pieces.begun))
+            self.pieces = self.pipeline.output_stream(self.request)
+            self.send_new_text(self.stops.add(self.pieces.prefix_text))
         self.send_new_text(self.stops.add(self.pieces.add(token)))
         return not self.stops.is_over
 
@@ -107,12 +107,12 @@ class IncrementalText:
         return GenerationResult(versions)
 
     def version(self, found: Hypothesis) -> GeneratedText:
-        whole = self.writer.text_of(self.request, found)
-        text = ended(whole, self.stop)
+        whole = self.pipeline.output_text(self.request, found)
+        text = cut_at_stop(whole, self.stop)
         return GeneratedText(
             text=text,
             tokens=list(found.tokens),
-            gains=list(found.gains),
+            token_log_probs=list(found.token_log_probs),
             log_probability=found.log_probability,
             score=found.score,
             finished=found.finished,

@@ -225,13 +225,12 @@ class CompletionBuilder:
         length = len(version.text)
         kept = [i for i, offset in enumerate(offsets) if offset < length or not version.is_stopped]
         tokens = [token[: length - offset] for token, offset in zip(tokens, offsets, strict=True)]
-        gains = [
-            finite_or_none(version.gains[i]) if version.gains else None for i in kept
-        ]  # not every engine returns them
-        top = [{tokens[i]: gain} for i, gain in zip(kept, gains, strict=True)] if self.body.logprobs else None
+        values = version.token_log_probs  # empty if the engine does not return them
+        log_probs = [finite_or_none(values[i]) if values else None for i in kept]
+        top = [{tokens[i]: log_p} for i, log_p in zip(kept, log_probs, strict=True)] if self.body.logprobs else None
         return {
             "tokens": [tokens[i] for i in kept],
-            "token_logprobs": gains,
+            "token_logprobs": log_probs,
             "top_logprobs": top,
             "text_offset": [offsets[i] for i in kept],
         }

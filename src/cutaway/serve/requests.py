@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from cutaway.config import DecodeConfig, with_given
 from cutaway.errors import did_you_mean
-from cutaway.search.choices import for_choices
+from cutaway.search.choices import config_for_choices
 from cutaway.search.request import Request
 from cutaway.serve.errors import ApiError
 from cutaway.serve.generation import GenerationInput, batch_settings
@@ -85,7 +85,7 @@ def merge_decode_settings(
 
     `length`: what this API calls max_length.
     """
-    own = model.config.decode if "strategy" in given else for_choices(model.config.decode, choices)
+    own = model.config.decode if "strategy" in given else config_for_choices(model.config.decode, choices)
     decode = apply_settings(own, tuple(given.items()))
     for name in given:
         reader = ONLY_FOR.get(name, decode.strategy)

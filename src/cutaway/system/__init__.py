@@ -1,1 +1,1 @@
-"""The machine and its files: processes, cores, folders that come with the package."""
+"""The machine: cores, memory, child processes, and the folders that are installed with the package."""

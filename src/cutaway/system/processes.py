@@ -1,7 +1,7 @@
-"""Child processes that do not outlive their parent, whatever it dies of. No torch here.
+"""Child processes that end when their parent dies, however it dies. No torch here.
 
-A child holds one end of a pipe, its parent the other. The operating system closes the parent's end when the parent
-dies, even of SIGKILL; the child then reads the end of the file, and ends.
+A child has one end of a pipe and its parent the other. When the parent dies, even by SIGKILL, the operating system
+closes its end. The child then reads the end of the file, and ends.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any
 
-PATIENCE = 3.0  # seconds in which a process may clean up
-# What asks a process to stop: Ctrl-C, a cluster or `kill`, a terminal that was closed (Windows has no such signal).
+CLEANUP_SECONDS = 3.0
+# Ctrl-C; `kill` or a cluster; a closed terminal (Windows has no SIGHUP)
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def ignore_stop_signals() -> None:
-    """For a child process: these reach the whole process group, and the parent decides what becomes of it."""
+    """Ignore stop signals in a child process. They reach the whole process group, and the parent handles them."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def handling_stop_signals(handler: Any) -> Iterator[dict[int, Any]]:
-    """While the block runs, `handler` is told of stop signals, but of none that this process ignores (as with nohup).
+    """A context in which `handler` gets stop signals, except those that this process ignores (as with nohup).
 
-    Yields what handled them before. Only the main thread can handle signals; elsewhere nothing changes.
+    Yields the handlers from before. Only the main thread can handle signals; in other threads nothing changes.
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before.update({number: signal.signal(number, handler) for number in heard})
+        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before.update({number: signal.signal(number, handler) for number in handled})
     try:
         yield before
     finally:
@@ -46,17 +46,17 @@ def handling_stop_signals(handler: Any) -> Iterator[dict[int, Any]]:
             signal.signal(number, handler)
 
 
-def forget_closed_terminal() -> None:
-    """After SIGHUP: what is still said to a terminal that was closed goes nowhere, instead of being an error."""
+def redirect_closed_terminal() -> None:
+    """After SIGHUP: redirect output from the closed terminal to /dev/null, so that printing is not an error."""
     for stream in (1, 2):
         with suppress(OSError):  # a stream may be closed
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
-                with open(os.devnull, "w") as nowhere:
-                    os.dup2(nowhere.fileno(), stream)
+                with open(os.devnull, "w") as null:
+                    os.dup2(null.fileno(), stream)
 
 
 def end_with_parent() -> None:
-    """End this process, started by `multiprocessing`, when its parent dies.
+    """End this process, which `multiprocessing` started, when its parent dies.
 
     A handler of SIGTERM gets a few seconds to clean up.
     """
@@ -66,16 +66,16 @@ def end_with_parent() -> None:
     def end() -> None:
         if callable(signal.getsignal(signal.SIGTERM)):
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(PATIENCE)
+            time.sleep(CLEANUP_SECONDS)
         os._exit(1)
 
-    _in_background(parent.join, end)
+    _start_thread(parent.join, end)
 
 
 def lines_from_parent() -> SimpleQueue[str]:
-    """Lines of standard input as they come. When it ends, because the parent died or closed it, this process ends.
+    """A queue of the lines of standard input. When the input ends, because the parent died, this process ends.
 
-    If it leads a process group, the whole group ends. Other readers find standard input empty.
+    If it leads a process group, the whole group ends. Standard input is empty for all other code.
     """
     pipe = os.fdopen(os.dup(0), encoding="utf-8")
     with open(os.devnull) as empty:
@@ -91,14 +91,14 @@ def lines_from_parent() -> SimpleQueue[str]:
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
-    _in_background(read, end)
+    _start_thread(read, end)
     return lines
 
 
 def stop_with_launcher(launcher: int) -> None:
     """Send SIGTERM to this process when its parent is no longer `launcher`. For torchrun, which gives us no pipe.
 
-    The thread that watches ends before the interpreter does: one that wakes up in between can end in an abort.
+    The thread ends before the interpreter does. Otherwise it could wake up during shutdown and abort the process.
     """
     ending = threading.Event()
 
@@ -110,7 +110,7 @@ def stop_with_launcher(launcher: int) -> None:
         if not ending.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = _in_background(wait, stop)
+    thread = _start_thread(wait, stop)
 
     @atexit.register
     def end() -> None:
@@ -118,9 +118,11 @@ def stop_with_launcher(launcher: int) -> None:
         thread.join(2)
 
 
-def _in_background(wait: Callable[[], None], then: Callable[[], None]) -> threading.Thread:
+def _start_thread(wait: Callable[[], None], then: Callable[[], None]) -> threading.Thread:
+    """Run wait() and then() in a daemon thread."""
+
     def watch() -> None:
-        if hasattr(signal, "pthread_sigmask"):  # signals are for the main thread, whose system calls they interrupt
+        if hasattr(signal, "pthread_sigmask"):  # signals should interrupt system calls of the main thread
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         wait()
         then()

@@ -1,8 +1,8 @@
-"""Weights that follow the trained ones slowly: an exponential moving average (Polyak & Juditsky 1992).
+"""An exponential moving average (EMA) of the weights (Polyak & Juditsky 1992).
 
-    slow ← ema · slow + (1 - ema) · weights         after every step
+    average ← decay · average + (1 - decay) · weights         after every step
 
-The last steps of a training wander around a good place; their mean lies nearer to it than any of them.
+The last steps of a training move around a minimum. Their mean is nearer to it than any single step.
 """
 
 from __future__ import annotations
@@ -17,41 +17,40 @@ from cutaway.models.weights import distribute_like, trainable_parameters
 
 
 class Ema:
-    def __init__(self, model: nn.Module, rate: float):
-        self.rate, self.steps = rate, 0
-        self.slow = {name: weight.detach().clone() for name, weight in trainable_parameters(model).items()}
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay, self.steps = decay, 0
+        self.averages = {name: weight.detach().clone() for name, weight in trainable_parameters(model).items()}
 
     @torch.no_grad()
-    def follow(self, model: nn.Module) -> None:
-        """Early on it follows faster, so that the random weights of the beginning are soon forgotten."""
+    def update(self, model: nn.Module) -> None:
+        """Add the weights of this step. The decay is smaller at first, so that the random start is soon forgotten."""
         self.steps += 1
-        rate = min(self.rate, self.steps / (self.steps + 9))
-        fast = trainable_parameters(model)
-        torch._foreach_lerp_([self.slow[n] for n in fast], list(fast.values()), 1 - rate)
+        decay = min(self.decay, self.steps / (self.steps + 9))
+        weights = trainable_parameters(model)
+        torch._foreach_lerp_([self.averages[name] for name in weights], list(weights.values()), 1 - decay)
 
     @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """The model with the slow weights, while the block runs."""
-        self.exchange(model)
+    def apply_to(self, model: nn.Module) -> Iterator[None]:
+        """A context in which the model has the averaged weights."""
+        self.swap(model)
         try:
             yield
         finally:
-            self.exchange(model)
+            self.swap(model)
 
     @torch.no_grad()
-    def exchange(self, model: nn.Module) -> None:
-        for name, weight in trainable_parameters(
-            model
-        ).items():  # in place: others may hold on to the tensors themselves
-            fast = weight.clone()
-            weight.copy_(self.slow[name])
-            self.slow[name].copy_(fast)
+    def swap(self, model: nn.Module) -> None:
+        """Exchange the weights and their averages. In place, because other objects refer to the same tensors."""
+        for name, weight in trainable_parameters(model).items():
+            before = weight.clone()
+            weight.copy_(self.averages[name])
+            self.averages[name].copy_(before)
 
     def state(self) -> dict[str, Tensor]:
-        return {**self.slow, "steps": torch.tensor(self.steps)}
+        return {**self.averages, "steps": torch.tensor(self.steps)}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
         self.steps = int(state.pop("steps"))
         for name, value in state.items():
-            self.slow[name].copy_(distribute_like(self.slow[name], value))
+            self.averages[name].copy_(distribute_like(self.averages[name], value))

@@ -1,4 +1,4 @@
-"""What can end a training from outside, told in a sentence: no memory, no disk, another process that is gone."""
+"""Messages for failures that are not the user's mistake: no memory, no disk space, another process that died."""
 
 from __future__ import annotations
 
@@ -17,35 +17,34 @@ NO_PEER = ("closed by peer", "reset by peer", "broken pipe", "connectfullmesh", 
 
 
 @contextmanager
-def explained(config: TrainConfig, run: RunFolder, processes: int) -> Iterator[None]:
-    """The errors of torch and of the system that a user can do something about, with what that is."""
+def explain_failures(config: TrainConfig, run: RunFolder, processes: int) -> Iterator[None]:
+    """Turn errors of torch and of the operating system into TrainingFailed, with advice."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         text = str(error).lower()
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in text for sign in NO_MEMORY):
             raise TrainingFailed(
-                f"out of memory ({first_line(error)}). Compute each batch in more parts, which changes nothing else: "
-                f"train.micro_batches is {config.micro_batches}; or lower data.batch_tokens or data.max_tokens. "
-                f"{what_is_left(run)}"
+                f"out of memory ({first_line(error)}). Raise train.micro_batches (now {config.micro_batches}), which "
+                f"does not change the result; or lower data.batch_tokens or data.max_tokens. {resume_hint(run)}"
             ) from error
         if processes > 1 and any(sign in text for sign in NO_PEER):
             raise TrainingFailed(
-                f"another process of this training is gone ({first_line(error)}). {what_is_left(run)}"
+                f"another process of this training died ({first_line(error)}). {resume_hint(run)}"
             ) from error
         raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise TrainingFailed(
-            f"the disk is full, at {error.filename or run}. Free some of it, or keep fewer checkpoints: train.keep_checkpoints is "
-            f"{config.keep_checkpoints}. {what_is_left(run)}"
+            f"the disk is full at {error.filename or run}. Free some space, or lower train.keep_checkpoints (now "
+            f"{config.keep_checkpoints}). {resume_hint(run)}"
         ) from error
 
 
-def what_is_left(run: RunFolder) -> str:
+def resume_hint(run: RunFolder) -> str:
     latest = run.pointer("latest")
-    return f"Go on with --resume from {latest}." if latest else "Nothing has been saved yet."
+    return f"Resume from {latest} with --resume." if latest else "Nothing has been saved yet."
 
 
 def first_line(error: BaseException) -> str:

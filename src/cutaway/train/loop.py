@@ -1,6 +1,6 @@
-"""The training loop, from top to bottom, whatever a step is made with. No torch here.
+"""The training loop: steps, validations, checkpoints. It does not depend on how a step is computed. No torch here.
 
-Progress bars and reports are observers that the caller hands in.
+Progress bars and reports are observers that the caller passes in.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cutaway.config import TrainConfig
 from cutaway.errors import Interrupted
 from cutaway.runs import RunFolder
 from cutaway.train.interrupt import interrupt_as_flag
-from cutaway.train.observers import Measured, MetricsLog, Observer, StepReport, TrainState
+from cutaway.train.observers import MetricsLog, Observer, StepReport, TrainState, ValidationResult
 
 
 class Loop:
-    """Step after step; now and then a validation, a checkpoint, a snapshot."""
+    """The training loop. A subclass computes the steps and validations, and writes the files."""
 
     can_resume = True
 
@@ -29,7 +29,7 @@ class Loop:
     def next_step(self) -> StepReport:
         raise NotImplementedError
 
-    def validate(self) -> Measured:
+    def validate(self) -> ValidationResult:
         raise NotImplementedError
 
     def save(self) -> None:
@@ -39,19 +39,19 @@ class Loop:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """What is to be done once, at the very end."""
+        """Called once, after the last step."""
 
-    def must_stop(self, asked: bool) -> bool:
-        """Whether to stop now, given that this process was asked to. Several processes have to agree."""
-        return asked
+    def should_stop(self, is_interrupted: bool) -> bool:
+        """Whether to stop now. With several processes, all must decide the same."""
+        return is_interrupted
 
-    def clock(self, seconds: float) -> float:
-        """How long it has taken. Where that says when it is over, several processes have to agree on it, too."""
+    def agree_on_seconds(self, seconds: float) -> float:
+        """The training time. With several processes, all must use the same if it decides when the training ends."""
         return seconds
 
     @property
-    def done(self) -> float:
-        """How much of the training is done, from 0 to 1, by whatever says how long it is."""
+    def progress(self) -> float:
+        """The finished fraction of the training, from 0 to 1: of its steps, epochs, tokens or minutes."""
         state, budget = self.state, self.config.budget
         used = {"steps": state.step, "epochs": state.epochs, "tokens": state.tokens, "minutes": state.seconds / 60}
         return min(1.0, used[budget] / getattr(self.config, budget))
@@ -59,61 +59,62 @@ class Loop:
     @property
     def is_over(self) -> bool:
         patience = self.config.patience
-        return self.done >= 1 or bool(patience and self.state.validations_since_best >= patience)
+        return self.progress >= 1 or bool(patience and self.state.validations_since_best >= patience)
 
     def run(self) -> TrainState:
-        """Train to the end. Ctrl-C (or SIGTERM) ends the step at hand, saves, and raises `Interrupted`."""
-        self.tell("on_start")
+        """Train to the end. Ctrl-C (or SIGTERM) finishes the current step, saves, and raises `Interrupted`."""
+        self.notify("on_start")
         started = time.monotonic() - self.state.seconds
         stopped = False
         with interrupt_as_flag() as interrupted:
             while not self.is_over and not stopped:
-                before = self.done
+                progress_before = self.progress
                 report = self.next_step()
-                self.state.seconds = self.clock(time.monotonic() - started)
-                self.tell("on_step", report)
-                self.look_and_save(before)
-                stopped = self.must_stop(interrupted.is_set())
+                self.state.seconds = self.agree_on_seconds(time.monotonic() - started)
+                self.notify("on_step", report)
+                self.validate_and_save(progress_before)
+                stopped = self.should_stop(interrupted.is_set())
         if stopped and not self.is_over:
             self.save()
             raise Interrupted(self.interrupted_message())
         self.finish()
-        self.tell("on_end")
+        self.notify("on_end")
         return self.state
 
     def interrupted_message(self) -> str:
         best = self.state.best_step or self.state.step
         saved = "everything is saved" if self.can_resume else f"the weights of step {best} are in {self.run_folder}"
-        whole = f" of {self.config.steps}" if self.config.budget == "steps" else f", {self.done:.0%} of the training"
-        return f"stopped at step {self.state.step}{whole}; {saved}."
+        is_by_steps = self.config.budget == "steps"
+        total = f" of {self.config.steps}" if is_by_steps else f", {self.progress:.0%} of the training"
+        return f"stopped at step {self.state.step}{total}; {saved}."
 
-    def look_and_save(self, done_before: float) -> None:
-        """What is due after a step: a validation, a checkpoint, a snapshot."""
+    def validate_and_save(self, progress_before: float) -> None:
+        """After a step: validate, write a checkpoint, write a snapshot, if they are due."""
         step, config = self.state.step, self.config
-        last = self.done >= 1
-        if self.can_validate and (last or step % config.valid_every == 0):
-            measured = self.validate()
-            self.note_if_best(measured)
-            self.tell("on_validation", measured)
-        if last or self.is_over or step % config.save_every == 0 or self.state.best_step == step:
+        is_last = self.progress >= 1
+        if self.can_validate and (is_last or step % config.valid_every == 0):
+            result = self.validate()
+            self.update_best(result)
+            self.notify("on_validation", result)
+        if is_last or self.is_over or step % config.save_every == 0 or self.state.best_step == step:
             self.save()
-        if int(self.done * config.snapshots) > int(done_before * config.snapshots):  # spread evenly, one at the end
+        if int(self.progress * config.snapshots) > int(progress_before * config.snapshots):  # at even intervals
             self.save_snapshot()
 
-    def note_if_best(self, measured: Measured) -> None:
-        badness = {"loss": measured.nll, "accuracy": -measured.accuracy, "bleu": -(measured.bleu or 0.0)}
-        state, found = self.state, badness[self.config.best_by]
-        if found < state.best:
-            state.best, state.best_loss, state.best_step = found, measured.nll, state.step
+    def update_best(self, result: ValidationResult) -> None:
+        lower_is_better = {"loss": result.nll, "accuracy": -result.accuracy, "bleu": -(result.bleu or 0.0)}
+        state, value = self.state, lower_is_better[self.config.best_by]
+        if value < state.best:
+            state.best, state.best_loss, state.best_step = value, result.nll, state.step
             state.validations_since_best = 0
         else:
             state.validations_since_best += 1
 
     @property
     def is_best(self) -> bool:
-        """Whether the weights at hand are the best so far; without validation data, the latest are."""
+        """Whether the current weights are the best so far; without validation data, the latest weights are."""
         return self.state.best_step == self.state.step or not self.can_validate
 
-    def tell(self, event: str, *arguments: Any) -> None:
+    def notify(self, event: str, *arguments: Any) -> None:
         for observer in self.observers:
             getattr(observer, event)(self, *arguments)

@@ -1,10 +1,10 @@
-"""Muon (Jordan et al. 2024): every update of a matrix is made orthogonal, so that all directions are learned alike.
+"""Muon (Jordan et al. 2024): an optimizer that makes every update of a matrix orthogonal.
 
-A gradient is mostly a few strong directions; what is rare, and often what is new, drowns in them. If U S Vᵀ is the
-gradient's singular value decomposition, Muon takes a step along U Vᵀ: the same directions, all equally strong.
+A gradient consists mostly of a few strong directions, which hide rare ones. If U S Vᵀ is the singular value
+decomposition of the gradient, Muon steps along U Vᵀ: the same directions, all with the same strength.
 
-torch.optim has a Muon, too, and a test holds the two together. That one computes in bfloat16, for which most CPUs have
-no instructions (there it took twenty times as long as the rest of a step), and matrix by matrix.
+torch.optim has a Muon too, and a test compares the two. It computes in bfloat16, for which most CPUs have no
+instructions (it took twenty times as long as the rest of a step), and one matrix at a time.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-A, B, C = 3.4445, -4.7750, 2.0315  # chosen so that small singular values grow fast; they end near 1, not at it
+A, B, C = 3.4445, -4.7750, 2.0315  # chosen so that small singular values grow fast; they end near 1, not at 1
 ROUNDS = 5
 EPSILON = 1e-7
 
-Divided = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+MapRows = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
-def undivided(function: Callable[[Tensor], Tensor], matrices: Tensor) -> Tensor:
+def map_rows_locally(function: Callable[[Tensor], Tensor], matrices: Tensor) -> Tensor:
     return function(matrices)
 
 
-def orthogonal(matrices_NAB: Tensor) -> Tensor:
-    """For each matrix U S Vᵀ about U Vᵀ, by Newton-Schulz: X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, five times.
+def orthogonalize(matrices_NAB: Tensor) -> Tensor:
+    """Approximate U Vᵀ for each matrix U S Vᵀ by Newton-Schulz: X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, five times.
 
-    Each round puts every singular value through the same polynomial and leaves U and V as they are. No decomposition
-    is needed, only products.
+    Each round applies the same polynomial to every singular value and leaves U and V as they are. It needs matrix
+    products only, no decomposition.
     """
-    tall = matrices_NAB.size(1) > matrices_NAB.size(2)
-    x = matrices_NAB.mT if tall else matrices_NAB
+    is_tall = matrices_NAB.size(1) > matrices_NAB.size(2)
+    x = matrices_NAB.mT if is_tall else matrices_NAB
     x = x.to(torch.bfloat16) if x.is_cuda else x
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)  # then no singular value is above 1
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)  # now no singular value is above 1
     for _ in range(ROUNDS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
-    return (x.mT if tall else x).to(matrices_NAB.dtype)
+    return (x.mT if is_tall else x).to(matrices_NAB.dtype)
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, made orthogonal. An update has the size that AdamW's would have, so one learning rate serves both
-    (Liu et al. 2025); weight decay is AdamW's as well."""
+    """Momentum, made orthogonal. An update is as large as AdamW's, so both can use the same learning rate
+    (Liu et al. 2025) and weight decay."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Muon(torch.optim.Optimizer):
         lr: float,
         momentum: float,
         weight_decay: float,
-        divided: Divided = undivided,
+        map_rows: MapRows = map_rows_locally,
     ):
-        """`divided` may share the work out among processes that have the same matrices (train/distributed.py)."""
+        """`map_rows` can divide the work between processes that have the same matrices (train/distributed.py)."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
-        self.divided = divided
+        self.map_rows = map_rows
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -70,12 +70,12 @@ class Muon(torch.optim.Optimizer):
                 self.update(matrices, group)
 
     def update(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
-        """Matrices of one shape, all at once."""
+        """Update matrices of one shape together."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         momenta = [self.momentum_of(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
-        ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # Nesterov: where the momentum leads
-        updates = self.divided(orthogonal, torch.stack(list(ahead))).unbind()
+        nesterov = torch._foreach_lerp(gradients, momenta, group["momentum"])
+        updates = self.map_rows(orthogonalize, torch.stack(list(nesterov))).unbind()
         torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(matrices, updates, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrices[0].shape)))
 

@@ -1,4 +1,4 @@
-"""What a training tells of itself, and those who listen. No torch here: whoever trains can tell."""
+"""Observers of a training, and the reports that they get. No torch here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cutaway.runs import RunFolder
 
 @dataclass
 class Sums:
-    """Losses added up since the last line of the log, and over how many tokens."""
+    """Sums over the steps since the last line of metrics.jsonl."""
 
     loss: float = 0.0
     nll: float = 0.0
     tokens: int = 0
     steps: int = 0
-    step_nll: float = 0.0  # each step counted once, however many tokens it had ...
-    step_nll_squared: float = 0.0  # ... so that these two tell how far steps lie apart
-    clipped: int = 0  # steps whose gradient was longer than `clip_norm`
+    step_nll: float = 0.0  # each step counts once, whatever its number of tokens
+    step_nll_squared: float = 0.0  # with step_nll: the standard deviation between steps
+    clipped: int = 0  # steps whose gradient norm was above `clip_norm`
 
     def add(self, report: StepReport, clip_norm: float) -> None:
         self.loss += report.loss * report.tokens
@@ -34,24 +34,24 @@ class Sums:
 
     @property
     def nll_spread(self) -> float:
-        """The standard deviation of the loss from step to step."""
+        """The standard deviation of the loss between steps."""
         mean = self.step_nll / self.steps
         return math.sqrt(max(0.0, self.step_nll_squared / self.steps - mean * mean))
 
 
 @dataclass
 class TrainState:
-    """Where a training is. With the weights and the optimizer it is all there is to save."""
+    """The counters of a training. A checkpoint has these, the weights, the optimizer state and the data position."""
 
     step: int = 0
-    tokens: int = 0  # answers asked for so far: target tokens, labels, tags
-    epochs: float = 0.0  # times that the data has been gone through
-    seconds: float = 0.0  # spent training, validation included
-    waiting: float = 0.0  # of them, until a batch was there
-    skipped: int = 0  # steps whose gradient was not finite, and which changed nothing
+    tokens: int = 0  # predictions so far: target tokens, labels, tags
+    epochs: float = 0.0  # passes over the data
+    seconds: float = 0.0  # training time, with validation
+    waiting: float = 0.0  # the part of `seconds` spent waiting for batches
+    skipped: int = 0  # steps with a non-finite gradient, which changed nothing
     skipped_in_a_row: int = 0
-    best: float = math.inf  # by what was asked for in `best_by`, turned so that less is better
-    best_loss: float = math.inf  # the validation loss of that step
+    best: float = math.inf  # the best score of `best_by`; its sign is such that lower is better
+    best_loss: float = math.inf  # the validation loss at `best_step`
     best_step: int = 0
     validations_since_best: int = 0
     unlogged: Sums = field(default_factory=Sums)
@@ -59,7 +59,7 @@ class TrainState:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did. Losses are a token's mean: `loss` with label smoothing, `nll` without it."""
+    """The numbers of one step. Losses are means over tokens: `loss` with label smoothing, `nll` without."""
 
     step: int
     loss: float
@@ -70,55 +70,55 @@ class StepReport:
 
 
 class Sample(NamedTuple):
-    """A held-out text, what the model makes of it, and what would have been right (if anything would)."""
+    """A held-out text, the model's output, and the correct output ("" if there is none)."""
 
     given: str
     written: str
     right: str
 
 
-class Measured(NamedTuple):
-    """How a model does on a whole set, without dropout and label smoothing."""
+class ValidationResult(NamedTuple):
+    """The scores of a model on a whole data set, without dropout and label smoothing."""
 
-    nll: float  # the mean cross-entropy: its exp is the perplexity
-    accuracy: float  # how often the likeliest answer is right
-    bleu: float | None = None  # of greedy translations, if that is what the best weights are chosen by
+    nll: float  # the mean cross-entropy; its exponential is the perplexity
+    accuracy: float  # the share of predictions that are correct
+    bleu: float | None = None  # of greedy translations, if train.best_by = "bleu"
     samples: tuple[Sample, ...] = ()
 
 
-class Watched(Protocol):
-    """What observers may look at."""
+class TrainerView(Protocol):
+    """The attributes of a trainer that observers may read."""
 
     config: TrainConfig
     state: TrainState
 
     @property
-    def done(self) -> float:
-        """How much of the training is done, from 0 to 1."""
+    def progress(self) -> float:
+        """The finished fraction of the training, from 0 to 1."""
 
 
 class Observer:
-    """Told what happens, and free to ignore it. The trainer knows nothing of who listens."""
+    """Base class of observers: override the events that you need."""
 
-    def on_start(self, trainer: Watched) -> None: ...
-    def on_step(self, trainer: Watched, report: StepReport) -> None: ...
-    def on_validation(self, trainer: Watched, measured: Measured) -> None: ...
-    def on_end(self, trainer: Watched) -> None: ...
+    def on_start(self, trainer: TrainerView) -> None: ...
+    def on_step(self, trainer: TrainerView, report: StepReport) -> None: ...
+    def on_validation(self, trainer: TrainerView, result: ValidationResult) -> None: ...
+    def on_end(self, trainer: TrainerView) -> None: ...
 
 
 class MetricsLog(Observer):
-    """Writes metrics.jsonl: a line every `log_every` steps, the mean over them, and one for each validation.
+    """Write metrics.jsonl: the mean of every `log_every` steps, and a line for each validation.
 
-    What is not yet written is kept in the state, so that a resumed training writes the same lines.
+    Sums that are not written yet are part of the state, so that a resumed training writes the same lines.
     """
 
     def __init__(self, run: RunFolder, every: int):
         self.run_folder, self.every = run, every
 
-    def on_step(self, trainer: Watched, report: StepReport) -> None:
+    def on_step(self, trainer: TrainerView, report: StepReport) -> None:
         sums = trainer.state.unlogged
         sums.add(report, trainer.config.clip_norm)
-        if report.step % self.every == 0 or trainer.done >= 1:
+        if report.step % self.every == 0 or trainer.progress >= 1:
             self.run_folder.append_metrics(
                 {
                     "step": report.step,
@@ -137,14 +137,14 @@ class MetricsLog(Observer):
             )
             trainer.state.unlogged = Sums()
 
-    def on_validation(self, trainer: Watched, measured: Measured) -> None:
+    def on_validation(self, trainer: TrainerView, result: ValidationResult) -> None:
         row = {
             "step": trainer.state.step,
-            "valid_loss": measured.nll,
-            "valid_perplexity": perplexity(measured.nll),
-            "valid_accuracy": measured.accuracy,
-            "valid_bleu": measured.bleu,
-            "samples": [sample._asdict() for sample in measured.samples],
+            "valid_loss": result.nll,
+            "valid_perplexity": perplexity(result.nll),
+            "valid_accuracy": result.accuracy,
+            "valid_bleu": result.bleu,
+            "samples": [sample._asdict() for sample in result.samples],
             "seconds": round(trainer.state.seconds, 3),
         }
         self.run_folder.append_metrics({key: value for key, value in row.items() if value not in (None, [])})

@@ -1,4 +1,4 @@
-"""Optimizers, from torch.optim. The learning rate is set anew at each step by the schedule."""
+"""Optimizers, from torch.optim. The schedule sets the learning rate at each step."""
 
 from __future__ import annotations
 
@@ -13,100 +13,108 @@ from torch import nn
 from cutaway.config import TrainConfig
 from cutaway.models.parts import get_layers
 from cutaway.models.weights import trainable_parameters
-from cutaway.train.muon import Divided, Muon, undivided
+from cutaway.train.muon import MapRows, Muon, map_rows_locally
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (section 5.3); the fused kernel updates all in one go."""
+    """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (section 5.3)."""
+    parameters = list(trainable_parameters(model).values())
     betas = (config.beta1, config.beta2)
-    return eager(torch.optim.Adam)(
-        trainable_parameters(model).values(), lr=0.0, betas=betas, eps=config.epsilon, fused=True
-    )
+    return eager(torch.optim.Adam)(parameters, lr=0.0, betas=betas, eps=config.epsilon, fused=can_fuse(parameters))
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam with weight decay apart from the gradient (Loshchilov & Hutter 2019), on matrices alone.
-
-    Biases and norms have a size that means something; to pull them towards zero would only hurt.
-    """
-    matrices = [p for p in trainable_parameters(model).values() if p.dim() > 1]
-    others = [p for p in trainable_parameters(model).values() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    betas = (config.beta1, config.beta2)
-    return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=True)
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), for matrices only."""
+    return adamw_for(list(trainable_parameters(model).values()), config)
 
 
-def muon(model: nn.Module, config: TrainConfig, divided: Divided = undivided) -> torch.optim.Optimizer:
-    """Muon on the matrices inside the layers, AdamW on all else.
-
-    Muon is for matrices that turn one vector into another. The rows of embeddings and of the output are words, each
-    seldom seen, and biases and norms are no matrices: they belong to AdamW.
-    """
-    inner = inner_matrices(model)
-    rest = [p for p in trainable_parameters(model).values() if id(p) not in {id(q) for q in inner}]
+def adamw_for(parameters: list[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
+    # Biases and the scales of norms should not be pulled towards zero.
     groups = [
-        {"params": [p for p in rest if p.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    adam = eager(torch.optim.AdamW)(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
-    if not inner:  # all of them frozen
+    betas = (config.beta1, config.beta2)
+    return eager(torch.optim.AdamW)(groups, lr=0.0, betas=betas, eps=config.epsilon, fused=can_fuse(parameters))
+
+
+def muon(model: nn.Module, config: TrainConfig, map_rows: MapRows = map_rows_locally) -> torch.optim.Optimizer:
+    """Muon for the matrices inside the layers, AdamW for all other weights.
+
+    Muon is for matrices that map a vector to a vector. Rows of embeddings and of the output matrix are words, most of
+    them rare, and biases and norms are not matrices.
+    """
+    matrices = layer_matrices(model)
+    in_layers = {id(matrix) for matrix in matrices}
+    adam = adamw_for([p for p in trainable_parameters(model).values() if id(p) not in in_layers], config)
+    if not matrices:  # all are frozen
         return adam
-    orthogonal = eager(Muon)(inner, lr=0.0, momentum=config.momentum, weight_decay=config.weight_decay, divided=divided)
-    return Several([orthogonal, adam])
+    settings = {"momentum": config.momentum, "weight_decay": config.weight_decay, "map_rows": map_rows}
+    return CombinedOptimizer([eager(Muon)(matrices, lr=0.0, **settings), adam])
 
 
-def inner_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices of attention and feed-forward: those of linear maps inside the layers of a stack."""
+def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The matrices of attention and feed-forward."""
     return [p for layer in get_layers(model) for p in trainable_parameters(layer).values() if p.dim() == 2]
 
 
-class Several(torch.optim.Optimizer):
-    """Several optimizers as one: each has its own parameters."""
+def can_fuse(parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether torch has a reliable fused kernel, which updates all weights in one call. On MPS it has gaps."""
+    return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
 
-    def __init__(self, inner: Sequence[torch.optim.Optimizer]):
-        self.inner = inner
+
+class CombinedOptimizer(torch.optim.Optimizer):
+    """Several optimizers with one interface. Each has other parameters."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]):
+        self.optimizers = optimizers
         self.defaults: dict[str, object] = {}
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        return [group for one in self.inner for group in one.param_groups]
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        return States(self.inner)
+        return CombinedState(self.optimizers)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for one in self.inner:
-            one.zero_grad(set_to_none)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for one in self.inner:
-            one.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
 
-class States(dict[Any, Any]):
-    """What each parameter's own optimizer knows about it."""
+class CombinedState(dict[Any, Any]):
+    """The state of each parameter, in the optimizer that has the parameter."""
 
-    def __init__(self, inner: Sequence[torch.optim.Optimizer]):
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]):
         super().__init__()
-        self.of = {id(p): one.state for one in inner for group in one.param_groups for p in group["params"]}
+        self.states = {
+            id(parameter): optimizer.state
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
 
     def __getitem__(self, parameter: Any) -> Any:
-        return self.of[id(parameter)][parameter]
+        return self.states[id(parameter)][parameter]
 
     def __setitem__(self, parameter: Any, value: Any) -> None:
-        self.of[id(parameter)][parameter] = value
+        self.states[id(parameter)][parameter] = value
 
 
 @cache
-def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
-    """The same optimizer, without the wrappers by which torch prepares its methods for torch.compile.
+def eager(cls: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The same optimizer without the wrappers that prepare its methods for torch.compile.
 
-    The first call of such a method imports torch._dynamo, which takes as long as importing torch itself, and nothing
-    here compiles an optimizer. `inspect.unwrap` gives the plain methods back.
+    The first call of a wrapped method imports torch._dynamo, which takes as long as importing torch, and we compile no
+    optimizer. `inspect.unwrap` returns the plain methods.
     """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in ("zero_grad", "add_param_group")}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+    methods = {name: inspect.unwrap(getattr(cls, name)) for name in ("zero_grad", "add_param_group")}
+    return type(cls.__name__, (cls,), {**methods, "step": torch.no_grad()(inspect.unwrap(cls.step))})
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]] = {
@@ -116,8 +124,10 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], torch.optim.Optimizer]]
 }
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, divided: Divided = undivided) -> torch.optim.Optimizer:
-    """`divided` shares work out among processes; Muon alone has so much of it that this pays."""
+def make_optimizer(
+    model: nn.Module, config: TrainConfig, map_rows: MapRows = map_rows_locally
+) -> torch.optim.Optimizer:
+    """Create the optimizer of a recipe. `map_rows` divides Muon's work between processes; the others have little."""
     if config.optimizer == "muon":
-        return muon(model, config, divided)
+        return muon(model, config, map_rows)
     return OPTIMIZERS[config.optimizer](model, config)

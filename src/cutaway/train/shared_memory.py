@@ -1,11 +1,11 @@
-"""A table of numbers in memory that several processes of one machine share: to add up without sending.
+"""An array in shared memory, in which the processes of one machine compute a mean.
 
     rank 0 writes   g₀ g₀ g₀ g₀ g₀ g₀
     rank 1 writes   g₁ g₁ g₁ g₁ g₁ g₁
-    together        └ rank 0 ┘└ rank 1 ┘      each adds up one stretch of all rows; then all read the whole
+    result          └ rank 0 ┘└ rank 1 ┘      each process averages some columns of all rows; then all read the result
 
-Gradients sent through sockets, as torch's gloo does, are copied four times and take both processors' time from the
-backward pass; here each number is written once and read once by each.
+torch's gloo sends gradients through sockets, which copies them four times and takes CPU time from the backward pass.
+Here each process writes each number once and reads it once.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from typing import IO
 import torch
 from torch import Tensor
 
-Tell = Callable[[str], str]  # what the first process says, as all hear it
-SHARED_MEMORY = Path("/dev/shm")  # Linux: a disk in memory
+Broadcast = Callable[[str], str]  # returns the text of rank 0 in every process
+SHARED_MEMORY = Path("/dev/shm")  # Linux: a file system in memory
 
 
-class Table:
-    """`rows` rows, one for each process, and one for what they make of them together."""
+class SharedArray:
+    """An array with one row for each process, and one row for the result. All processes must call each method."""
 
-    def __init__(self, rows: int, columns: int, dtype: torch.dtype, rank: int, tell: Tell, wait: Callable[[], None]):
-        self.rank, self.wait, self.count = rank, wait, rows
-        with _new_file((rows + 1) * columns * dtype.itemsize) if rank == 0 else nullcontext("") as mine:
-            path = tell(mine)
+    def __init__(
+        self, rows: int, columns: int, dtype: torch.dtype, rank: int, broadcast: Broadcast, barrier: Callable[[], None]
+    ):
+        self.rank, self.barrier, self.count = rank, barrier, rows
+        with _new_file((rows + 1) * columns * dtype.itemsize) if rank == 0 else nullcontext("") as created:
+            path = broadcast(created)
             if not path:
-                raise OSError("no room for a table that all processes can read")
-            cells = torch.from_file(path, shared=True, size=(rows + 1) * columns, dtype=dtype).view(rows + 1, columns)
-            wait()
-        self.rows, self.mine, self.together = cells[:-1], cells[rank], cells[-1]
+                raise OSError("there is not enough shared memory")
+            array = torch.from_file(path, shared=True, size=(rows + 1) * columns, dtype=dtype).view(rows + 1, columns)
+            barrier()
+        self.rows, self.own_row, self.result = array[:-1], array[rank], array[-1]
 
     def mean(self) -> Tensor:
-        """Of the rows that all have written: the same to the bit for everybody. To be read before the next wait."""
-        self.wait()
-        stretch = self.stretch(self.together.numel())
-        torch.mean(self.rows[:, stretch], dim=0, out=self.together[stretch])
-        self.wait()
-        return self.together
+        """The mean of all rows, with the same bits in every process. Read it before the next call."""
+        self.barrier()
+        columns = self.own_slice(self.result.numel())
+        torch.mean(self.rows[:, columns], dim=0, out=self.result[columns])
+        self.barrier()
+        return self.result
 
-    def filled(self, shape: torch.Size, fill: Callable[[slice], Tensor]) -> Tensor:
-        """An array of this shape, of which each process has filled in a stretch of rows."""
-        self.wait()  # until nobody reads what was here before
-        cells = self.together[: shape.numel()].view(shape)
-        mine = self.stretch(shape[0])
-        if mine.start < mine.stop:
-            cells[mine] = fill(mine)
-        self.wait()
-        return cells.clone()
+    def fill_rows(self, shape: torch.Size, compute: Callable[[slice], Tensor]) -> Tensor:
+        """A tensor of this shape. Each process computes some of its rows."""
+        self.barrier()  # until no process reads the last result
+        result = self.result[: shape.numel()].view(shape)
+        own = self.own_slice(shape[0])
+        if own.start < own.stop:
+            result[own] = compute(own)
+        self.barrier()
+        return result.clone()
 
-    def stretch(self, length: int) -> slice:
-        """What of so many falls to this process."""
+    def own_slice(self, length: int) -> slice:
+        """This process's part of `length` items."""
         return slice(length * self.rank // self.count, length * (self.rank + 1) // self.count)
 
 
 @contextmanager
 def _new_file(size: int) -> Iterator[str]:
-    """The path of a file of this size, with room for all of it; "" if there is no such room.
+    """The path of a new file with `size` allocated bytes; "" if there is not enough space.
 
-    It is gone after the block, but the memory stays as long as a process uses it, and no longer, whatever happens.
+    The file is removed after the block. Its memory is freed when the last process that uses it ends.
     """
     with ExitStack() as opened:
-        if SHARED_MEMORY.is_dir():  # the file has no name: nothing is left of it when its processes are killed
+        if SHARED_MEMORY.is_dir():  # the file has no name, so killed processes leave nothing behind
             file: IO[bytes] = opened.enter_context(tempfile.TemporaryFile(dir=SHARED_MEMORY))
             path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
         else:
@@ -75,7 +77,7 @@ def _new_file(size: int) -> Iterator[str]:
             path = file.name
             opened.callback(_remove, path)
         try:
-            # Without this, a full disk would show when a number is written, as a crash of the process.
+            # Without this, a full disk would crash the process at the first write.
             _allocate(file.fileno(), size)
         except OSError:
             path = ""
@@ -87,5 +89,5 @@ def _allocate(handle: int, size: int) -> None:
 
 
 def _remove(path: str) -> None:
-    with suppress(OSError):  # Windows keeps it until nobody uses it
+    with suppress(OSError):  # Windows does not remove an open file
         os.unlink(path)

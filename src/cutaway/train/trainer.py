@@ -1,4 +1,4 @@
-"""Training with PyTorch: the step, and what a checkpoint holds. The loop around the steps is in loop.py."""
+"""Training with PyTorch: the step, the validation and the checkpoint. The loop that calls them is in loop.py."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from cutaway.errors import Diverged
 from cutaway.models.weights import copy_tensors
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
-from cutaway.train.distributed import Team
+from cutaway.train.distributed import ProcessGroup
 from cutaway.train.ema import Ema
-from cutaway.train.failures import explained
+from cutaway.train.failures import explain_failures
 from cutaway.train.loop import Loop
 from cutaway.train.memory import keep_freed_memory
-from cutaway.train.objectives import Assignment, Objective, measure_together
-from cutaway.train.observers import Measured, Observer, StepReport, Sums, TrainState
+from cutaway.train.objectives import ModelWithLoss, Objective, measure_distributed
+from cutaway.train.observers import Observer, StepReport, Sums, TrainState, ValidationResult
 from cutaway.train.optimizers import make_optimizer
-from cutaway.train.precision import Precision, compiled
+from cutaway.train.precision import Precision, compile_model
 from cutaway.train.schedules import Schedule
 
-TOO_MANY = 10  # steps in a row without a usable gradient
-Look = Callable[[nn.Module, Measured], Measured]
+MAX_SKIPPED = 10  # consecutive steps with a non-finite gradient
+AddSamples = Callable[[nn.Module, ValidationResult], ValidationResult]
 
 
 class Trainer(Loop):
-    """Makes the objective small on a stream of batches and keeps the run folder up to date."""
+    """Minimizes an objective on a stream of batches, and writes the run folder."""
 
     def __init__(
         self,
@@ -46,174 +46,178 @@ class Trainer(Loop):
         config: TrainConfig,
         run: RunFolder,
         observers: Iterable[Observer] = (),
-        look: Look | None = None,
-        team: Team | None = None,
+        add_samples: AddSamples | None = None,
+        process_group: ProcessGroup | None = None,
         adapter: Mapping[str, str] | None = None,
     ):
-        """`look` adds to a validation what has to be written for it: samples, BLEU. `adapter` says of what base
-        (runs/base.py): then what is trained is kept alone, without all that stays as it is."""
+        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is the metadata of an adapter
+        (runs/base.py); with it, checkpoints hold the trained weights only."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
             keep_freed_memory()
-        self.team = team or Team(self.device)
+        self.process_group = process_group or ProcessGroup(self.device)
         self.model = model
-        assignment = Assignment(model, objective, config.label_smoothing, config.balance_loss)
-        # what computes: the same weights, compiled perhaps, and in step with those of other processes
-        self.worker = compiled(self.team.together(assignment), config, self.device)
+        model_with_loss = ModelWithLoss(model, objective, config.label_smoothing, config.balance_loss)
+        # The same weights as `model`, wrapped for data parallelism and perhaps compiled: batch -> loss.
+        self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
-        self.schedule, self.look, self.adapter = schedule, look, adapter
-        self.optimizer = make_optimizer(model, config, self.team.divided)
+        self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
+        self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
-        if not self.team.is_leader:
+        if not self.process_group.is_main_process:
             self.observers = []
 
     def run(self) -> TrainState:
-        mine = self.run_folder.locked() if self.team.is_leader else nullcontext()
-        with mine, explained(self.config, self.run_folder, self.team.size):
+        lock = self.run_folder.lock() if self.process_group.is_main_process else nullcontext()
+        with lock, explain_failures(self.config, self.run_folder, self.process_group.size):
             try:
                 return super().run()
             finally:
-                self.team.leave()
+                self.process_group.close()
 
     def next_step(self) -> StepReport:
-        asked = time.monotonic()
+        started = time.monotonic()
         batch = next(self.batches)
-        self.state.waiting += time.monotonic() - asked
+        self.state.waiting += time.monotonic() - started
         self.state.epochs = self.batches.epochs
         return self.step(batch)
 
     def step(self, batch: Batch) -> StepReport:
-        """One update. In several parts or in one, the gradient is that of the whole batch."""
+        """Update the weights once, by the gradient of the whole batch."""
         self.state.step += 1
         self.state.tokens += batch.tokens
-        self.worker.train()
+        self.model_with_loss.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss_sum, nll_sum = self.team.total(*self.add_up_gradients(batch))
+        loss_sum, nll_sum = self.process_group.all_reduce(*self.accumulate_gradients(batch))
         self.precision.unscale(self.optimizer)
         gradient_norm = self.clip_gradients()
-        lr = self.schedule(self.state.step, self.done)
+        lr = self.schedule(self.state.step, self.progress)
         if math.isfinite(loss_sum) and math.isfinite(gradient_norm):
-            self.update(lr)
+            self.update_weights(lr)
         else:
-            self.skip(loss_sum, gradient_norm)
+            self.skip_update(loss_sum, gradient_norm)
         self.precision.after_step()
         loss, nll = loss_sum / batch.tokens, nll_sum / batch.tokens
         return StepReport(self.state.step, loss, nll, lr, gradient_norm, batch.tokens)
 
-    def add_up_gradients(self, batch: Batch) -> tuple[float, float]:
-        """Forward and backward through this process's share, part after part; its loss, smoothed and plain."""
-        config, team = self.config, self.team
-        loss_sum, nll_sum, parts = 0.0, 0.0, config.micro_batches * team.size
-        for number in range(config.micro_batches):
-            place = number * team.size + team.rank
-            # Where no rows are left, all processes still take the same steps: with a row that weighs nothing.
-            weight = float(place < batch.rows)
-            part = batch.part(place, parts) if weight else batch.part(0, batch.rows)
-            self.seed_dropout(place)
-            with team.adding_up(self.worker, is_last=number + 1 == config.micro_batches), self.precision.computing():
-                result = self.worker(part.to(self.device))
-                self.precision.backward(result.loss * (weight * team.size / batch.tokens))
+    def accumulate_gradients(self, batch: Batch) -> tuple[float, float]:
+        """Run forward and backward on this process's micro-batches. Return the sums of the loss and of its nll."""
+        config, group = self.config, self.process_group
+        loss_sum, nll_sum, parts = 0.0, 0.0, config.micro_batches * group.size
+        for i in range(config.micro_batches):
+            number = i * group.size + group.rank
+            # All processes must make the same calls. If there are more parts than rows, compute a row with weight 0.
+            weight = float(number < batch.rows)
+            part = batch.part(number, parts) if weight else batch.part(0, batch.rows)
+            self.seed_dropout(number)
+            is_last = i + 1 == config.micro_batches
+            with group.sync_gradients(self.model_with_loss, is_last), self.precision.autocast():
+                result = self.model_with_loss(part.to(self.device))
+                # The gradients of all processes are averaged, so multiply by their number to get the sum.
+                self.precision.backward(result.loss * (weight * group.size / batch.tokens))
             loss_sum += weight * result.loss.item()
             nll_sum += weight * result.nll.item()
         return loss_sum, nll_sum
 
     def seed_dropout(self, part: int) -> None:
-        """What dropout draws follows from the seed and the place alone, so there is no state of chance to be saved."""
+        """Seed dropout by the step and the part, so that checkpoints need no random state."""
         entropy = np.random.SeedSequence([self.config.seed, self.state.step, part])
         torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
     def clip_gradients(self) -> float:
-        """Scale all gradients down together if their joint norm is above `clip_norm`."""
+        """Scale all gradients down if their total norm is above `clip_norm`. Return the norm before."""
         limit = self.config.clip_norm or math.inf
-        return float(self.team.whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit)))
+        return float(self.process_group.full_tensor(nn.utils.clip_grad_norm_(self.model.parameters(), limit)))
 
-    def update(self, lr: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+    def update_weights(self, lr: float) -> None:
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = lr
         self.optimizer.step()
         self.state.skipped_in_a_row = 0
         if self.ema:
-            self.ema.follow(self.model)
+            self.ema.update(self.model)
 
-    def skip(self, loss_sum: float, gradient_norm: float) -> None:
-        """A step that would spoil the weights is left out and counted; many of them in a row are no accident."""
+    def skip_update(self, loss_sum: float, gradient_norm: float) -> None:
+        """Count a step whose loss or gradient is not finite. After many in a row, raise an error."""
         state = self.state
         state.skipped += 1
         state.skipped_in_a_row += 1
-        if state.skipped_in_a_row >= TOO_MANY:
+        if state.skipped_in_a_row >= MAX_SKIPPED:
             what = "loss" if not math.isfinite(loss_sum) else "norm of the gradient"
             value = loss_sum if not math.isfinite(loss_sum) else gradient_norm
             raise Diverged(
-                f"the {what} was {value} at step {state.step} and at the {TOO_MANY - 1} before it. Lower train.lr, "
-                f"lengthen train.warmup or set train.clip_norm = 1; the last good checkpoint is in "
+                f"the {what} was {value} at step {state.step} and at the {MAX_SKIPPED - 1} steps before it. Lower "
+                f"train.lr, raise train.warmup or set train.clip_norm = 1. The last checkpoint before that is in "
                 f"{self.run_folder.checkpoints}."
             )
 
-    def validate(self) -> Measured:
-        with self.best_guess():
-            measured = measure_together(self.worker, self.valid_batches, self.team)
-            if not self.look:
-                return measured
-            with self.team.open(self.model):
-                measured = self.look(self.model, measured)
-            if measured.bleu is None:
-                return measured
-            # All have translated the same; so that all draw the same conclusions, the leader's score counts.
-            return measured._replace(bleu=self.team.total(measured.bleu if self.team.is_leader else 0.0)[0])
+    def validate(self) -> ValidationResult:
+        with self.use_ema_weights():
+            result = measure_distributed(self.model_with_loss, self.valid_batches, self.process_group)
+            if not self.add_samples:
+                return result
+            with self.process_group.unshard(self.model):
+                result = self.add_samples(self.model, result)
+            if result.bleu is None:
+                return result
+            # Rounding may differ between processes. All use the main process's score, so that all decide the same.
+            bleu = result.bleu if self.process_group.is_main_process else 0.0
+            return result._replace(bleu=self.process_group.all_reduce(bleu)[0])
 
     @contextmanager
-    def best_guess(self) -> Iterator[None]:
-        """The weights that would be kept now: the slowly following ones, if there are any."""
+    def use_ema_weights(self) -> Iterator[None]:
+        """A context in which the model has its averaged weights, if `train.ema` is set."""
         if self.ema is None:
             yield
             return
-        with self.ema.in_place_of(self.model):
+        with self.ema.apply_to(self.model):
             yield
 
-    def must_stop(self, asked: bool) -> bool:
-        """All stop if one was asked to."""
-        return self.team.total(asked)[0] > 0
+    def should_stop(self, is_interrupted: bool) -> bool:
+        """All processes stop if one of them was interrupted."""
+        return self.process_group.all_reduce(is_interrupted)[0] > 0
 
-    def clock(self, seconds: float) -> float:
-        """The leader's clock is everybody's."""
+    def agree_on_seconds(self, seconds: float) -> float:
+        """The training time of the main process, if the training ends after `train.minutes`."""
         if self.config.budget != "minutes":
             return seconds
-        return self.team.total(seconds if self.team.is_leader else 0.0)[0]
+        return self.process_group.all_reduce(seconds if self.process_group.is_main_process else 0.0)[0]
 
     def save(self) -> None:
         state = {**asdict(self.state), "data": self.batches.position()}
-        everything = self.everything()
-        if self.team.is_leader:
-            checkpoint.save(self.run_folder, everything, state, self.is_best, self.config.keep_checkpoints)
-
-    def everything(self) -> checkpoint.Everything:
-        return checkpoint.gathered(self.model, self.optimizer, self.ema, self.team.whole, self.adapter)
+        tensors = self.collect_tensors()
+        if self.process_group.is_main_process:
+            checkpoint.save(self.run_folder, tensors, state, self.is_best, self.config.keep_checkpoints)
 
     def save_snapshot(self) -> None:
-        everything = self.everything()
-        if self.team.is_leader:
-            checkpoint.save_snapshot(self.run_folder, everything, self.state.step)
+        tensors = self.collect_tensors()
+        if self.process_group.is_main_process:
+            checkpoint.save_snapshot(self.run_folder, tensors, self.state.step)
+
+    def collect_tensors(self) -> checkpoint.TrainingTensors:
+        full_tensor = self.process_group.full_tensor
+        return checkpoint.collect_tensors(self.model, self.optimizer, self.ema, full_tensor, self.adapter)
 
     def finish(self) -> None:
-        """With `average_checkpoints`, the mean of the last checkpoints is kept, as in the paper (section 6.1)."""
+        """With `average_checkpoints`, save the mean of the last checkpoints, as in the paper (section 6.1)."""
         if not self.config.average_checkpoints:
             return
-        folders = self.run_folder.saved()[-self.config.average_checkpoints :]
+        folders = self.run_folder.list_checkpoints()[-self.config.average_checkpoints :]
         mean = checkpoint.mean_weights(folders, self.adapter)
-        into = checkpoint.weights_of(self.model, self.adapter)
-        copy_tensors(into, mean, f"the mean of {len(folders)} checkpoints")
+        parameters = checkpoint.saved_parameters(self.model, self.adapter)
+        copy_tensors(parameters, mean, f"the mean of {len(folders)} checkpoints")
         if self.can_validate:
-            self.tell("on_validation", self.validate())
-        if self.team.is_leader:
-            checkpoint.keep(self.run_folder, mean, self.adapter)
+            self.notify("on_validation", self.validate())
+        if self.process_group.is_main_process:
+            checkpoint.save_weights(self.run_folder, mean, self.adapter)
 
     def resume(self) -> None:
-        """Go back to the latest checkpoint that is whole: weights, optimizer, place in the data."""
+        """Load the latest undamaged checkpoint: weights, optimizer state and data position."""
         state = checkpoint.load_latest(self.run_folder, self.model, self.optimizer, self.ema, self.adapter)
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": Sums(**state["unlogged"])})
-        self.run_folder.forget_metrics_after(self.state.step)
-        if self.team.is_leader:  # a later one may be damaged: this one must stay until the next is written
+        self.run_folder.drop_metrics_after(self.state.step)
+        if self.process_group.is_main_process:  # keep this checkpoint: a later one may be damaged
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

@@ -1,23 +1,25 @@
-"""The NumPy twin: the same Transformer once more, with nothing but arrays, and every derivative written by hand.
+"""The NumPy twin: a second implementation of the Transformer, in plain NumPy, with every derivative written by hand.
 
-It is here for three reasons. To be **read**: nothing happens that is not on the page. To be **checked against**: it
-shares no line with the PyTorch modules, and tests hold every value and every gradient of the two together. And to be
-**used**: it runs trained models where there is no torch.
+It has three purposes:
+- to read: every computation is visible, including the backward pass;
+- to test: it shares no code with the PyTorch modules, and tests compare every value and gradient of the two;
+- to use: it runs trained models on machines without torch.
 
-    ops.py         the operations, each with its derivative
-    parts.py       what a model is made of: parameters, probes, and their names
-    positions.py   how order is told
+    ops.py         operations, each with its derivative
+    modules.py     modules, parameters and probes, and their names
+    positions.py   position schemes
     basics.py      operations with parameters: linear, norms, feed-forward, embedding, head
-    attention.py   multi-head attention and its cache
+    attention.py   multi-head attention and its KV cache
     layers.py      residual connections, a layer, a stack of layers
-    model.py       the encoder-decoder and the decoder alone, and their masks
-    build.py       from a configuration to a model
-    batch.py       rows of token ids as arrays
-    optim.py       Adam, the paper's schedule, clipping
-    train.py       a training loop on one screen
-    stepper.py     a model in the middle of writing texts
-    search.py      greedy search and sampling;  beam.py: beam search;  rules.py: what may come next
-    run.py         a run folder put to work
+    model.py       the encoder-decoder, the decoder-only model, and their masks
+    build.py       build a model from a configuration
+    batch.py       token ids as padded arrays
+    optim.py       Adam, the paper's schedule, gradient clipping
+    train.py       the training loop
+    stepper.py     one decoding step of a model
+    search.py      greedy search and sampling
+    beam.py        beam search
+    rules.py       decoding rules that change the logits
 
-No torch is imported anywhere in this folder.
+No file in this folder imports torch.
 """

@@ -1,4 +1,4 @@
-"""The simple parts: operations with parameters of their own."""
+"""Operations with parameters: linear, norms, feed-forward, embedding, output head."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class InputEmbedding(Module):
 
 
 class LanguageHead(Module):
-    """logits = x Wᵀ + b    [B,T,D] -> [B,T,V]    W may be the matrix of an embedding: two gradients then add up."""
+    """logits = x Wᵀ + b    [B,T,D] -> [B,T,V]    If W is also the embedding matrix, the two gradients add up."""
 
     def __init__(self, weight: Parameter, bias: Parameter | None = None):
         self.weight, self.bias = weight, bias

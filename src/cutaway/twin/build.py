@@ -1,4 +1,4 @@
-"""From a configuration to a model: one table for each axis of choice, the name in the configuration -> the part."""
+"""Build a model from a configuration. One table for each setting: its value -> the module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cutaway.twin.basics import (
     TokenEmbedding,
 )
 from cutaway.twin.layers import Layer, ParallelLayer, PostNorm, PreNorm, SandwichNorm, Stack
-from cutaway.twin.model import DecoderOnly, EncoderDecoder, Model, Rule, strided, window
+from cutaway.twin.model import DecoderOnly, EncoderDecoder, MaskRule, Model, strided, window
 from cutaway.twin.modules import Parameter
 from cutaway.twin.positions import (
     AlibiPosition,
@@ -35,7 +35,7 @@ from cutaway.twin.positions import (
     llama3_divisor,
 )
 
-RULES: dict[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {
+RULES: dict[str, Callable[[ModelConfig], tuple[MaskRule, ...]]] = {
     "full": lambda c: (),
     "window": lambda c: (window(c.attention_window),),
     "sparse": lambda c: (strided(c.attention_window),),
@@ -47,7 +47,7 @@ ROPE_DIVISORS: dict[str, Callable[[ModelConfig], RopeDivisor | None]] = {
         c.rope_factor, c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_length
     ),
 }
-# the second argument: whether it is for a decoder, which sees the past alone
+# the second argument is True for decoders, which attend only to earlier positions
 POSITIONS: dict[str, Callable[[ModelConfig, bool], Position]] = {
     "sinusoidal": lambda c, causal: SinusoidalPosition(c.d_model, c.max_length),
     "learned": lambda c, causal: LearnedPosition(c.d_model, c.max_length),
@@ -76,7 +76,7 @@ FEED_FORWARDS: dict[str, tuple[type[FeedForward] | type[GatedFeedForward], ops.O
 
 
 def build_model(config: ModelConfig) -> Model:
-    """A model whose matrices are all zero: give it weights with `load`, or with `xavier` for a new one."""
+    """Build a model with all matrices zero. Load weights with `load`, or initialize them with `xavier`."""
     check_model_config(config)
     return FAMILIES[config.family](config)
 
@@ -84,22 +84,22 @@ def build_model(config: ModelConfig) -> Model:
 def encoder_decoder(config: ModelConfig) -> EncoderDecoder:
     source = token_embedding(config)
     target = source if config.embeddings in ("shared", "inputs") else token_embedding(config)
-    source_order, target_order = POSITIONS[config.position](config, False), POSITIONS[config.position](config, True)
+    source_scheme, target_scheme = POSITIONS[config.position](config, False), POSITIONS[config.position](config, True)
     return EncoderDecoder(
-        source_embedding=input_embedding(config, source, source_order),
-        target_embedding=input_embedding(config, target, target_order),
-        encoder=stack(config, config.encoder_layers, source_order, causal=False, crossing=False),
-        decoder=stack(config, config.decoder_layers, target_order, causal=True, crossing=True),
+        source_embedding=input_embedding(config, source, source_scheme),
+        target_embedding=input_embedding(config, target, target_scheme),
+        encoder=stack(config, config.encoder_layers, source_scheme, causal=False, with_cross_attention=False),
+        decoder=stack(config, config.decoder_layers, target_scheme, causal=True, with_cross_attention=True),
         head=language_head(config, target),
         rules=RULES[config.attention](config),
     )
 
 
 def decoder_only(config: ModelConfig) -> DecoderOnly:
-    tokens, order = token_embedding(config), POSITIONS[config.position](config, True)
+    tokens, scheme = token_embedding(config), POSITIONS[config.position](config, True)
     return DecoderOnly(
-        embedding=input_embedding(config, tokens, order),
-        decoder=stack(config, config.decoder_layers, order, causal=True, crossing=False),
+        embedding=input_embedding(config, tokens, scheme),
+        decoder=stack(config, config.decoder_layers, scheme, causal=True, with_cross_attention=False),
         head=language_head(config, tokens),
         rules=RULES[config.attention](config),
     )
@@ -115,9 +115,9 @@ def token_embedding(config: ModelConfig) -> TokenEmbedding:
     return TokenEmbedding(config.vocab_size, config.d_model, scaled=config.embedding_scale == "sqrt_d")
 
 
-def input_embedding(config: ModelConfig, tokens: TokenEmbedding, order: Position) -> InputEmbedding:
+def input_embedding(config: ModelConfig, tokens: TokenEmbedding, scheme: Position) -> InputEmbedding:
     embedding_norm = norm(config) if config.embedding_norm else None
-    input_position = Position() if order.per_layer else order
+    input_position = Position() if scheme.per_layer else scheme
     return InputEmbedding(tokens, input_position, config.max_length, config.dropout, embedding_norm)
 
 
@@ -127,31 +127,31 @@ def language_head(config: ModelConfig, tokens: TokenEmbedding) -> LanguageHead:
     return LanguageHead(weight, Parameter(config.vocab_size) if config.output_bias else None)
 
 
-def stack(config: ModelConfig, n_layers: int, order: Position, causal: bool, crossing: bool) -> Stack:
-    """Layers that share one position scheme, or have one each where the scheme asks for it."""
+def stack(config: ModelConfig, n_layers: int, scheme: Position, causal: bool, with_cross_attention: bool) -> Stack:
+    """Layers that share one position module, or have one each if `per_layer` is set."""
     layers = []
     for _ in range(n_layers):
-        layer_order = POSITIONS[config.position](config, causal) if order.per_layer else order
-        layers.append(BLOCKS[config.block](config, layer_order, crossing))
-    ends_normed = NORM_PLACEMENTS[config.norm_placement].ends_normed
-    return Stack(layers, None if ends_normed else norm(config))
+        layer_scheme = POSITIONS[config.position](config, causal) if scheme.per_layer else scheme
+        layers.append(BLOCKS[config.block](config, layer_scheme, with_cross_attention))
+    has_normed_output = NORM_PLACEMENTS[config.norm_placement].has_normed_output
+    return Stack(layers, None if has_normed_output else norm(config))
 
 
-def sequential_layer(config: ModelConfig, order: Position, crossing: bool) -> Layer:
+def sequential_layer(config: ModelConfig, scheme: Position, with_cross_attention: bool) -> Layer:
     return Layer(
-        self_attention=attention(config, order),
+        self_attention=attention(config, scheme),
         self_attention_residual=residual(config),
-        cross_attention=attention(config) if crossing else None,
-        cross_attention_residual=residual(config) if crossing else None,
+        cross_attention=attention(config) if with_cross_attention else None,
+        cross_attention_residual=residual(config) if with_cross_attention else None,
         feed_forward=feed_forward(config),
         feed_forward_residual=residual(config),
     )
 
 
-def parallel_layer(config: ModelConfig, order: Position, crossing: bool) -> ParallelLayer:
+def parallel_layer(config: ModelConfig, scheme: Position, with_cross_attention: bool) -> ParallelLayer:
     return ParallelLayer(
-        self_attention=attention(config, order),
-        cross_attention=attention(config) if crossing else None,
+        self_attention=attention(config, scheme),
+        cross_attention=attention(config) if with_cross_attention else None,
         feed_forward=feed_forward(config),
         residual=residual(config),
     )
@@ -163,7 +163,7 @@ BLOCKS: dict[str, Callable[[ModelConfig, Position, bool], Layer | ParallelLayer]
 }
 
 
-def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAttention:
+def attention(config: ModelConfig, scheme: Position | None = None) -> MultiHeadAttention:
     head_norm = partial(NORMS[config.norm], config.head_width, config.norm_epsilon)
     return MultiHeadAttention(
         config.d_model,
@@ -171,7 +171,7 @@ def attention(config: ModelConfig, order: Position | None = None) -> MultiHeadAt
         config.kv_heads,
         config.head_width,
         config.bias,
-        position=order,
+        position=scheme,
         head_norm=head_norm if config.qk_norm else None,
         cap=config.attention_softcap,
         dropout=config.attention_dropout,
@@ -191,7 +191,7 @@ def norm(config: ModelConfig) -> Norm:
     return NORMS[config.norm](config.d_model, config.norm_epsilon)
 
 
-# every axis of choice, with what the twin knows of it
+# setting -> the values that the twin supports
 SUPPORTED: dict[str, Iterable[str]] = {
     "family": FAMILIES,
     "attention": RULES,
@@ -204,12 +204,13 @@ SUPPORTED: dict[str, Iterable[str]] = {
 
 
 def check_model_config(config: ModelConfig) -> None:
-    """What the twin does not have is named, beside what it has."""
-    for name, known in SUPPORTED.items():
-        if (value := getattr(config, name)) not in known:
+    """Raise an error for a setting that the twin does not support."""
+    for name, supported in SUPPORTED.items():
+        if (value := getattr(config, name)) not in supported:
             raise ConfigError(
-                f"engine 'numpy' has no model.{name} = {value!r}; it knows {', '.join(known)}. Use engine 'torch'."
+                f"engine 'numpy' does not support model.{name} = {value!r}; it supports {', '.join(supported)}. "
+                "Use engine 'torch'."
             )
     for name in ("experts", "cross_attention"):
         if value := getattr(config, name):
-            raise ConfigError(f"engine 'numpy' has no model.{name} = {value!r}. Use engine 'torch'.")
+            raise ConfigError(f"engine 'numpy' does not support model.{name} = {value!r}. Use engine 'torch'.")

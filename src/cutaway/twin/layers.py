@@ -1,14 +1,13 @@
 """A layer of the encoder or decoder, and a stack of them: figure 1 of the paper.
 
-The way back through a chain of steps takes them in the opposite order; through a sum it takes both ways, and adds up
-what they bring.
+The backward pass runs the steps of a chain in reverse order. The gradient of a sum goes to both terms.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from cutaway.twin.attention import Cache, MultiHeadAttention
+from cutaway.twin.attention import KVCache, MultiHeadAttention
 from cutaway.twin.basics import FeedForward, GatedFeedForward, MakeNorm, Norm
 from cutaway.twin.modules import Dropout, ForwardResult, Module, Probe, Variable
 from cutaway.twin.ops import Array, Backward, Op, identity
@@ -17,9 +16,9 @@ AnyFeedForward = FeedForward | GatedFeedForward
 
 
 class Residual(Module):
-    """x plus what a sub-layer makes of it. A sum sends its gradient back unchanged along both ways."""
+    """x + f(x) for a sub-layer f. Probes: `update` is the output of f, `stream` the output of the residual."""
 
-    ends_normed = False
+    has_normed_output = False
 
     def __init__(self, make_norm: MakeNorm, dropout: float):
         self.norm = make_norm()
@@ -30,7 +29,7 @@ class Residual(Module):
         raise NotImplementedError
 
     def apply_sublayer(self, x: Array, sublayer: Op) -> ForwardResult:
-        """dropout(sublayer(x)), seen by the probe `update`"""
+        """dropout(sublayer(x)), with the probe `update` before the dropout"""
         y, back_sublayer = sublayer(x)
         y, back_update = self.update(y)
         y, back_dropout = self.dropout(y)
@@ -40,7 +39,7 @@ class Residual(Module):
 class PostNorm(Residual):
     """norm(x + dropout(f(x)))"""
 
-    ends_normed = True
+    has_normed_output = True
 
     def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
         y, back_update = self.apply_sublayer(x, sublayer)
@@ -70,33 +69,33 @@ class PreNorm(Residual):
 
 
 class SandwichNorm(PreNorm):
-    """x + dropout(norm₂(f(norm(x)))): the second norm belongs to the sub-layer, and the rest is pre-norm."""
+    """x + dropout(norm₂(f(norm(x)))): pre-norm around the sub-layer norm₂(f(·))"""
 
     def __init__(self, make_norm: MakeNorm, dropout: float):
         super().__init__(make_norm, dropout)
         self.norm_after = make_norm()
 
     def __call__(self, x: Array, sublayer: Op) -> ForwardResult:
-        def normed_after(x: Array) -> ForwardResult:
+        def sublayer_and_norm(x: Array) -> ForwardResult:
             y, back_sublayer = sublayer(x)
             y, back_norm = self.norm_after(y)
             return y, lambda dy: back_sublayer(back_norm(dy))
 
-        return super().__call__(x, normed_after)
+        return super().__call__(x, sublayer_and_norm)
 
 
 class StackInputs(NamedTuple):
-    """What the layers of a stack may see: of x itself, of the memory, and of what they have read before."""
+    """Inputs that all layers of a stack share."""
 
     mask: Array | None = None  # broadcastable to [B,1,Q,K], True = may attend; None: everything
     memory: Variable | None = None  # [B,S,D]
     memory_mask: Array | None = None
-    cache: Cache | None = None
-    forward_only: bool = False  # nobody will go back, so nothing need be kept for it
+    cache: KVCache | None = None
+    forward_only: bool = False  # no backward pass, so intermediate values are not kept
 
 
 class Layer(Module):
-    """Look around, look at the memory (if there is cross-attention), then think; with a residual for each."""
+    """Self-attention, cross-attention if there is a memory, feed-forward; each inside a residual connection."""
 
     def __init__(
         self,
@@ -116,12 +115,12 @@ class Layer(Module):
         back_cross: Backward = identity
         if self.cross_attention and self.cross_attention_residual:
             x, back_cross = self.cross_attention_residual(x, cross_attend(self.cross_attention, inputs, index))
-        x, back_think = self.feed_forward_residual(x, self.feed_forward)
-        return x, lambda dx: back_self(back_cross(back_think(dx)))
+        x, back_feed_forward = self.feed_forward_residual(x, self.feed_forward)
+        return x, lambda dx: back_self(back_cross(back_feed_forward(dx)))
 
 
 class ParallelLayer(Module):
-    """All at the same time: x + attention(norm(x)) + feed_forward(norm(x))"""
+    """x + attention(norm(x)) + feed_forward(norm(x))"""
 
     def __init__(
         self,
@@ -134,34 +133,35 @@ class ParallelLayer(Module):
         self.feed_forward, self.residual = feed_forward, residual
 
     def __call__(self, x: Array, inputs: StackInputs, index: int) -> ForwardResult:
-        steps: list[Op] = [self_attend(self.self_attention, inputs, index), self.feed_forward]
+        sublayers: list[Op] = [self_attend(self.self_attention, inputs, index), self.feed_forward]
         if self.cross_attention:
-            steps.append(cross_attend(self.cross_attention, inputs, index))
+            sublayers.append(cross_attend(self.cross_attention, inputs, index))
 
-        def all_at_once(x: Array) -> ForwardResult:
-            done = [step(x) for step in steps]
-            return sum(y for y, _ in done), lambda dy: sum(back(dy) for _, back in done)  # type: ignore[return-value]
+        def sum_of_sublayers(x: Array) -> ForwardResult:
+            results = [sublayer(x) for sublayer in sublayers]
+            y = sum(y for y, _ in results)
+            return y, lambda dy: sum(back(dy) for _, back in results)  # type: ignore[return-value]
 
-        return self.residual(x, all_at_once)
+        return self.residual(x, sum_of_sublayers)
 
 
 def self_attend(attention: MultiHeadAttention, inputs: StackInputs, index: int) -> Op:
     """Self-attention as a function of x alone."""
     if inputs.cache is None:
         return lambda x: attention.self_attend(x, inputs.mask)
-    own, start = inputs.cache.own[index], inputs.cache.length
-    return lambda x: attention.self_attend(x, inputs.mask, own, start)
+    cache, start = inputs.cache.self_attention[index], inputs.cache.length
+    return lambda x: attention.self_attend(x, inputs.mask, cache, start)
 
 
 def cross_attend(attention: MultiHeadAttention, inputs: StackInputs, index: int) -> Op:
     """Cross-attention as a function of x alone."""
-    assert inputs.memory is not None  # whoever has cross-attention has a memory
-    memory, crossed = inputs.memory, inputs.cache.crossed[index] if inputs.cache else None
-    return lambda x: attention.cross_attend(x, memory, inputs.memory_mask, crossed)
+    assert inputs.memory is not None, "cross-attention needs a memory"
+    memory, cache = inputs.memory, inputs.cache.cross_attention[index] if inputs.cache else None
+    return lambda x: attention.cross_attend(x, memory, inputs.memory_mask, cache)
 
 
 class Stack(Module):
-    """Layers, and the norm that ends a stack whose layers do not end normed."""
+    """N layers, and a last norm if the layers do not end with one (pre-norm)."""
 
     def __init__(self, layers: list[Layer | ParallelLayer], norm: Norm | None):
         self.layers, self.norm = layers, norm
@@ -171,12 +171,12 @@ class Stack(Module):
         for index, layer in enumerate(self.layers):
             x, back = layer(x, inputs, index)
             if not inputs.forward_only:
-                backs.append(back)  # and with it all that the layer has computed
+                backs.append(back)  # the closure keeps the values that the layer computed
         x, back_norm = self.norm(x) if self.norm else (x, identity)
 
         def backward(dx: Array) -> Array:
             if inputs.forward_only:
-                raise RuntimeError("nothing was kept for the way back: this forward was for writing text.")
+                raise RuntimeError("backward after a forward pass with forward_only=True. Run it without forward_only.")
             dx = back_norm(dx)
             for back in reversed(backs):
                 dx = back(dx)

@@ -1,9 +1,9 @@
-"""What a model is made of: parts within parts, parameters, probes; and how they get their names.
+"""Modules, parameters and probes, and how they get their names.
 
-A part is called like a function and, like the operations, returns its output and the way back. Whatever has parameters
-adds to their gradients on that way. A parameter's or probe's name is the path of attributes that leads to it, such as
-`encoder.layers.0.self_attention.query.weight`: the same as in the PyTorch model, because the attributes are called
-the same.
+A module is called like a function. Like an operation, it returns its output and a backward function; calling that
+function also adds to the gradients of the module's parameters. The name of a parameter or probe is its attribute path,
+such as `encoder.layers.0.self_attention.query.weight`. The PyTorch model has the same attribute names, so the paths are
+equal.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ Kind = TypeVar("Kind")
 
 
 class Variable:
-    """A value that several parts may read, and the sum of what they send back."""
+    """A value that several modules may read, and the sum of the gradients that they return."""
 
     def __init__(self, value: Array):
         self.value = value
@@ -35,24 +36,26 @@ class Variable:
 
 
 class Parameter(Variable):
-    """What training changes."""
+    """A trained array."""
 
     def __init__(self, *shape: int, fill: float = 0.0):
-        super().__init__(np.full(shape, fill) if fill else np.zeros(shape))  # zeros take no memory until written to
+        super().__init__(
+            np.full(shape, fill) if fill else np.zeros(shape)
+        )  # np.zeros takes no memory until it is written to
 
 
 class Buffer:
-    """A table that goes with a model and its precision, but that nothing trains and no file stores."""
+    """A constant array in the precision of the model. It is not trained and not saved."""
 
     def __init__(self, value: Array):
         self.value = value
 
 
 class Module:
-    """Anything with attributes that may be parts, parameters, buffers or probes, or lists of them."""
+    """A class with modules, parameters, buffers or probes as attributes, or lists of them."""
 
-    def named(self, kind: type[Kind]) -> dict[str, Kind]:
-        """All of a kind in this part, by name. What occurs twice has the name under which it occurs first."""
+    def find_all(self, kind: type[Kind]) -> dict[str, Kind]:
+        """All objects of a class in this module, by name. A shared object has the name of its first occurrence."""
         found: dict[int, tuple[str, Kind]] = {}
         for name, value in self.walk(""):
             if isinstance(value, kind):
@@ -60,16 +63,16 @@ class Module:
         return dict(found.values())
 
     def walk(self, prefix: str) -> Iterator[tuple[str, Any]]:
-        """Whatever can be reached by attributes, with the path to it."""
+        """All attributes of this module and its child modules, each with its path."""
         for name, value in vars(self).items():
-            several = isinstance(value, list)
-            for path, child in [(f"{name}.{i}", v) for i, v in enumerate(value)] if several else [(name, value)]:
+            is_list = isinstance(value, list)
+            for path, child in [(f"{name}.{i}", v) for i, v in enumerate(value)] if is_list else [(name, value)]:
                 yield prefix + path, child
                 if isinstance(child, Module):
                     yield from child.walk(f"{prefix}{path}.")
 
     def parameters(self) -> dict[str, Parameter]:
-        return self.named(Parameter)
+        return self.find_all(Parameter)
 
     def zero_gradients(self) -> None:
         for parameter in self.parameters().values():
@@ -78,11 +81,11 @@ class Module:
     def to(self, dtype: Any) -> None:
         for parameter in self.parameters().values():
             parameter.value = parameter.value.astype(dtype, copy=False)
-        for buffer in self.named(Buffer).values():
+        for buffer in self.find_all(Buffer).values():
             buffer.value = buffer.value.astype(dtype, copy=False)
 
     def load(self, weights: Mapping[str, Array], dtype: Any = None, where: str = "the weights") -> None:
-        """Take over copies of these values, by name, in a precision (None: their own)."""
+        """Copy these weights, by name, as `dtype` (None: keep theirs)."""
         parameters = self.parameters()
         shapes = {name: parameter.value.shape for name, parameter in parameters.items()}
         check_fit(shapes, {name: array.shape for name, array in weights.items()}, where)
@@ -92,34 +95,34 @@ class Module:
         self.to(dtype)  # the buffers too
 
     def set_dropout(self, generator: np.random.Generator | None) -> None:
-        """Switch dropout on, with this source of chance, or off."""
-        for part in self.named(Dropout).values():
-            part.generator = generator
+        """Switch dropout on, with this random generator, or off (None)."""
+        for module in self.find_all(Dropout).values():
+            module.generator = generator
 
 
 class Dropout(Module):
     def __init__(self, rate: float):
         self.rate = rate
-        self.generator: np.random.Generator | None = None  # None: switched off
+        self.generator: np.random.Generator | None = None  # None: off
 
     def __call__(self, x: Array) -> ForwardResult:
         return dropout(x, self.rate, self.generator) if self.generator and self.rate else (x, identity)
 
 
 class Probe(Module):
-    """The identity, with eyes: what passes is shown to the recording, on the way forward and on the way back."""
+    """The identity. It passes the value and, in the backward pass, the gradient to a callback."""
 
     def __init__(self) -> None:
-        self.note: Callable[[str, Array], None] | None = None  # None: nobody looks
+        self.callback: Callable[[str, Array], None] | None = None  # called with "value" or "gradient", and the array
 
     def __call__(self, x: Array) -> ForwardResult:
-        if self.note is None:
+        if self.callback is None:
             return x, identity
-        note = self.note
-        note("value", x)
+        callback = self.callback
+        callback("value", x)
 
         def backward(dx: Array) -> Array:
-            note("gradient", dx)
+            callback("gradient", dx)
             return dx
 
         return x, backward
@@ -127,7 +130,7 @@ class Probe(Module):
 
 @dataclass
 class Recording:
-    """Probe name -> what passed there, the last time."""
+    """Probe name -> the last value and gradient there."""
 
     values: dict[str, Array] = field(default_factory=dict)
     gradients: dict[str, Array] = field(default_factory=dict)
@@ -135,27 +138,24 @@ class Recording:
 
 @contextmanager
 def record_activations(model: Module) -> Iterator[Recording]:
-    """Record every probe of a model, forward and backward, while the block runs."""
-    seen = Recording()
-    probes = model.named(Probe)
+    """Record every probe of a model, forward and backward, inside the `with` block."""
+    recording = Recording()
+    probes = model.find_all(Probe)
 
-    def noting(name: str) -> Callable[[str, Array], None]:
-        def note(which: str, x: Array) -> None:
-            (seen.values if which == "value" else seen.gradients)[name] = x
-
-        return note
+    def record(name: str, kind: str, x: Array) -> None:
+        (recording.values if kind == "value" else recording.gradients)[name] = x
 
     for name, probe in probes.items():
-        probe.note = noting(name)
+        probe.callback = partial(record, name)
     try:
-        yield seen
+        yield recording
     finally:
         for probe in probes.values():
-            probe.note = None
+            probe.callback = None
 
 
 def xavier(model: Module, generator: np.random.Generator) -> None:
-    """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010); biases and norms stay 0 and 1."""
+    """Every matrix uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010); biases stay 0, norms stay 1."""
     for parameter in model.parameters().values():
         if parameter.value.ndim == 2:
             limit = math.sqrt(6 / sum(parameter.value.shape))

@@ -1,19 +1,19 @@
-"""The operations of a Transformer, each with its derivative beside it.
+"""The operations of a Transformer, each with its derivative.
 
-Every operation returns two things, its output and the way back:
+Every operation returns its output and a backward function:
 
     y, backward = softmax(x)
     dx = backward(dy)
 
-dy is short for ∂L/∂y, which says how the loss L moves when a number of y does; it has the shape of y. The way back is
-the chain rule: from ∂L/∂y to ∂L/∂x. Above each operation stands how its derivative comes about, with indices
-where they help; a dot multiplies number by number, and δᵢⱼ is 1 if i = j, and else 0.
+dy stands for ∂L/∂y: how the loss L changes with each number of y. It has the shape of y. The backward function applies
+the chain rule: from ∂L/∂y to ∂L/∂x. Each docstring derives the derivative. A dot (·) multiplies element by element;
+δᵢⱼ is 1 if i = j, else 0.
 
-Shapes end the names of arrays: B texts, Q queries, K keys, H heads, G heads of keys and values, E width of a head,
-D width of a token, F of what it becomes, V vocabulary, N rows of whatever kind.
+Suffixes give the shape of an array: B batch, Q queries, K keys, H heads, G key-value heads, E head width, D width of a
+token, F output width, V vocabulary, N rows of any kind.
 
-What has parameters also returns their gradients; ids have none, so `embedding` returns that of its matrix alone; and
-the loss, where the way back begins, takes no dy.
+If an operation has parameters, backward also returns their gradients. Token ids have no gradient, so `embedding`
+returns only the gradient of its matrix. The backward pass starts at the loss, so its backward takes no dy.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ Op = Callable[[Array], tuple[Array, Backward]]
 
 
 def identity(dy: Array) -> Array:
-    """The way back through what changes nothing."""
+    """The backward function of the identity."""
     return dy
 
 
 def no_probe(name: str, value: Array) -> tuple[Array, Backward]:
-    """A `ProbeFunction` shows a value to a probe (parts.py) under a name; here nobody looks."""
+    """A `ProbeFunction` passes a value to a probe (modules.py) by name. This one has no probe."""
     return value, identity
 
 
 def no_dropout(x: Array) -> tuple[Array, Backward]:
-    """A dropout that drops nothing."""
+    """A dropout with rate 0."""
     return x, identity
 
 
-# --- vectors, one for each token ---------------------------------------------------------------------------------
+# --- operations on the vector of each token ----------------------------------------------------------------------
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Backward]:
@@ -59,9 +59,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
         dW_fd = Σ_rows dy_f x_d      dW = dyᵀ x
         db_f = Σ_rows dy_f
 
-    The parameters serve all rows, hence the sums over them.    backward(dy) -> dx, dW, db (to be ignored without a b)
+    All rows use the same parameters, so their gradients sum over rows.    backward(dy) -> dx, dW, db (ignore without b)
     """
-    x_ND = x.reshape(-1, x.shape[-1])  # all tokens of all texts below each other: one large product
+    x_ND = x.reshape(-1, x.shape[-1])  # all tokens of all texts as rows: one large product
     y_NF = x_ND @ weight.T
     if bias is not None:
         y_NF += bias
@@ -76,9 +76,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
 def embedding(ids: Array, weight: Array) -> tuple[Array, Backward]:
     """y = W[ids]    ids [...], W [V, D] -> y [..., D]
 
-    A row of W is copied to every place where its token stands, so its gradient is the sum over these places:
+    Row v of W is copied to every position with id v, so its gradient is the sum over these positions:
 
-        dW_v = Σ_{places with id v} dy        backward(dy) -> dW
+        dW_v = Σ_{positions with id v} dy        backward(dy) -> dW
     """
 
     def backward(dy: Array) -> Array:
@@ -94,15 +94,16 @@ def layer_norm(x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Ar
 
         dx̂ = dy · w,    dw = Σ_rows dy · x̂,    db = Σ_rows dy
 
-    x acts on x̂ in three ways: directly, through μ and through σ.
+    x̂ depends on x in three ways: directly, through μ and through σ.
 
         ∂μ/∂x_j = 1/D
-        ∂σ/∂x_j = Σ_i (x_i - μ) (δᵢⱼ - 1/D) / (D σ) = (x_j - μ) / (D σ) = x̂_j / D        as the x_i - μ sum to 0
+        ∂σ/∂x_j = Σ_i (x_i - μ) (δᵢⱼ - 1/D) / (D σ) = (x_j - μ) / (D σ) = x̂_j / D        because the x_i - μ sum to 0
         ∂x̂_i/∂x_j = (δᵢⱼ - 1/D) / σ - (x_i - μ) / σ² · x̂_j / D = (δᵢⱼ - 1/D - x̂_i x̂_j / D) / σ
 
         dx_j = Σ_i dx̂_i ∂x̂_i/∂x_j:    dx = (dx̂ - mean(dx̂) - x̂ · mean(dx̂ · x̂)) / σ
 
-    In words: to shift all numbers of a token, or (but for ε) to stretch them, has no effect on y, and is taken out.
+    In words: shifting or scaling all numbers of a token does not change y (apart from ε). The formula subtracts these
+    two directions from the gradient.
     backward(dy) -> dx, dw, db
     """
     centred = x - mean(x)
@@ -136,19 +137,19 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> tuple[Array, Backward]:
 
 
 def dropout(x: Array, rate: float, generator: np.random.Generator) -> tuple[Array, Backward]:
-    """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so that on average y is x
+    """y = x · m,    m = 0 with probability p, else 1 / (1 - p), so the expected value of y is x
 
-    m is drawn, for each number anew, and does not depend on x:    dx = dy · m
+    m is random, separate for each number, and does not depend on x:    dx = dy · m
     """
     m = (generator.random(x.shape) >= rate).astype(x.dtype) / (1 - rate)
     return x * m, lambda dy: dy * m
 
 
-# --- activations, one for each number: dx = dy · f'(x) -----------------------------------------------------------
+# --- activations, element by element: dx = dy · f'(x) ------------------------------------------------------------
 
 
 def relu(x: Array) -> tuple[Array, Backward]:
-    """f(x) = max(0, x),    f'(x) = 1 where x > 0, else 0 (at 0 itself there is a kink, and 0 is a convention)"""
+    """f(x) = max(0, x),    f'(x) = 1 where x > 0, else 0 (f has no derivative at 0; by convention f'(0) = 0)"""
     return np.maximum(x, 0), lambda dy: dy * (x > 0)
 
 
@@ -159,12 +160,12 @@ def relu_squared(x: Array) -> tuple[Array, Backward]:
 
 
 def gelu(x: Array) -> tuple[Array, Backward]:
-    """f(x) = x Φ(x),    Φ(x) = (1 + erf(x / √2)) / 2: the share of the standard normal distribution below x
+    """f(x) = x Φ(x),    Φ(x) = (1 + erf(x / √2)) / 2: the cumulative standard normal distribution
 
     f'(x) = Φ(x) + x φ(x),    φ(x) = Φ'(x) = exp(-x²/2) / sqrt(2π)
     """
-    below = 0.5 * (1 + erf(x / math.sqrt(2)))
-    return x * below, lambda dy: dy * (below + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi))
+    cdf = 0.5 * (1 + erf(x / math.sqrt(2)))
+    return x * cdf, lambda dy: dy * (cdf + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi))
 
 
 def gelu_tanh(x: Array) -> tuple[Array, Backward]:
@@ -182,7 +183,7 @@ def silu(x: Array) -> tuple[Array, Backward]:
 
     f'(x) = s + x s (1 - s)
     """
-    s = 0.5 * (1 + np.tanh(0.5 * x))  # the sigmoid, written so that nothing can overflow
+    s = 0.5 * (1 + np.tanh(0.5 * x))  # the sigmoid, in a form that cannot overflow
     return x * s, lambda dy: dy * (s + x * s * (1 - s))
 
 
@@ -196,12 +197,12 @@ def soft_cap(x: Array, cap: float) -> tuple[Array, Backward]:
 
 
 def softmax(x: Array, mask: Array | None = None) -> tuple[Array, Backward]:
-    """y_i = exp(x_i) / Σ_j exp(x_j) along the last axis, over the places that the mask allows (True = allowed)
+    """y_i = exp(x_i) / Σ_j exp(x_j) along the last axis, over the positions that the mask allows (True = allowed)
 
         ∂y_i/∂x_j = y_i (δᵢⱼ - y_j)
         dx_j = Σ_i dy_i y_i (δᵢⱼ - y_j) = y_j (dy_j - Σ_i dy_i y_i)
 
-    What is not allowed has y = 0, so its gradient is 0 as well. Where nothing at all is allowed, y and dx are all 0.
+    A masked position has y = 0, so its gradient is 0 too. In a row where all positions are masked, y and dx are 0.
     """
     if mask is not None:
         x = np.where(mask, x, lowest(x))
@@ -209,7 +210,7 @@ def softmax(x: Array, mask: Array | None = None) -> tuple[Array, Backward]:
     y = np.exp(x - np.maximum.reduce(x, axis=-1, keepdims=True))
     y /= np.add.reduce(y, axis=-1, keepdims=True)
     if mask is not None:
-        y *= mask  # for rows in which nothing is allowed: there, all were equally low
+        y *= mask  # for rows where all positions are masked: exp gave equal weights there
     return y, lambda dy: y * (dy - np.add.reduce(dy * y, axis=-1, keepdims=True))
 
 
@@ -218,8 +219,8 @@ def similarity(q: Array, k: Array) -> tuple[Array, Backward]:
 
         s_ij = Σ_e q_ie k_je / sqrt(E):    dq = ds k / sqrt(E),    dk = dsᵀ q / sqrt(E)        backward(ds) -> dq, dk
 
-    If H/G heads share one head of keys, their queries are put below each other and meet the keys in one product,
-    which on the way back also sums over the heads that share.
+    If H/G query heads share one key head, their queries are stacked as rows of one product with these keys. In the
+    backward pass, that product also sums dk over the query heads that share it.
     """
     scale = 1 / math.sqrt(q.shape[-1])
     q_BGNE = group_heads(q, k)
@@ -262,9 +263,9 @@ def attention(
 
     q [B,H,Q,E], k and v [B,G,K,E], mask and bias broadcastable to [B,H,Q,K] -> [B,H,Q,E]
 
-    cap (above 0) comes before the bias; drop and relative_values (Shaw's addition to y) act on the weights; see is
-    shown the scores and the weights. The way back takes the same steps in the opposite order. The bias is added to the
-    scores, so its gradient is theirs; where one number of it serves several scores, who made it sums up.
+    A soft cap (cap > 0) is applied before the bias. `drop` and `relative_values` (Shaw's term of y) take the weights.
+    `probe` receives the scores and the weights. The backward pass runs the same steps in reverse order. The gradient of
+    the bias equals d_scores; the position scheme sums it where several scores share one bias.
     backward(dy) -> dq, dk, dv, d_scores [B,H,Q,K]
     """
     scores, back_similarity = similarity(q, k)
@@ -293,7 +294,7 @@ def attention(
 
 
 class Loss(NamedTuple):
-    smoothed: float  # what training makes small
+    smoothed: float  # minimized by training
     plain: float  # the same with ε = 0: exp(plain / N) is the perplexity
 
 
@@ -304,8 +305,8 @@ def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple
 
         dx_u = -Σ_v q_v (δᵤᵥ - p_u) = p_u - q_u
 
-    Nothing is simpler: what the model said minus what it should have said.
-    logits [N, V], target [N] -> sums over the rows.    backward() -> dx [N, V] of the smoothed one
+    In words: the predicted probabilities minus the target probabilities.
+    logits [N, V], target [N] -> sums over the rows.    backward() -> dx [N, V], of the smoothed loss
     """
     log_p = log_softmax(logits)
     rows = np.arange(len(target))
@@ -320,16 +321,16 @@ def cross_entropy(logits: Array, target: Array, smoothing: float = 0.0) -> tuple
     return Loss(smoothed, plain), backward
 
 
-# --- small things that the above are written with ------------------------------------------------------------------
+# --- helper functions --------------------------------------------------------------------------------------------
 
 
 def mean(x: Array) -> Array:
-    """Over the last axis, which stays, with length 1. (np.mean does the same, with more ado.)"""
+    """The mean over the last axis, which is kept with length 1. Faster than np.mean."""
     return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
 def sum_over_rows(x: Array) -> Array:
-    """The sum over all axes but the last: what many tokens have to say about one parameter."""
+    """The sum over all axes except the last."""
     return x.reshape(-1, x.shape[-1]).sum(axis=0)
 
 
@@ -338,7 +339,7 @@ def transpose(x: Array) -> Array:
 
 
 def group_heads(x: Array, shared: Array) -> Array:
-    """[B,H,Q,X] -> [B,G,N,X], N = H/G·Q: the heads that share one head of keys and values, below each other."""
+    """[B,H,Q,X] -> [B,G,N,X], N = H/G·Q: stack the query heads that share one key-value head."""
     return x.reshape(len(x), shared.shape[1], -1, x.shape[-1])
 
 
@@ -348,30 +349,35 @@ def log_softmax(x: Array) -> Array:
 
 
 def lowest(x: Array) -> float:
-    """So low that beside any other number its exponential is 0, and not so low that a subtraction would overflow."""
+    """A score whose exponential is 0 next to any other score, but whose differences do not overflow."""
     return float(np.finfo(x.dtype).min) / 2
 
 
-STEPS = 1024  # points of the table of erf, to a unit
-FARTHEST = 6  # beyond, erf is 1 in double precision
+POINTS_PER_UNIT = 1024  # of the erf table
+MAX_ERF_INPUT = 6  # above, erf is 1 in double precision
 
 
 @cache
 def erf_table() -> Array:
-    return np.array([math.erf(i / STEPS) for i in range(-FARTHEST * STEPS, FARTHEST * STEPS + 1)])
+    return np.array(
+        [
+            math.erf(i / POINTS_PER_UNIT)
+            for i in range(-MAX_ERF_INPUT * POINTS_PER_UNIT, MAX_ERF_INPUT * POINTS_PER_UNIT + 1)
+        ]
+    )
 
 
 def erf(x: Array) -> Array:
-    """The error function, which NumPy lacks: Taylor's series around the nearest point p of a table, with d = x - p.
+    """The error function, which NumPy lacks: a Taylor series around the nearest point p of a table, with d = x - p.
 
         erf(p + d) ≈ erf(p) + g · (d - p d² + (2p² - 1) d³ / 3),    g = erf'(p) = 2/√π · exp(-p²)
 
-    |d| is at most 1/2048, so what is left out, g · p (3 - 2p²) / 6 · d⁴ and beyond, is below 1e-13.
+    |d| is at most 1/2048, so the remaining terms, g · p (3 - 2p²) / 6 · d⁴ and smaller, are below 1e-13.
     """
-    x = np.clip(x, -FARTHEST, FARTHEST)
-    nearest = np.rint(np.nan_to_num(x) * STEPS)
-    p = nearest / STEPS
-    d = x - p  # NaN where x is, and so is the result
+    x = np.clip(x, -MAX_ERF_INPUT, MAX_ERF_INPUT)
+    nearest = np.rint(np.nan_to_num(x) * POINTS_PER_UNIT)
+    p = nearest / POINTS_PER_UNIT
+    d = x - p  # NaN where x is NaN, and so is the result
     g = 2 / math.sqrt(math.pi) * np.exp(-p * p)
-    at_p = erf_table()[nearest.astype(np.intp) + FARTHEST * STEPS].astype(x.dtype)
+    at_p = erf_table()[nearest.astype(np.intp) + MAX_ERF_INPUT * POINTS_PER_UNIT].astype(x.dtype)
     return at_p + g * d * (1 - p * d + (2 * p * p - 1) * d * d / 3)

@@ -1,11 +1,11 @@
-"""How order is told: one class a scheme, each acting at the places that it needs.
+"""Position schemes: one class for each. A class overrides the methods that its scheme needs.
 
-    embed     on the embedded tokens, once               sinusoidal, learned
-    rotate    on queries and keys, in every layer        rope
-    bias      on the scores, in every layer              alibi, relative_bias (T5), relative (Shaw)
-    values    on the output of attention                 relative (Shaw)
+    embed     changes the token embeddings, once         sinusoidal, learned
+    rotate    rotates queries and keys, in every layer   rope
+    bias      adds to the scores, in every layer         alibi, relative_bias (T5), relative (Shaw)
+    values    adds to the output of attention            relative (Shaw)
 
-Each returns what it makes and the way back. Positions are integers [T], counted from the beginning of the text.
+Each method returns its output and a backward function. Positions are integers [T], counted from the start of the text.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from cutaway.twin.ops import Array, Backward, identity, transpose
 
 
 def no_gradient(dy: Array) -> float:
-    """The way back from what does not depend on the query: nothing to be added to its gradient."""
+    """The backward function of a bias that does not depend on the query: its gradient is 0."""
     return 0.0
 
 
-RopeDivisor = Callable[[Array], Array]  # how fast each pair turns -> how many times slower it is to turn
+RopeDivisor = Callable[[Array], Array]  # rotation speed of each pair -> the factor to divide it by
 
 
 class Position(Module):
-    """Order is not told at all; the others override what they need."""
+    """No position information, and the base class of all schemes."""
 
-    per_layer = False  # True: every layer has one of its own
+    per_layer = False  # True: every layer has its own parameters
     has_values = False
 
     def embed(self, x: Array, positions: Array) -> ForwardResult:
@@ -42,14 +42,14 @@ class Position(Module):
         return x, identity
 
     def bias(self, q: Array, query: Array, key: Array) -> tuple[Array | None, Backward]:
-        """q [B,H,Q,E], positions [Q] and [K] -> what is added to the scores, broadcastable to [B,H,Q,K].
+        """q [B,H,Q,E], positions [Q] and [K] -> the term added to the scores, broadcastable to [B,H,Q,K].
 
-        backward(d_scores [B,H,Q,K]) -> what that means for q
+        backward(d_scores [B,H,Q,K]) -> the gradient of q
         """
         return None, no_gradient
 
     def values(self, weights: Array, query: Array, key: Array) -> ForwardResult:
-        """weights [B,H,Q,K] -> what is added to the output [B,H,Q,E]"""
+        """weights [B,H,Q,K] -> the term added to the output [B,H,Q,E]"""
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class SinusoidalPosition(Position):
 
 
 class LearnedPosition(Position):
-    """x + P[pos]:    dx = dy, and a row of P gets the sum over the texts. A text has each position only once."""
+    """x + P[pos]:    dx = dy,    dP[pos] = Σ_texts dy, because each text has each position once"""
 
     def __init__(self, d_model: int, max_length: int):
         self.table = Parameter(max_length, d_model)
@@ -84,16 +84,16 @@ class LearnedPosition(Position):
 
 
 class RotaryPosition(Position):
-    """Each pair (x₂ᵢ, x₂ᵢ₊₁) turned by the angle θ = pos · base^(-2i/E).
+    """Rotate each pair (x₂ᵢ, x₂ᵢ₊₁) by the angle θ = pos · base^(-2i/E).
 
         (y₂ᵢ, y₂ᵢ₊₁) = (x₂ᵢ cos θ - x₂ᵢ₊₁ sin θ,  x₂ᵢ sin θ + x₂ᵢ₊₁ cos θ)
 
-    y = R x, so dx = Rᵀ dy; and the transpose of a rotation is the rotation by -θ. The gradient is turned back.
+    y = R x, so dx = Rᵀ dy. The transpose of a rotation is the rotation by -θ.
     """
 
     def __init__(self, d_head: int, max_length: int, base: float, divisor: RopeDivisor | None = None):
         angle_TP = angles(max_length, d_head, base)
-        if divisor is not None:  # by a factor of its own for each pair
+        if divisor is not None:  # one factor for each pair
             angle_TP = angle_TP / divisor(base ** (-np.arange(0, d_head, 2) / d_head))
         self.cos, self.sin = Buffer(np.cos(angle_TP)), Buffer(np.sin(angle_TP))
 
@@ -103,7 +103,7 @@ class RotaryPosition(Position):
 
 
 class AlibiPosition(Position):
-    """score(i, j) - m_h · |i - j|, with a slope m_h for each head: nothing to learn, nothing on the way back."""
+    """score(i, j) - m_h · |i - j|, with a slope m_h for each head. It has no parameters and no gradient."""
 
     def __init__(self, n_heads: int):
         self.slopes = Buffer(np.array(alibi_slopes(n_heads)))
@@ -113,7 +113,7 @@ class AlibiPosition(Position):
 
 
 class RelativeBiasPosition(Position):
-    """score(i, j) + b_h[bucket(j - i)]: a number of the table gets the sum of all scores that it was added to."""
+    """score(i, j) + b_h[bucket(j - i)].    The gradient of a bias is the sum over all scores that it was added to."""
 
     def __init__(self, n_heads: int, buckets: int, max_distance: int, causal: bool):
         self.max_distance, self.causal = max_distance, causal
@@ -132,13 +132,13 @@ class RelativeBiasPosition(Position):
 
 
 class RelativePosition(Position):
-    """A vector for each distance, clipped, for keys and for values (Shaw et al. 2018).
+    """A vector for each clipped distance, one table for keys and one for values (Shaw et al. 2018).
 
-        score(i, j) gets q_i a^K[j - i]ᵀ / sqrt(E)        output_i gets Σ_j weight(i, j) a^V[j - i]
+        score(i, j) + q_i a^K[j - i]ᵀ / sqrt(E)        output_i + Σ_j weight(i, j) a^V[j - i]
 
-    A table has R = 2·clip + 1 rows, for the distances -clip to clip. Both are products with a whole table, and a step
-    that goes between distances and keys: q aᵀ is dealt out to the keys; the weights are summed by distance. Each of
-    these two steps is the transpose of the other, and so its way back.
+    A table has R = 2·clip + 1 rows, for the distances -clip to clip. Both terms are a product with the whole table and
+    an indexing step: `gather_by_distance` copies the entries of q aᵀ to the keys, `sum_by_distance` sums the weights
+    by distance. Each of the two indexing steps is the transpose of the other, so each is the other's backward.
     """
 
     per_layer = True
@@ -175,12 +175,12 @@ class RelativePosition(Position):
 
 
 def gather_by_distance(by_distance_BHQR: Array, distance_QK: Array) -> Array:
-    """[B,H,Q,R] -> [B,H,Q,K]: for each key the entry of its distance."""
+    """[B,H,Q,R] -> [B,H,Q,K]: for each key, the entry of its distance."""
     return np.take_along_axis(by_distance_BHQR, distance_QK[None, None], axis=-1)
 
 
 def sum_by_distance(distance_QK: Array, x_BHQK: Array, distances: int) -> Array:
-    """[B,H,Q,K] -> [B,H,Q,R]: for each distance the sum over the keys that have it."""
+    """[B,H,Q,K] -> [B,H,Q,R]: for each distance, the sum over the keys at that distance."""
     is_at_QKR = (distance_QK[..., None] == np.arange(distances)).astype(x_BHQK.dtype)
     B, H, Q, K = x_BHQK.shape
     summed_QNR = x_BHQK.reshape(B * H, Q, K).transpose(1, 0, 2) @ is_at_QKR
@@ -202,8 +202,12 @@ def linear_divisor(factor: float) -> RopeDivisor:
 
 
 def llama3_divisor(factor: float, slow: float, fast: float, original_length: int) -> RopeDivisor:
-    """Llama 3.1: `factor` for pairs that turn fewer than `slow` times in the first training's length, 1 for those that
-    turn more than `fast` times; between them 1 / (s + (1 - s) / factor), with s going from 0 to 1."""
+    """Llama 3.1. The divisor depends on how often a pair rotates within the length of the original training:
+
+    fewer than `slow` times   factor
+    more than `fast` times    1
+    between them              1 / (s + (1 - s) / factor), with s from 0 to 1
+    """
 
     def divisor(speed: Array) -> Array:
         turns = speed * original_length / (2 * np.pi)
@@ -214,8 +218,10 @@ def llama3_divisor(factor: float, slow: float, fast: float, original_length: int
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ...; if n is no power of two, those of the next lower one, then every second of the next
-    higher one."""
+    """2^(-8/n), 2^(-16/n), ... for n heads.
+
+    If n is not a power of two: the slopes of the next lower power p, then every second slope of 2p.
+    """
     power = 2 ** (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     if power == n_heads:
@@ -225,9 +231,10 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def t5_bucket(distance: Array, buckets: int, max_distance: int, causal: bool) -> Array:
-    """The bucket of each distance d = key - query. If the future is in sight, half of all buckets are for it.
+    """The bucket of each distance d = key - query. Without a causal mask, half of the buckets are for later keys.
 
-    Of n buckets, half have a distance each; beyond e = n/2 they widen, up to max_distance, and the last takes the rest:
+    Of n buckets, the first e = n/2 hold one distance each. The others grow up to max_distance; the last one holds
+    everything beyond:
 
         e + floor(log(d / e) / log(max_distance / e) · (n - e))
     """
@@ -238,6 +245,6 @@ def t5_bucket(distance: Array, buckets: int, max_distance: int, causal: bool) ->
         offset, distance = (distance > 0) * buckets, np.abs(distance)
     exact = buckets // 2
     growth = np.log(np.maximum(distance, 1) / exact) / math.log(max_distance / exact) * (buckets - exact)
-    # a little more, since a distance at which a bucket begins must not fall short of it by rounding
+    # 1e-9: a distance at the start of a bucket must not fall into the bucket before it by rounding
     far = np.minimum(exact + np.floor(growth + 1e-9).astype(np.intp), buckets - 1)
     return offset + np.where(distance < exact, distance, far)

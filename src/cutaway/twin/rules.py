@@ -1,6 +1,6 @@
-"""Rules for what comes next, beside what the model says, in the twin's way: one text at a time.
+"""Decoding rules that change the logits, for one text at a time.
 
-What they are, and their order, is said in decode/rules.py, where the same is done with tensors for all texts at once.
+decode/rules.py describes the rules and their order; it applies them to all texts of a batch.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from cutaway.twin.ops import Array
 
 
 class Rules:
-    """What holds for one text. `tokens` are those that it was forced to begin with, and those written since."""
+    """The rules for one text."""
 
     def __init__(self, search: Search, start: Start, text: int):
         self.search, self.text = search, text
         self.n_forced = len(start.forced[text])
         self.prompt = list(start.prompts[text]) if start.is_history else []
-        self.before = start.before[text]
+        self.answer_start = start.answer_starts[text]
 
     def apply(self, logits_V: Array, tokens: Sequence[int]) -> Array:
-        """The logits after this beginning, as the rules have them."""
+        """Return the logits changed by the rules. `tokens`: the forced and the generated tokens so far."""
         if not self.search.has_rules:
             return logits_V
         x_V, decode, history = logits_V.copy(), self.search.decode, [*self.prompt, *tokens]
@@ -36,7 +36,7 @@ class Rules:
         x_V[list(decode.suppress)] = -np.inf
         if len(tokens) - self.n_forced < decode.min_length:
             x_V[self.search.eos] = -np.inf
-        allowed = None if self.search.allowed is None else self.search.allowed(self.text, history[self.before :])
+        allowed = None if self.search.allowed is None else self.search.allowed(self.text, history[self.answer_start :])
         if allowed is not None:
             only_V = np.full_like(x_V, -np.inf)
             only_V[list(allowed)] = x_V[list(allowed)]
@@ -45,9 +45,9 @@ class Rules:
 
 
 def continuations(history: Sequence[int], n: int) -> list[int]:
-    """What has come after the last n - 1 tokens before, wherever they stand in the history."""
+    """Tokens that followed earlier occurrences of the last n - 1 tokens in the history."""
     last = list(history[len(history) - n + 1 :])
     if len(last) < n - 1:
         return []
-    begins = range(len(history) - n + 1)
-    return [history[i + n - 1] for i in begins if list(history[i : i + n - 1]) == last]
+    starts = range(len(history) - n + 1)
+    return [history[i + n - 1] for i in starts if list(history[i : i + n - 1]) == last]

@@ -1,10 +1,10 @@
-"""The training loop, on one screen."""
+"""The training loop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from cutaway.twin.optim import Adam, clip_gradients, noam
 
 
 class StepResult(NamedTuple):
-    """What one step did; losses are a token's mean, `loss` with label smoothing and `nll` without."""
+    """Results of one step. Losses are means per token: `loss` with label smoothing, `nll` without."""
 
     step: int
     loss: float
@@ -28,7 +28,7 @@ class StepResult(NamedTuple):
 
 
 def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterator[StepResult]:
-    """Make the loss small, a step at a time: whoever iterates sees each step, and may look at the model in between."""
+    """Train, and yield after each step. The caller can read the model between steps."""
     check_train_config(config)
     adam = Adam(model, config.beta1, config.beta2, config.epsilon)
     d_model = model.head.weight.value.shape[1]
@@ -39,8 +39,8 @@ def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterat
         model.set_dropout(None)
         if not math.isfinite(loss.smoothed):
             raise Diverged(
-                f"the loss became {loss.smoothed} at step {step}. Lower train.lr, lengthen train.warmup or set "
-                "train.clip_norm = 1; the run folder holds the best weights so far."
+                f"the loss became {loss.smoothed} at step {step}. Lower train.lr, raise train.warmup or set "
+                "train.clip_norm = 1. The run folder has the best weights so far."
             )
         gradient_norm = clip_gradients(adam.parameters, config.clip_norm)
         lr = noam(step, d_model, config.warmup, config.lr)
@@ -48,45 +48,50 @@ def train(model: Model, batches: Iterable[Batch], config: TrainConfig) -> Iterat
         yield StepResult(step, loss.smoothed / tokens, loss.plain / tokens, lr, gradient_norm, tokens)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a loss that is no number is looked for above
+@np.errstate(over="ignore", invalid="ignore")  # train() checks the loss for NaN and infinity
 def forward_and_backward(model: Model, batch: Batch, smoothing: float) -> tuple[Loss, int]:
-    """The loss of a batch, and the gradient of its mean over the tokens in every parameter."""
+    """Compute the loss of a batch, and the gradients of the mean loss per token. -> loss, number of tokens"""
     model.zero_gradients()
     logits, backward = model(*batch.inputs)  # type: ignore[arg-type]
-    right = batch.right[batch.asked]
-    loss, back_loss = cross_entropy(logits[batch.asked], right, smoothing)
-    d_logits = np.zeros_like(logits)  # stays 0 where nothing was asked: at padding
-    d_logits[batch.asked] = back_loss() / len(right)
+    targets = batch.targets[batch.target_mask]
+    loss, back_loss = cross_entropy(logits[batch.target_mask], targets, smoothing)
+    d_logits = np.zeros_like(logits)  # stays 0 at padding
+    d_logits[batch.target_mask] = back_loss() / len(targets)
     backward(d_logits)
-    return loss, len(right)
+    return loss, len(targets)
 
 
 def check_train_config(config: TrainConfig) -> None:
-    """There is one way of training here, the paper's, on the CPU. Anything else is named."""
-    plain = {
+    """Raise an error for a setting that the twin does not support. It trains as in the paper, on the CPU."""
+    supported: dict[str, tuple[Any, ...]] = {
+        "optimizer": ("adam",),
+        "schedule": ("noam",),
+        "device": ("auto", "cpu"),
+        "best_by": ("loss", "accuracy"),
         "epochs": (0.0,),
         "tokens": (0,),
         "minutes": (0.0,),
         "micro_batches": (1,),
         "ema": (0.0,),
         "average_checkpoints": (0,),
+        "precision": ("auto", "float32"),
     }
-    ways = {"optimizer": ("adam",), "schedule": ("noam",), "device": ("auto", "cpu"), "best_by": ("loss", "accuracy")}
-    for name, known in {**ways, **plain, "precision": ("auto", "float32")}.items():
+    for name, values in supported.items():
         value = getattr(config, name)
-        if value not in known:
+        if value not in values:
             raise ConfigError(
-                f"engine 'numpy' knows train.{name} = {known[-1]!r}, and not {value!r}. Set it, or use engine 'torch'."
+                f"engine 'numpy' does not support train.{name} = {value!r}. Set it to {values[-1]!r}, or use engine "
+                "'torch'."
             )
 
 
 def measure(model: Model, batches: Iterable[Batch]) -> tuple[float, float]:
-    """On a whole set: the mean negative log-likelihood of the right tokens, and how often the likeliest is right."""
-    nll, hits, tokens = 0.0, 0, 0
+    """The mean negative log-likelihood per token, and the accuracy, over all batches."""
+    nll, correct, tokens = 0.0, 0, 0
     for batch in batches:
         logits, _ = model(*batch.inputs)  # type: ignore[arg-type]
-        asked, right = logits[batch.asked], batch.right[batch.asked]
-        nll += cross_entropy(asked, right)[0].plain
-        hits += int((asked.argmax(axis=-1) == right).sum())
-        tokens += len(right)
-    return nll / tokens, hits / tokens
+        logits_NV, targets = logits[batch.target_mask], batch.targets[batch.target_mask]
+        nll += cross_entropy(logits_NV, targets)[0].plain
+        correct += int((logits_NV.argmax(axis=-1) == targets).sum())
+        tokens += len(targets)
+    return nll / tokens, correct / tokens

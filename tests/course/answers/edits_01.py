@@ -1,6 +1,6 @@
-"""Exercise 1 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+"""Edits of right answers to exercise 1 that produce each known mistake, in at least two styles.
 
-(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+(part, mistake) -> {style: [(old text, new text), ...]}
 """
 
 DIVIDE_BY_SUM = "powers / powers.sum(axis=-1, keepdims=True)"
@@ -108,7 +108,7 @@ EDITS = {
     ("attention", "softmax-axis"): {
         "numpy": [("softmax(scores)", "softmax(scores.swapaxes(-1, -2)).swapaxes(-1, -2)")],
         "torch": [("softmax(scores)", "torch.softmax(scores, dim=-2)")],
-        # hidden scores are added to, so that a key that nobody sees still has scores that differ
+        # adds to masked scores, so fully masked keys keep different scores
         "loops": [("softmax(scores)", "softmax(scores.swapaxes(-1, -2)).swapaxes(-1, -2)")],
     },
     ("attention", "softmax-over-everything"): {
@@ -189,7 +189,7 @@ EDITS = {
     },
 }
 
-# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+# Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
     ("softmax", "numpy", [("np.exp(x)", "2.0**x")]),
     ("softmax", "numpy", [("powers / powers.sum", "powers / powers.mean")]),

@@ -1,6 +1,6 @@
-"""Exercise 2 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+"""Edits of right answers to exercise 2 that produce each known mistake, in at least two styles.
 
-(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+(part, mistake) -> {style: [(old text, new text), ...]}
 """
 
 SPLIT_CUT = "x.reshape(n_texts, n_words, n_heads, d_model // n_heads)"
@@ -388,7 +388,7 @@ EDITS = {
     },
 }
 
-# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+# Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
     ("split_heads", "numpy", [(SPLIT_MOVE, "return x.transpose(0, 3, 2, 1)  #")]),
     ("split_heads", "numpy", [(SPLIT_MOVE, "return x[:, ::-1].swapaxes(1, 2)  #")]),

@@ -1,6 +1,6 @@
-"""Exercise 3 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+"""Edits of right answers to exercise 3 that produce each known mistake, in at least two styles.
 
-(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+(part, mistake) -> {style: [(old text, new text), ...]}
 """
 
 ANGLE = "pos / 10000 ** (2 * pair / d_model)"
@@ -19,7 +19,7 @@ BY_HAND = "    sin, cos = np.sin(angle), np.cos(angle)\n    a, b ="
 
 
 def in_sinusoidal(old, new):
-    """A change of the speeds in one function only, where all use the same line."""
+    """Change the speeds in one function only, although all functions use the same line."""
     return [
         ("def sinusoidal", f"def my_speeds(width):\n    return {new}\n\n\ndef sinusoidal"),
         (old, old.replace("speeds", "my_speeds")),
@@ -27,7 +27,7 @@ def in_sinusoidal(old, new):
 
 
 EDITS = {
-    # the table; in NumPy and PyTorch the other parts use the same speeds, and go wrong with it
+    # the table; in NumPy and PyTorch the other parts use the same speeds and are wrong too
     ("sinusoidal", "sin-cos-swapped"): {
         "numpy": [(EVEN_SIN, "table[:, 0::2] = np.cos(angle)"), (ODD_COS, "table[:, 1::2] = np.sin(angle)")],
         "torch": [("[hands.imag, hands.real]", "[hands.real, hands.imag]")],
@@ -187,7 +187,7 @@ EDITS = {
         "numpy": [("sinusoidal(n_words, d_model)", "sinusoidal(len(table), d_model)[ids]")],
         "loops": [("positions[place][d]", "positions[ids[text, place]][d]"), ("sinusoidal(n_words", "sinusoidal(100")],
     },
-    # the step of k places
+    # the shift by k positions
     ("shift_matrix", "turned-back"): {
         "numpy": [(BLOCK, "[[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]")],
         "torch": [("torch.block_diag(*blocks)", "torch.block_diag(*blocks).T")],
@@ -451,7 +451,7 @@ EDITS = {
 
 
 def own_table(library, angle="pos / 10000 ** (2 * i / d)", table="stack([np.sin(angle), np.cos(angle)], -1)"):
-    """The table made inside embed, and wrong there only."""
+    """Compute the table inside embed, and make it wrong only there."""
     body = (
         f"    pos, i, j = np.arange(n)[:, None], np.arange(d // 2), np.arange(d)\n"
         f"    angle = {angle}\n    return np.{table}.reshape(n, d)"
@@ -479,9 +479,9 @@ OWN_TABLES = {
 for name, change in OWN_TABLES.items():
     EDITS["embed", name] = {"numpy": own_table("np", **change), "torch": own_table("torch", **change)}
 
-# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+# Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
-    # an exponent and a base that are both wrong, and what is a third of a pair of other mistakes
+    # a wrong exponent with a wrong base, and three mistakes at once
     ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (pair / d_model)")]),
     ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "10000 ** (-pair / d_model)")]),
     ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (2 * column / d_model)")]),

@@ -1,6 +1,6 @@
-"""Exercise 4 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+"""Edits of right answers to exercise 4 that produce each known mistake, in at least two styles.
 
-(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+(part, mistake) -> {style: [(old text, new text), ...]}
 """
 
 NORM = "(x - mean) / np.sqrt(variance + eps) * gain + bias"
@@ -272,7 +272,7 @@ EDITS = {
     },
 }  # fmt: skip
 
-# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+# Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
     ("layer_norm", "numpy", [("np.sqrt(variance + eps)", "np.cbrt(variance + eps)")]),
     ("layer_norm", "numpy", [("np.sqrt(variance + eps)", "np.sqrt(variance - eps)")]),

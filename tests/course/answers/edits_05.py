@@ -1,6 +1,6 @@
-"""Exercise 5 with mistakes: what to change in a right answer to make each of them, in at least two ways of writing.
+"""Edits of right answers to exercise 5 that produce each known mistake, in at least two styles.
 
-(part, mistake) -> {which right answer: [(what stands there, what stands there instead), ...]}
+(part, mistake) -> {style: [(old text, new text), ...]}
 """
 
 SHIFTED = "np.concatenate([first, target[:, :-1]], axis=1)"
@@ -472,7 +472,7 @@ EDITS = {
             (LOG_P, "p = np.exp(logits)\n    log_p = np.log(p / p.sum(axis=-1, keepdims=True))"),
         ],
         "torch": [("logits.logsumexp(dim=-1)", "logits.exp().sum(-1).log()")],
-        # what is subtracted is not the largest: it overflows only if logits are far apart
+        # subtracts something else than the maximum: overflows only if logits differ much
         "numpy, the minimum": [("logits.max(", "logits.min(")],
         "torch, the mean": [
             ("    of_target =", "    logits = logits - logits.mean(-1, keepdim=True)\n    of_target ="),
@@ -526,7 +526,7 @@ EDITS = {
     },
 }  # fmt: skip
 
-# Mistakes that nobody listed. What differs must be said, and no name given. (part, which right answer, edits)
+# Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
     ("shift_right", "numpy", [(SHIFTED, "np.concatenate([first, target[:, -2::-1]], axis=1)")]),
     ("shift_right", "torch", [("roll(1, dims=1)", "roll(1, dims=0)")]),
@@ -535,7 +535,7 @@ UNLISTED = [
     ("padding_mask", "loops", [("i != pad for i in row", "i != pad for i in row[::-1]")]),
     ("padding_mask", "torch", [(".unsqueeze(1).unsqueeze(2)", ".unsqueeze(0).unsqueeze(0)")]),
     ("decoder_mask", "numpy", [(BOTH, "np.eye(n, dtype=bool) & padding_mask(ids, pad)")]),
-    # padding only at the end of a text, and a first column that is always seen
+    # padding only at the end of a text, and a first column that is never masked
     ("padding_mask", "numpy", [(REAL, "(np.cumsum((ids != pad)[:, ::-1], axis=1)[:, ::-1] > 0)[:, None, None, :]")]),
     ("padding_mask", "torch", [(TORCH_REAL, "(torch.arange(ids.size(1)) < (ids != pad).sum(1, keepdim=True))[:, None, None]")]),
     ("padding_mask", "loops", [("i != pad for i in row", "i != pad or j == 0 for j, i in enumerate(row)")]),

@@ -1,4 +1,4 @@
-"""Exercise 1 with loops, number by number: slow, and just as right."""
+"""Exercise 1 with loops, number by number: slow, but right."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Exercise 2 with loops, head by head and query by query: slow, and just as right."""
+"""Exercise 2 with loops, head by head and query by query: slow, but right."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercise 3 with loops, number by number; the step of k places is found from data, without any trigonometry."""
+"""Exercise 3 with loops, number by number; the matrix of a shift by k is fitted to data, without trigonometry."""
 
 import cmath
 import math

@@ -1,4 +1,4 @@
-"""Exercise 4 with loops, token by token, with attention written out: slow, and just as right."""
+"""Exercise 4 with loops, token by token, with attention written out: slow, but right."""
 
 import math
 

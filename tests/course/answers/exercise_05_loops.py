@@ -1,4 +1,4 @@
-"""Exercise 5 with loops and lists, and everything written out that others import: slow, and just as right."""
+"""Exercise 5 with loops and lists, without imports from other exercises: slow, but right."""
 
 import math
 

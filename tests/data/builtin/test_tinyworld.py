@@ -1,6 +1,6 @@
-"""tinyworld: the languages are right, the alignments are gold, the splits are disjoint.
+"""tinyworld: correct sentences, alignments and heads, and disjoint splits.
 
-The sentences below were written by hand; the grammar has to agree with them.
+The sentences below were written manually. The grammar must generate exactly these.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from cutaway.data.builtin.tinyworld import CONSTRUCTIONS, DIRECTIONS, SPLITS, AlignedPair, tinyworld
 from cutaway.data.builtin.tinyworld.choices import combinations
 from cutaway.data.builtin.tinyworld.derive import derive, sentence
-from cutaway.data.builtin.tinyworld.grammar import is_withheld, small_world
-from cutaway.data.builtin.tinyworld.meaning import Clause, It, Relative
+from cutaway.data.builtin.tinyworld.grammar import default_world, is_withheld
+from cutaway.data.builtin.tinyworld.meaning import Clause, ObjectPronoun, RelativePronoun
 
-WORLD = small_world()
+WORLD = default_world()
 
 
 def c(rule: str, mood: str = "", **slots: Any) -> Clause:
     return derive(WORLD, rule, mood, **slots)
 
 
-def said(derivation: Clause, language: str) -> str:
+def text_of(derivation: Clause, language: str) -> str:
     return WORLD.say(sentence(WORLD, derivation), language).text
 
 
@@ -39,9 +39,9 @@ def np(text: str) -> Any:
     return c("quality", subject=text, quality="old").slots["subject"]
 
 
-# Each row: a derivation, then how it is said in English, in French and in German.
+# Each row: a derivation, and the sentence in English, French and German.
 SENTENCES = [
-    # Simple sentences, and what the subject does to the verb
+    # Simple sentences: agreement of the verb with the subject
     (c("intransitive", subject="the cat", verb="sleep"), "The cat sleeps.", "Le chat dort.", "Die Katze schläft."),
     (c("intransitive", subject="I", verb="wait"), "I wait.", "J'attends.", "Ich warte."),
     (c("intransitive", subject="you", verb="work"), "You work.", "Tu travailles.", "Du arbeitest."),
@@ -70,7 +70,7 @@ SENTENCES = [
      "Viele Kinder lachen."),
     (c("intransitive", subject="some women", verb="work"), "Some women work.", "Quelques femmes travaillent.",
      "Einige Frauen arbeiten."),
-    # Adjectives: gender, number, side, vowels
+    # Adjectives: gender, number, position, vowels
     (c("intransitive", subject="the small cat", verb="sleep"), "The small cat sleeps.", "Le petit chat dort.",
      "Die kleine Katze schläft."),
     (c("intransitive", subject="a black cat", verb="sleep"), "A black cat sleeps.", "Un chat noir dort.",
@@ -144,7 +144,7 @@ SENTENCES = [
     (c("benefit", subject="she", verb="draw", object="a lion", friend="the old teacher"),
      "She draws a lion for the old teacher.", "Elle dessine un lion pour le vieux professeur.",
      "Sie zeichnet einen Löwen für den alten Lehrer."),
-    # Places: each noun has its prepositions; contraction
+    # Places: prepositions of each noun; contraction
     (c("activity", subject="the boy", verb="play", place="in the garden"), "The boy plays in the garden.",
      "Le garçon joue dans le jardin.", "Der Junge spielt im Garten."),
     (c("activity", subject="the farmer", verb="work", place="at the market"), "The farmer works at the market.",
@@ -187,7 +187,7 @@ SENTENCES = [
      "Il y a une grenouille dans la cuisine.", "In der Küche ist ein Frosch."),
     (c("there is", thing="four young wolves", place="in the park"), "There are four young wolves in the park.",
      "Il y a quatre jeunes loups dans le parc.", "Im Park sind vier junge Wölfe."),
-    # Being and having
+    # be and have
     (c("quality", subject="the soup", quality="hot"), "The soup is hot.", "La soupe est chaude.", "Die Suppe ist heiß."),
     (c("quality", subject="my sisters", quality="very happy"), "My sisters are very happy.",
      "Mes sœurs sont très heureuses.", "Meine Schwestern sind sehr glücklich."),
@@ -364,7 +364,7 @@ SENTENCES = [
      "Do not eat my cake!", "Ne mange pas mon gâteau!", "Iss meinen Kuchen nicht!"),
     (c("prohibition", clause=c("activity", "command not", subject="you", verb="sleep", place="at the school")),
      "Do not sleep at the school!", "Ne dors pas à l'école!", "Schlaf nicht in der Schule!"),
-    # Time: the German verb stays second
+    # Time: the German verb is second
     (c("time first", time="every morning", clause=c("food", subject="the princess", verb="drink", object="milk")),
      "Every morning, the princess drinks milk.", "Chaque matin, la princesse boit du lait.",
      "Jeden Morgen trinkt die Prinzessin Milch."),
@@ -382,7 +382,7 @@ SENTENCES = [
                                                object="the library")),
      "They will visit the library tomorrow.", "Demain, ils visiteront la bibliothèque.",
      "Morgen werden sie die Bibliothek besuchen."),
-    # Two clauses: the German verb goes last
+    # Two clauses: the German verb is last
     (c("because", clause=c("intransitive", subject="the boy", verb="laugh"),
        other=c("intransitive", subject="the uncle", verb="arrive")),
      "The boy laughs because the uncle arrives.", "Le garçon rit parce que l'oncle arrive.",
@@ -425,47 +425,47 @@ SENTENCES = [
      "The women sing and dance in the park.", "Les femmes chantent et dansent dans le parc.",
      "Die Frauen singen und tanzen im Park."),
     (c("and it", clause=c("transitive", subject="the boy", verb="buy", object="an apple"),
-       other=c("pronoun object", subject="the boy", verb="eat", object=It(np("an apple")))),
+       other=c("pronoun object", subject="the boy", verb="eat", object=ObjectPronoun(np("an apple")))),
      "The boy buys an apple and eats it.", "Le garçon achète une pomme et la mange.",
      "Der Junge kauft einen Apfel und isst ihn."),
     (c("and it", clause=c("transitive", subject="we", verb="find", object="the old books"),
-       other=c("pronoun object", subject="we", verb="hide", object=It(np("the old books")))),
+       other=c("pronoun object", subject="we", verb="hide", object=ObjectPronoun(np("the old books")))),
      "We find the old books and hide them.", "Nous trouvons les vieux livres et les cachons.",
      "Wir finden die alten Bücher und verstecken sie."),
     (c("relative subject", subject="the boy", quality="happy",
-       other=c("transitive", subject=Relative(np("the boy")), verb="eat", object="the apple")),
+       other=c("transitive", subject=RelativePronoun(np("the boy")), verb="eat", object="the apple")),
      "The boy who eats the apple is happy.", "Le garçon qui mange la pomme est heureux.",
      "Der Junge, der den Apfel isst, ist glücklich."),
     (c("relative subject", subject="the dogs", quality="fast",
-       other=c("motion", subject=Relative(np("the dogs")), verb="run", place="to the beach")),
+       other=c("motion", subject=RelativePronoun(np("the dogs")), verb="run", place="to the beach")),
      "The dogs that run to the beach are fast.", "Les chiens qui courent à la plage sont rapides.",
      "Die Hunde, die zum Strand rennen, sind schnell."),
     (c("relative object", subject="the cake", quality="too hot",
-       other=c("transitive", subject="the girl", verb="prepare", object=Relative(np("the cake")))),
+       other=c("transitive", subject="the girl", verb="prepare", object=RelativePronoun(np("the cake")))),
      "The cake that the girl prepares is too hot.", "Le gâteau que la fille prépare est trop chaud.",
      "Der Kuchen, den das Mädchen zubereitet, ist zu heiß."),
     (c("relative object", subject="the children", quality="funny",
-       other=c("transitive", subject="he", verb="help", object=Relative(np("the children")))),
+       other=c("transitive", subject="he", verb="help", object=RelativePronoun(np("the children")))),
      "The children that he helps are funny.", "Les enfants qu'il aide sont drôles.", "Die Kinder, denen er hilft, sind lustig."),
     (c("relative object", subject="the letter", quality="long",
-       other=c("transitive", "past", subject="Anna", verb="write", object=Relative(np("the letter")))),
+       other=c("transitive", "past", subject="Anna", verb="write", object=RelativePronoun(np("the letter")))),
      "The letter that Anna wrote is long.", "La lettre qu'Anna a écrite est longue.",
      "Der Brief, den Anna geschrieben hat, ist lang."),
     (c("relative last", subject="I", verb="help", object="a man",
-       other=c("activity", subject=Relative(np("a man")), verb="work", place="on the bridge")),
+       other=c("activity", subject=RelativePronoun(np("a man")), verb="work", place="on the bridge")),
      "I help a man who works on the bridge.", "J'aide un homme qui travaille sur le pont.",
      "Ich helfe einem Mann, der auf der Brücke arbeitet."),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("derivation", "english", "french", "german"), SENTENCES, ids=[row[1] for row in SENTENCES])
-def test_sentences_written_by_hand(derivation: Clause, english: str, french: str, german: str) -> None:
-    assert said(derivation, "en") == english
-    assert said(derivation, "fr") == french
-    assert said(derivation, "de") == german
+def test_sentences(derivation: Clause, english: str, french: str, german: str) -> None:
+    assert text_of(derivation, "en") == english
+    assert text_of(derivation, "fr") == french
+    assert text_of(derivation, "de") == german
 
 
-def test_hand_written_sentences_cover_every_construction() -> None:
+def test_the_sentences_cover_every_construction() -> None:
     used = {rule for derivation, *_ in SENTENCES for rule in rules_in(derivation)}
     moods = {clause.mood for derivation, *_ in SENTENCES for clause in clauses_in(derivation)}
     by_mood = {
@@ -494,9 +494,9 @@ def rules_in(derivation: Clause) -> list[str]:
     return [clause.rule.name for clause in clauses_in(derivation)]
 
 
-# ---- Alignment and heads, by hand ------------------------------------------------------------------------
+# ---- Alignment and heads, written manually ---------------------------------------------------------------
 
-# source word - target words; words that are not mentioned stay alone
+# source word - target words; words that are not mentioned are not aligned
 ALIGNED = [
     (c("intransitive", "not", subject="the small cat", verb="sleep"), "fr",
      "The-Le small-petit cat-chat does-ne,pas not-ne,pas sleep-dort .-."),
@@ -545,7 +545,7 @@ ALIGNED = [
 @pytest.mark.parametrize(
     ("derivation", "language", "expected"), ALIGNED, ids=[f"{row[1]}: {row[2]}" for row in ALIGNED]
 )
-def test_alignment_written_by_hand(derivation: Clause, language: str, expected: str) -> None:
+def test_alignment(derivation: Clause, language: str, expected: str) -> None:
     pair = WORLD.pair(sentence(WORLD, derivation), language)
     links: list[str] = []
     for place, word in enumerate(pair.source_words):
@@ -569,7 +569,7 @@ HEADS = [
     (c("because", clause=c("intransitive", subject="Tom", verb="laugh"), other=c("weather", verb="rain")), "de",
      "Tom<lacht lacht ,<lacht weil<regnet es<regnet regnet<lacht .<lacht"),
     (c("relative object", subject="the cake", quality="good",
-       other=c("transitive", subject="she", verb="eat", object=Relative(np("the cake")))), "en",
+       other=c("transitive", subject="she", verb="eat", object=RelativePronoun(np("the cake")))), "en",
      "The<cake cake<is that<eats she<eats eats<cake is good<is .<is"),
     (c("couple", subject="the cat and the dog", verb="wait", place="on the bridge"), "en",
      "The<cat cat<wait and<dog the<dog dog<cat wait on<bridge the<bridge bridge<wait .<wait"),
@@ -579,14 +579,14 @@ HEADS = [
 
 
 @pytest.mark.parametrize(("derivation", "language", "expected"), HEADS, ids=[row[2] for row in HEADS])
-def test_heads_written_by_hand(derivation: Clause, language: str, expected: str) -> None:
+def test_heads(derivation: Clause, language: str, expected: str) -> None:
     said_sentence = WORLD.say(sentence(WORLD, derivation), language)
     words, heads = said_sentence.words, said_sentence.layout.heads
     shown = [word if head < 0 else f"{word}<{words[head]}" for word, head in zip(words, heads, strict=True)]
     assert " ".join(shown) == expected
 
 
-# ---- Properties of whatever is drawn ---------------------------------------------------------------------
+# ---- Properties of random sentences ----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -605,7 +605,7 @@ def test_pairs_are_well_formed(corpus: dict[tuple[str, str], list[AlignedPair]])
         check_side(pair.target, pair.target_words, pair.target_heads)
         assert list(pair.alignment) == sorted(set(pair.alignment))
         assert all(i < len(pair.source_words) and j < len(pair.target_words) for i, j in pair.alignment)
-        assert (len(pair.source_words) - 1, len(pair.target_words) - 1) in pair.alignment  # the closing marks
+        assert (len(pair.source_words) - 1, len(pair.target_words) - 1) in pair.alignment  # the final punctuation marks
         assert pair.construction in CONSTRUCTIONS
 
 
@@ -615,30 +615,30 @@ def check_side(text: str, words: tuple[str, ...], heads: tuple[int, ...]) -> Non
     assert text[-1] in ".?!"
     assert len(heads) == len(words)
     assert heads.count(-1) == 1
-    for place in range(len(words)):  # every word reaches the root: there is no cycle
+    for index in range(len(words)):  # every word reaches the root: there is no cycle
         steps = 0
-        while heads[place] >= 0:
-            place, steps = heads[place], steps + 1
+        while heads[index] >= 0:
+            index, steps = heads[index], steps + 1
             assert steps <= len(words)
 
 
 def split_text(text: str) -> list[str]:
-    """As tokenizers elsewhere do: at spaces, after apostrophes, around punctuation; est-ce stays whole."""
+    """Split at spaces, after apostrophes and around punctuation. est-ce is one word."""
     return re.findall(r"[^\s.,?!']+'?|[.,?!]", text)
 
 
 def test_every_content_word_is_aligned(corpus: dict[tuple[str, str], list[AlignedPair]]) -> None:
-    """Nouns, verbs and adjectives always have a counterpart; only small words may stand alone."""
-    alone: Counter[str] = Counter()
+    """Nouns, verbs and adjectives always have a counterpart. Only function words may have none."""
+    unaligned: Counter[str] = Counter()
     for pair in everything(corpus):
         linked = {i for i, _ in pair.alignment}
-        alone.update(word.lower() for place, word in enumerate(pair.source_words) if place not in linked)
-    assert set(alone) <= {"a", "an", "old", "there", "of", "to", "the", "it", ","}
+        unaligned.update(word.lower() for index, word in enumerate(pair.source_words) if index not in linked)
+    assert set(unaligned) <= {"a", "an", "old", "there", "of", "to", "the", "it", ","}
 
 
 @pytest.mark.parametrize("draws", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_no_source_has_two_targets(draws: int) -> None:
-    """Here duplicates are wanted: the same English from two derivations must give the same French and German."""
+    """Two derivations with the same English text must have the same French and German text."""
     chooser = WORLD.chooser(11)
     known: dict[str, tuple[str, str]] = {}
     for _ in range(draws):
@@ -649,7 +649,7 @@ def test_no_source_has_two_targets(draws: int) -> None:
     assert len(known) >= 0.95 * draws  # few draws repeat an earlier one
 
 
-def test_german_rules_have_a_place_for_whatever_their_moods_bring() -> None:
+def test_german_rules_have_slots_for_all_their_moods() -> None:
     for rule in WORLD.clauses:
         if rule.moods & {"not", "never", "like", "always_not"}:
             assert "{not}" in rule.german or "{kein}" in rule.german, rule.name
@@ -671,7 +671,7 @@ def test_unseen_words_are_known_words(corpus: dict[tuple[str, str], list[Aligned
         train, unseen = tinyworld(direction, "train", 40_000, seed=1), corpus[direction, "unseen"]
         source = {word.lower() for pair in train for word in pair.source_words}
         assert {word.lower() for pair in unseen for word in pair.source_words} <= source
-        # In the target a rare form of a known word ("leichtes") may be missing from a sample of training sentences.
+        # A rare target form of a known word ("leichtes") may be missing in a sample of the training data.
         target = {word.lower() for pair in train for word in pair.target_words}
         words = [word.lower() for pair in unseen for word in pair.target_words]
         assert sum(word not in target for word in words) < 0.001 * len(words)
@@ -680,7 +680,7 @@ def test_unseen_words_are_known_words(corpus: dict[tuple[str, str], list[Aligned
 @pytest.mark.parametrize("split", SPLITS)
 def test_withheld_combinations_are_only_in_unseen(split: str) -> None:
     sources = {pair.source for pair in tinyworld("en-fr", split, 800, seed=5)}
-    chooser = WORLD.chooser(5)  # draws the same sentences again, with their derivations
+    chooser = WORLD.chooser(5)  # the same sentences again, with their derivations
     while sources:
         drawn = chooser.sentence()
         english = WORLD.say(drawn, "en").text
@@ -699,12 +699,12 @@ def test_combinations_of_a_sentence() -> None:
     eats = c("transitive", subject="the small cat", verb="eat", object="a ripe pear")
     assert sorted(combinations(eats)) == [("eat", "pear"), ("ripe", "pear"), ("small", "cat")]
     assert combinations(c("quality", subject="the soup", quality="too hot")) == [("hot", "soup")]
-    inner = c("transitive", subject="she", verb="eat", object=Relative(np("the cake")))
+    inner = c("transitive", subject="she", verb="eat", object=RelativePronoun(np("the cake")))
     relative = c("relative object", subject="the cake", quality="good", other=inner)
     assert sorted(combinations(relative)) == [("eat", "cake"), ("good", "cake")]
 
 
-def test_same_arguments_same_pairs_in_another_process() -> None:
+def test_the_same_arguments_give_the_same_pairs_in_another_process() -> None:
     program = "from cutaway.data.builtin.tinyworld import tinyworld; print(tinyworld('en-de', 'test', 30, 9))"
     runs = [
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(s))
@@ -744,21 +744,21 @@ def test_size_of_the_world(corpus: dict[tuple[str, str], list[AlignedPair]]) -> 
 def test_words_are_frequent_enough() -> None:
     train = tinyworld("en-fr", "train", 40_000, seed=4)
     counts = Counter(word.lower() for pair in train for word in set(pair.source_words))
-    assert min(counts.values()) >= 7  # about one sentence in four thousand, with luck against us
+    assert min(counts.values()) >= 7  # expected: one in four thousand sentences, with some tolerance
     targets = Counter(word.lower() for pair in train for word in set(pair.target_words))
     rare = sum(count for count in targets.values() if count < 10)
-    assert rare < 0.01 * len(train)  # rare inflected forms concern less than one sentence in a hundred
+    assert rare < 0.01 * len(train)  # fewer than one in a hundred sentences has a rare inflected form
 
 
-def test_no_kind_is_named_like_a_noun_by_accident() -> None:
-    """A noun's name is also a kind, so a shared name ("water") would mix the two."""
+def test_no_kind_has_the_name_of_a_noun() -> None:
+    """The name of a noun is also a kind, so a shared name ("water") would mix the two."""
     nouns = WORLD.lexicon.nouns
     for noun in nouns.values():
         assert not (noun.kinds - {noun.name}) & set(nouns)
 
 
 def test_fast_enough() -> None:
-    """A thousand pairs in the time of some simple arithmetic, so that a busy or slow machine does not matter."""
+    """The time is compared with simple arithmetic, so that a busy or slow machine does not matter."""
     tinyworld("en-fr", "train", 2000, seed=0)
     start = time.process_time()
     for number in range(4_000_000):
@@ -774,9 +774,9 @@ def test_wrong_names_are_refused() -> None:
         tinyworld("en-es")
     with pytest.raises(ValueError, match="no split 'training'.*Did you mean 'train'.*train, valid, test, unseen"):
         tinyworld("en-fr", "training")
-    with pytest.raises(ValueError, match="no rule 'flying'; choose one of intransitive, activity"):
+    with pytest.raises(ValueError, match="no rule 'flying'. Choose one of intransitive, activity"):
         derive(WORLD, "flying")
-    with pytest.raises(ValueError, match="no noun 'unicorn'; add a row"):
+    with pytest.raises(ValueError, match="no noun 'unicorn'. Add a row"):
         c("intransitive", subject="the unicorn", verb="run")
 
 

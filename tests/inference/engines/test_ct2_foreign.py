@@ -1,4 +1,4 @@
-"""Models from elsewhere: by CTranslate2's own converter, and by way of a run folder. And runs that were fine-tuned."""
+"""Imported models, compared with CTranslate2's own converter; and exported LoRA runs."""
 
 import os
 import random
@@ -9,7 +9,7 @@ import ctranslate2
 import pytest
 import torch
 from foreign import EOS, IDS, PAD, words, write_tokenizer_of
-from helpers import cutaway_here, small_recipe
+from helpers import run_cutaway, small_recipe
 
 from cutaway.config import DecodeConfig
 from cutaway.inference.engines.ct2_converter import export_ct2
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 V = 61
 
 
-def theirs(kind, **settings):
+def random_model(kind, **settings):
     import transformers as hf
 
     config = {"MarianMTModel": "MarianConfig", "GPT2LMHeadModel": "GPT2Config", "LlamaForCausalLM": "LlamaConfig",
@@ -43,15 +43,15 @@ def theirs(kind, **settings):
 
 WIDTHS = {"hidden_size": 16, "intermediate_size": 40, "num_attention_heads": 4, "num_hidden_layers": 3}
 MODELS = {
-    "gpt2": lambda: theirs("GPT2LMHeadModel", n_embd=16, n_layer=3, n_head=4, n_positions=64),
-    "llama": lambda: theirs("LlamaForCausalLM", num_key_value_heads=2, max_position_embeddings=64, **WIDTHS),
-    # their converter drops the last row of a Marian vocabulary, and takes it to be the padding
-    "marian": lambda: theirs(
+    "gpt2": lambda: random_model("GPT2LMHeadModel", n_embd=16, n_layer=3, n_head=4, n_positions=64),
+    "llama": lambda: random_model("LlamaForCausalLM", num_key_value_heads=2, max_position_embeddings=64, **WIDTHS),
+    # CTranslate2's converter removes the last row of a Marian vocabulary, as padding
+    "marian": lambda: random_model(
         "MarianMTModel", d_model=16, encoder_layers=3, decoder_layers=2, max_position_embeddings=64, encoder_ffn_dim=40,
         decoder_ffn_dim=40, encoder_attention_heads=4, decoder_attention_heads=4, scale_embedding=True,
         decoder_start_token_id=PAD, forced_eos_token_id=None, activation_function="swish",
     ),
-    "t5": lambda: theirs(
+    "t5": lambda: random_model(
         "T5ForConditionalGeneration", d_model=16, d_kv=4, d_ff=40, num_heads=4, num_layers=3, num_decoder_layers=2,
         relative_attention_num_buckets=8, relative_attention_max_distance=16, decoder_start_token_id=PAD,
     ),
@@ -59,11 +59,11 @@ MODELS = {
 LOADERS = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "marian": "BartConfig", "t5": "T5Config"}
 
 
-def converted(name, model, folder):
-    """What their converter makes of a model: without its tokenizer, whose files would have to be real."""
+def convert(name, model, folder):
+    """Convert a model with CTranslate2's converter, without its tokenizer, which would need real files."""
     from ctranslate2.converters.transformers import _MODEL_LOADERS
 
-    if name == "marian":  # as their loader of Marian does, but without taking the last token away
+    if name == "marian":  # like CTranslate2's loader of Marian, but without removing the last token
         model.config.normalize_before = model.config.normalize_embedding = False
     spec = _MODEL_LOADERS[LOADERS[name]].get_model_spec(model)
     if name in ("gpt2", "llama"):
@@ -81,37 +81,42 @@ def converted(name, model, folder):
     return folder
 
 
-def found_in(folder, is_translator, **options):
+def run_folder(folder, is_translator, **options):
     draw, names = random.Random(0), words(V)
     texts = [[names[draw.randrange(5, V)] for _ in range(n)] for n in (1, 4, 9, 17)]
-    never = [["<pad>"]]
+    suppressed = [["<pad>"]]
     if is_translator:
         texts = [[*text, names[EOS]] for text in texts]
         model = ctranslate2.Translator(str(folder))
         found = model.translate_batch(
-            texts, max_decoding_length=20, return_scores=True, suppress_sequences=never, length_penalty=0, **options
+            texts,
+            max_decoding_length=20,
+            return_scores=True,
+            suppress_sequences=suppressed,
+            length_penalty=0,
+            **options,
         )
         return [(one.hypotheses, one.scores) for one in found]
     model = ctranslate2.Generator(str(folder))
     found = model.generate_batch(
-        texts, max_length=20, return_scores=True, suppress_sequences=never, length_penalty=0, **options
+        texts, max_length=20, return_scores=True, suppress_sequences=suppressed, length_penalty=0, **options
     )
     return [(one.sequences, one.scores) for one in found]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_their_own_converter_says_the_same(name, tmp_path):
+def test_exports_equal_ctranslate2_conversions(name, tmp_path):
     model = MODELS[name]()
     model.save_pretrained(tmp_path / "theirs")
     write_tokenizer_of(tmp_path / "theirs", V)
     import_folder(tmp_path / "theirs", tmp_path / "run")
     export_ct2(tmp_path / "run", tmp_path / "ours")
-    other = converted(name, model, tmp_path / "converted")
+    other = convert(name, model, tmp_path / "converted")
     is_translator = name in ("marian", "t5")
     for options in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 3, "num_hypotheses": 3}):
-        ours, expected = (found_in(folder, is_translator, **options) for folder in (tmp_path / "ours", other))
+        ours, expected = (run_folder(folder, is_translator, **options) for folder in (tmp_path / "ours", other))
         assert [texts for texts, _ in ours] == [texts for texts, _ in expected]
-        assert len({round(scores[0], 3) for _, scores in ours}) == 4  # what is read matters
+        assert len({round(scores[0], 3) for _, scores in ours}) == 4  # outputs depend on the inputs
         for (_, one), (_, another) in zip(ours, expected, strict=True):
             assert one == pytest.approx(another, abs=1e-3)
 
@@ -138,11 +143,11 @@ processes = 1
 """
 
 
-def test_a_lora_run_is_merged_for_the_occasion(tmp_path):
+def test_a_lora_run_is_merged_with_its_base(tmp_path):
     start_training(small_recipe(steps=4, samples=0), RunFolder(tmp_path / "runs/base")).trainer.run()
     (tmp_path / "lora.toml").write_text(RECIPE, encoding="utf-8")
-    told = cutaway_here("train", "lora.toml", "--run", "runs/lora", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    result = run_cutaway("train", "lora.toml", "--run", "runs/lora", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     texts, decode = ["b c d", "a", "e f g h a b"], DecodeConfig(strategy="greedy", max_length=6)
     ours, same, base = (
         Translator.load(tmp_path / "runs" / run, "cpu", engine=engine)

@@ -1,4 +1,4 @@
-"""The NumPy engine: the same texts from the same run folder as PyTorch, with no torch in the process."""
+"""The NumPy engine generates the same texts as PyTorch from the same run folder, without torch in the process."""
 
 import dataclasses
 import signal
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from helpers import gap_where_they_part, name_of, perturbed, small_recipe, tiny_of, twin_choices
+from helpers import logit_gap_at_first_difference, name_of, perturbed_model, small_recipe, tiny_of, twin_choices
 
 from cutaway.config import Config, DataConfig, DecodeConfig
 from cutaway.data.prepare import prepare
@@ -25,9 +25,9 @@ from cutaway.inference.training.setup import start_training
 from cutaway.models.weights import weights_to_bytes
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_bytes, write_text
-from cutaway.runs.weights import sealed
-from cutaway.train.observers import Measured
-from cutaway.twin import ops, parts
+from cutaway.runs.weights import seal_weights
+from cutaway.train.observers import ValidationResult
+from cutaway.twin import modules, ops
 from cutaway.twin.build import build_model
 from cutaway.twin.modules import Variable
 
@@ -50,7 +50,7 @@ def random_run(folder, choice, seed=0):
     config = Config(model=model_config, data=DataConfig(tokenizer="word", max_tokens=32))
     write_text(run.config, config.to_json())
     write_text(run.tokenizer, tokenizer.to_json())
-    write_bytes(run.weights, sealed(weights_to_bytes(perturbed(model_config, seed))))
+    write_bytes(run.weights, seal_weights(weights_to_bytes(perturbed_model(model_config, seed))))
     return run.path
 
 
@@ -65,21 +65,21 @@ def pipeline_of(path, engine, dtype="float64"):
 
 
 @every_choice
-def test_both_engines_write_the_same_texts(choice, tmp_path):
+def test_both_engines_generate_the_same_texts(choice, tmp_path):
     path = random_run(tmp_path, choice)
     texts = sentences(8)
     ours, theirs = pipeline_of(path, "numpy"), pipeline_of(path, "torch")
     for strategy, decode in STRATEGIES.items():
         n_best = 3 if strategy == "beam" else 1
-        found, expected = (in_order(one.hypotheses(texts, decode, n_best)) for one in (ours, theirs))
+        found, expected = (sort_ties(one.hypotheses(texts, decode, n_best)) for one in (ours, theirs))
         assert [[h.tokens for h in text] for text in found] == [[h.tokens for h in text] for text in expected]
         for one, other in zip(chain(*found), chain(*expected), strict=True):
             assert one.finished == other.finished
             assert one.score == pytest.approx(other.score, abs=1e-9)
 
 
-def in_order(found):
-    """A window makes texts that are equally likely: there, the last bit of a score is chance, and the tokens decide."""
+def sort_ties(found):
+    """Sort by rounded score, then tokens: with a window, some texts have equal scores up to rounding."""
     return [sorted(text, key=lambda h: (-round(h.score, 9), h.tokens)) for text in found]
 
 
@@ -94,31 +94,31 @@ def test_a_cached_step_equals_a_forward_without_a_cache(choice, tmp_path):
     whole = model(source, ids, source_mask)[0] if is_translator else model(ids)[0]
     memory = (Variable(model.encode(source, source_mask)[0]), source_mask) if is_translator else ()
     cache, rows, start = model.new_cache(), np.array([0, 1]), 0
-    for length in (3, 1, 1, 2, 1, 1):  # a prompt, then a token or some at a time
+    for length in (3, 1, 1, 2, 1, 1):  # a prompt, then one or two tokens at a time
         new = ids[rows, start : start + length]
         x, _ = model.decode(new, *memory, cache=cache)
         np.testing.assert_allclose(model.head(x)[0], whole[rows, start : start + length], rtol=0, atol=1e-12)
         start += length
-        if start == 5:  # a beam search would now go on with the second row alone, twice
+        if start == 5:  # as in a beam search that continues only the second row, twice
             rows = np.array([1, 1])
-            cache.keep(rows)
+            cache.reorder(rows)
             memory = (memory[0], source_mask[rows]) if is_translator else ()
     assert cache.length == 9
 
 
-def test_in_single_precision_each_difference_is_a_tie(tmp_path):
-    """Random weights, so that the likeliest two tokens are often close to each other."""
+def test_float32_outputs_differ_only_at_ties(tmp_path):
+    """Random weights, so that the two most probable tokens are often close to each other."""
     path, decode, texts = random_run(tmp_path, {}), STRATEGIES["greedy"], sentences(300)
     ours, theirs = pipeline_of(path, "numpy", "float32"), pipeline_of(path, "torch", "float32")
-    judge = pipeline_of(path, "torch")
+    reference = pipeline_of(path, "torch")
     for text, [one], [other] in zip(
         texts, ours.hypotheses(texts, decode), theirs.hypotheses(texts, decode), strict=True
     ):
         if one.tokens != other.tokens:
-            assert gap_where_they_part(judge, text, one.tokens, other.tokens) < 1e-4
+            assert logit_gap_at_first_difference(reference, text, one.tokens, other.tokens) < 1e-4
 
 
-def test_texts_come_out_alike_whatever_the_batch(tmp_path):
+def test_outputs_do_not_depend_on_the_batch(tmp_path):
     translator = pipeline_of(random_run(tmp_path, {}), "numpy")
     texts = [*sentences(7), ""]
     for decode in STRATEGIES.values():
@@ -127,10 +127,10 @@ def test_texts_come_out_alike_whatever_the_batch(tmp_path):
         assert translator.translate(texts, dataclasses.replace(decode, batch_size=2)) == alone
     assert translator.translate([*texts, "  "])[-2:] == ["", ""]
     three = translator.translate(["a b c"] * 3, STRATEGIES["sample"])
-    assert len(set(three)) > 1  # the same text again is another draw
+    assert len(set(three)) > 1  # a repeated text is sampled differently
 
 
-def test_a_trained_run_translates_the_same_on_both(tmp_path):
+def test_a_trained_run_translates_the_same_on_both_engines(tmp_path):
     training = start_training(small_recipe(), RunFolder(tmp_path / "run"))
     training.trainer.run()
     texts = ["a b c", "d e f g h", "b"]
@@ -141,15 +141,15 @@ def test_a_trained_run_translates_the_same_on_both(tmp_path):
         assert both[0] == both[1]
 
 
-def test_what_cannot_be_done_is_said(tmp_path):
+def test_unsupported_requests_are_errors(tmp_path):
     path = random_run(tmp_path / "run", {})
     with pytest.raises(ConfigError, match=r"there is no engine 'nunpy'. Did you mean 'numpy'\?"):
         Translator.load(path, engine="nunpy")
     with pytest.raises(ConfigError, match="engine 'numpy' runs on the CPU, not on device 'cuda'"):
         Translator.load(path, device="cuda", engine="numpy")
-    with pytest.raises(ConfigError, match="dtype 'float16' is not a choice"):
+    with pytest.raises(ConfigError, match="there is no dtype 'float16'"):
         Translator.load(path, engine="numpy", dtype="float16")
-    with pytest.raises(ConfigError, match="engine 'numpy' has no model.attention = 'linear'"):
+    with pytest.raises(ConfigError, match="engine 'numpy' does not support model.attention = 'linear'"):
         Translator.load(random_run(tmp_path / "linear", {"attention": "linear"}), engine="numpy")
     with pytest.raises(RunError, match='this needs the PyTorch model. Load the run with engine="torch"'):
         trace_translation(Translator.load(path, engine="numpy"), "a b")
@@ -162,7 +162,7 @@ def test_what_cannot_be_done_is_said(tmp_path):
         Classifier.load(path, engine="numpy")
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path):
+def test_weights_that_do_not_fit_are_errors(tmp_path):
     run = RunFolder(random_run(tmp_path, {}))
     write_text(run.config, Config(model=tiny_of(d_ff=24), data=DataConfig(max_tokens=32)).to_json())
     with pytest.raises(RunError, match=r"expand.weight is \(16, 8\) there and \(24, 8\) here. Is config.json the one"):
@@ -175,18 +175,18 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         Translator.load(tmp_path, engine="numpy")
 
 
-def test_dropout_drops_while_training_alone():
+def test_dropout_is_only_active_in_training():
     model = build_model(tiny_of(dropout=0.5, attention_dropout=0.5))
     for parameter in model.parameters().values():
         parameter.value = np.random.default_rng(0).normal(size=parameter.value.shape)
     ids = np.array([[4, 5, 6]])
-    still = model(ids, ids)[0]
-    model.drop_with(np.random.default_rng(1))
+    without = model(ids, ids)[0]
+    model.set_dropout(np.random.default_rng(1))
     dropped = model(ids, ids)[0]
-    assert np.abs(dropped - still).max() > 0.1
+    assert np.abs(dropped - without).max() > 0.1
     assert np.abs(model(ids, ids)[0] - dropped).max() > 0.1
-    model.drop_with(None)
-    assert (model(ids, ids)[0] == still).all()
+    model.set_dropout(None)
+    assert (model(ids, ids)[0] == without).all()
 
 
 def numpy_training(folder, observers=(), **train):
@@ -196,19 +196,19 @@ def numpy_training(folder, observers=(), **train):
     ).trainer
 
 
-def test_it_trains_in_single_precision_with_dropout_and_keeps_the_best(tmp_path, monkeypatch):
+def test_training_uses_float32_and_dropout_and_saves_the_best(tmp_path, monkeypatch):
     trainer = numpy_training(tmp_path / "run", steps=3)
     assert {p.value.dtype for p in trainer.model.parameters().values()} == {np.dtype("float32")}
     assert {step.nll for step in trainer.steps} != {
         step.nll for step in numpy_training(tmp_path / "other", steps=3, seed=2).steps
     }
-    drops = []
-    monkeypatch.setattr(parts, "dropout", lambda x, rate, draw: drops.append(rate) or (x, ops.unchanged))
+    rates = []
+    monkeypatch.setattr(modules, "dropout", lambda x, rate, generator: rates.append(rate) or (x, ops.identity))
     next(numpy_training(tmp_path / "third").steps)
-    assert set(drops) == {0.1}
-    losses = iter([3.0, 2.0, 4.0])  # of the validations after 4, 8 and 12 steps: the second is the best
+    assert set(rates) == {0.1}
+    losses = iter([3.0, 2.0, 4.0])  # validation losses after 4, 8 and 12 steps; the second is the best
     trainer = numpy_training(tmp_path / "fourth")
-    monkeypatch.setattr(trainer, "validate", lambda: Measured(next(losses), 0.0))
+    monkeypatch.setattr(trainer, "validate", lambda: ValidationResult(next(losses), 0.0))
     saved, save = [], trainer.save
     monkeypatch.setattr(trainer, "save", lambda: (save(), saved.append(trainer.run_folder.weights.read_bytes())))
     trainer.run()
@@ -216,11 +216,11 @@ def test_it_trains_in_single_precision_with_dropout_and_keeps_the_best(tmp_path,
     assert trainer.state.best_step == 8
 
 
-def test_before_the_first_validation_the_latest_weights_are_kept(tmp_path):
+def test_the_latest_weights_are_saved_before_the_first_validation(tmp_path):
     trainer = numpy_training(tmp_path / "run", valid_every=100, save_every=2, steps=7)
     for _ in range(5):
         trainer.next_step()
-        trainer.look_and_save(done_before=0.0)
+        trainer.validate_and_save(done_before=0.0)
     trainer.save()  # as Ctrl-C does
     saved = load_model(trainer.run_folder, trainer.full_config, trainer.run_folder.weights)
     for name, parameter in trainer.model.parameters().items():
@@ -228,7 +228,7 @@ def test_before_the_first_validation_the_latest_weights_are_kept(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_leaves_a_run_that_can_be_used(tmp_path):
+def test_a_run_is_usable_after_ctrl_c(tmp_path):
     code = "from cutaway.cli import main; main()"
     settings = ["--set", "data.size=300", "--set", "data.heldout_size=20", "--set", "train.save_every=5"]
     command = [sys.executable, "-c", code, "train", "reverse", "--engine", "numpy", *settings]
@@ -246,29 +246,31 @@ def test_ctrl_c_leaves_a_run_that_can_be_used(tmp_path):
     assert Translator.load(run.path, engine="numpy").translate(["a b c"])
 
 
-def test_a_forward_for_writing_keeps_nothing_and_says_so():
+def test_backward_after_a_cached_forward_is_an_error():
     model = build_model(tiny_of("decoder"))
     x, backward = model.decode(np.array([[4, 5]]), cache=model.new_cache())
-    with pytest.raises(RuntimeError, match="nothing was kept for the way back"):
+    with pytest.raises(RuntimeError, match="backward after a forward pass with forward_only=True"):
         backward(x)
 
 
-def test_weights_in_other_precisions(tmp_path):
+def test_weights_in_other_dtypes(tmp_path):
     run = RunFolder(random_run(tmp_path, {}))
     tensors = safetensors.torch.load(run.weights.read_bytes())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        write_bytes(run.weights, sealed(safetensors.torch.save({n: t.to(dtype) for n, t in tensors.items()})))
+        write_bytes(run.weights, seal_weights(safetensors.torch.save({n: t.to(dtype) for n, t in tensors.items()})))
         ours, theirs = pipeline_of(run.path, "numpy"), pipeline_of(run.path, "torch")
         for name, parameter in theirs.model.named_parameters():
             assert (ours.model.parameters()[name].value == parameter.detach().numpy()).all()
-    write_bytes(run.weights, sealed(safetensors.torch.save({n: t.to(torch.int32) for n, t in tensors.items()})))
-    with pytest.raises(RunError, match="is of type I32; engine 'numpy' reads F64, F32, F16, BF16. Use engine 'torch'"):
+    write_bytes(run.weights, seal_weights(safetensors.torch.save({n: t.to(torch.int32) for n, t in tensors.items()})))
+    with pytest.raises(
+        RunError, match="has the type I32; engine 'numpy' reads F64, F32, F16, BF16. Use engine 'torch'"
+    ):
         pipeline_of(run.path, "numpy")
 
 
 WITHOUT_TORCH = """
 import sys
-sys.modules["torch"] = None  # an import of it fails, as if it were not installed
+sys.modules["torch"] = None  # importing torch fails, as if it were not installed
 from cutaway.cli import main
 try:
     main()
@@ -283,8 +285,8 @@ def cutaway_without_torch(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, encoding="utf-8")
 
 
-def test_a_process_that_translates_with_numpy_has_no_torch_in_it(tmp_path):
-    """Though torch is there to be imported."""
+def test_the_numpy_engine_does_not_import_torch(tmp_path):
+    """Even if torch is installed."""
     path = random_run(tmp_path / "run", {})
     code = f"from cutaway import Translator; Translator.load({str(path)!r}, engine='numpy').translate(['a b'])\n"
     code += "import sys; assert 'numpy' in sys.modules and 'torch' not in sys.modules"
@@ -292,7 +294,7 @@ def test_a_process_that_translates_with_numpy_has_no_torch_in_it(tmp_path):
 
 
 def test_train_translate_and_generate_without_torch(tmp_path):
-    """As on the base install: no engine needs to be named, and what does need torch says so at once."""
+    """As on the base install: the engine is chosen automatically, and commands that need torch fail at once."""
     small = ["model.d_model=16", "model.d_ff=32", "data.size=300", "data.heldout_size=30", "train.snapshots=2"]
     small += ["train.warmup=10", "train.valid_every=10", "train.steps=20", "train.log_every=5"]
     settings = [word for setting in small for word in ("--set", setting)]
@@ -307,7 +309,7 @@ def test_train_translate_and_generate_without_torch(tmp_path):
     translated = cutaway_without_torch("translate", "runs/reverse", "a b c", "d", cwd=tmp_path)
     assert translated.returncode == 0, translated.stderr
     with_torch = Translator.load(run.path, engine="torch").translate(["a b c", "d"])
-    assert translated.stdout.splitlines() == with_torch  # a run that NumPy trained is a run like any other
+    assert translated.stdout.splitlines() == with_torch  # both engines can load a run trained with NumPy
     random_run(tmp_path / "gpt", {"family": "decoder", "position": "rope"})
     generated = cutaway_without_torch("generate", "gpt", "a b", "--max-tokens", 5, "--strategy", "greedy", cwd=tmp_path)
     assert generated.stdout.startswith("a b"), generated.stderr
@@ -327,15 +329,18 @@ def test_train_translate_and_generate_without_torch(tmp_path):
         (["--engine", "jax"], "there is no engine 'jax' to train with. Allowed: torch, numpy."),
         (["--engine", "numpy", "--resume"], "engine 'numpy' keeps no checkpoints to resume from."),
         (["--engine", "numpy", "--tensorboard"], "--tensorboard writes with torch's own writer."),
-        (["--engine", "numpy", "--set", "train.optimizer=adamw"], "engine 'numpy' knows train.optimizer = 'adam'"),
+        (
+            ["--engine", "numpy", "--set", "train.optimizer=adamw"],
+            "engine 'numpy' does not support train.optimizer = 'adamw'",
+        ),
         (
             ["--engine", "numpy", "--set", "train.device=cuda"],
-            "engine 'numpy' knows train.device = 'cpu', and not 'cuda'",
+            "engine 'numpy' does not support train.device = 'cuda'. Set it to 'cpu'",
         ),
-        (["--engine", "numpy", "--set", "model.attention=linear"], "engine 'numpy' has no model.attention = 'linear'"),
+        (["--engine", "numpy", "--set", "model.attention=linear"], "does not support model.attention = 'linear'"),
     ],
 )
-def test_what_the_twin_cannot_train_is_said_before_anything_is_written(arguments, message, tmp_path):
+def test_unsupported_training_fails_before_anything_is_written(arguments, message, tmp_path):
     result = cutaway_without_torch("train", "reverse", "--set", "data.size=200", *arguments, cwd=tmp_path)
     assert result.returncode == 1
     assert message in result.stderr

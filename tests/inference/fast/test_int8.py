@@ -8,24 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.inference.fast import int8
-from cutaway.inference.fast.int8 import Int8Product, exact_bits, in_steps, multiply_by, plain_multiply
+from cutaway.inference.fast.int8 import Int8Product, exact_bits, make_multiply, plain_multiply, round_to_steps
 
 BITS = pytest.mark.parametrize("bits", [8, 7])
 BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "none"])
-WHERE = pytest.mark.parametrize("kernel", ["quickest", "plain"])
+KERNELS = pytest.mark.parametrize("kernel", ["fastest", "plain"])
 
 
-def use(kernel, monkeypatch):
+def select_kernel(kernel, monkeypatch):
     if kernel == "plain":
-        monkeypatch.setattr(int8, "is_fbgemm_here", lambda: False)
+        monkeypatch.setattr(int8, "has_fbgemm", lambda: False)
 
 
 @BITS
 @BIAS
-@WHERE
+@KERNELS
 @pytest.mark.parametrize("shape", [(1, 16), (5, 16), (2, 3, 16), (0, 16)])
-def test_a_product_in_8_bits_is_the_product_but_for_what_8_bits_cannot_say(shape, bias, bits, kernel, monkeypatch):
-    use(kernel, monkeypatch)
+def test_the_error_of_an_int8_product_is_bounded(shape, bias, bits, kernel, monkeypatch):
+    select_kernel(kernel, monkeypatch)
     torch.manual_seed(0)
     weight = torch.randn(24, 16) * torch.logspace(-2, 2, 24)[:, None]  # rows of very different sizes
     weight[7] = 0
@@ -36,17 +36,17 @@ def test_a_product_in_8_bits_is_the_product_but_for_what_8_bits_cannot_say(shape
     assert y.shape == exact.shape
     if not x.numel():
         return
-    # a weight is off by at most half a step of 1/127 of its row's largest, a number of x by a step of its row's largest
+    # error of a weight: at most half a step, 1/127 of its row's maximum; of x: at most a step of its row's maximum
     step_x = x.abs().amax(dim=-1, keepdim=True) / 2 ** (bits - 1)
     largest = weight.abs().amax(dim=1)
     bound = x.abs().sum(dim=-1, keepdim=True) * largest / 254 + weight.abs().sum(dim=1) * step_x
     error = (y - exact).abs()
     assert (error <= 1.01 * bound + 1e-5).all()
-    assert (error[..., torch.arange(24) != 7].amax(dim=-1) > 0).all()  # and it is not the exact product
+    assert (error[..., torch.arange(24) != 7].amax(dim=-1) > 0).all()  # but it is not exact
 
 
 @BITS
-def test_every_kernel_gives_the_product_of_integers(bits):
+def test_every_kernel_computes_the_exact_integer_product(bits):
     torch.manual_seed(0)
     steps = 2 ** (bits - 1)
     for n_in, n_out in ((1, 1), (3, 5), (17, 23), (64, 48), (300, 40)):
@@ -55,9 +55,9 @@ def test_every_kernel_gives_the_product_of_integers(bits):
         u[0], u[1] = 1, -1
         q = np.rint(u.numpy().astype(np.float32) * steps + np.float32(steps)).clip(0, 255).astype(int) - steps
         exact = torch.tensor(q @ w_q.numpy().T).float() * (scale / steps)
-        assert torch.equal(in_steps(u, steps), torch.tensor(q).float())
+        assert torch.equal(round_to_steps(u, steps), torch.tensor(q).float())
         assert torch.equal(plain_multiply(u, w_q.char(), scale, steps), exact)
-        assert torch.equal(multiply_by(w_q.float(), scale, steps)(u), exact)
+        assert torch.equal(make_multiply(w_q.float(), scale, steps)(u), exact)
 
 
 ROWS = st.lists(
@@ -67,7 +67,7 @@ ROWS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(ROWS, st.sampled_from([8, 7]), st.booleans(), st.sampled_from([(8, 5), (17, 23), (64, 96), (1030, 12)]))
-def test_a_row_comes_out_the_same_alone_and_in_any_batch(kinds, bits, bias, shape):
+def test_a_row_is_the_same_alone_and_in_any_batch(kinds, bits, bias, shape):
     n_in, n_out = shape
     torch.manual_seed(0)
     x = torch.randn(len(kinds), n_in)
@@ -94,7 +94,7 @@ def test_a_row_comes_out_the_same_alone_and_in_any_batch(kinds, bits, bias, shap
     assert (together[zero] == (product.bias if bias else 0)).all()
 
 
-def test_threads_change_nothing():
+def test_the_number_of_threads_changes_nothing():
     torch.manual_seed(0)
     x, product = torch.randn(300, 500), Int8Product(torch.randn(333, 500), torch.randn(333))
     x[::7, 3] *= 100
@@ -110,9 +110,9 @@ def test_threads_change_nothing():
 
 
 @BITS
-def test_a_row_with_outliers_has_a_second_digit(bits):
+def test_the_second_digit_reduces_the_error_of_outliers(bits):
     torch.manual_seed(0)
-    x, weight = torch.randn(6, 256), torch.randint(-127, 128, (64, 256)).float()  # weights that 8 bits can say
+    x, weight = torch.randn(6, 256), torch.randint(-127, 128, (64, 256)).float()  # weights that int8 represents exactly
     weight[:, 0], weight[:, 9::64] = 127.0, 1.0
     x[:, 9::64] *= 100.0  # 4 channels of 256
     exact = F.linear(x, weight)
@@ -121,19 +121,19 @@ def test_a_row_with_outliers_has_a_second_digit(bits):
     assert error[False] > 20 * error[True]
 
 
-def test_with_instructions_that_cannot_add_up_8_bits_there_are_7(monkeypatch):
-    """As on processors without VNNI: products of pairs are added in 16 bits, and what does not fit is cut off."""
+def test_7_bits_are_used_if_8_bit_products_saturate(monkeypatch):
+    """As on processors without VNNI: pairs of products are added in 16 bits, with saturation."""
 
-    def cutting_off(w_q, scale_col, steps):
+    def saturating_multiply(w_q, scale_col, steps):
         def multiply(u):
-            q = in_steps(u, steps) + steps
+            q = round_to_steps(u, steps) + steps
             pairs = (q[:, None] * w_q).unflatten(-1, (-1, 2)).sum(dim=-1).clamp(-(2**15), 2**15 - 1)
             return (pairs.sum(dim=-1) - steps * w_q.sum(dim=1)) * scale_col / steps
 
         return multiply
 
     assert exact_bits() in (7, 8)
-    monkeypatch.setattr(int8, "multiply_by", cutting_off)
+    monkeypatch.setattr(int8, "make_multiply", saturating_multiply)
     assert exact_bits.__wrapped__() == 7
     w_q, u = torch.full((3, 64), 127.0), torch.ones(2, 64)
-    assert torch.equal(cutting_off(w_q, torch.ones(3), 64)(u), plain_multiply(u, w_q.char(), torch.ones(3), 64))
+    assert torch.equal(saturating_multiply(w_q, torch.ones(3), 64)(u), plain_multiply(u, w_q.char(), torch.ones(3), 64))

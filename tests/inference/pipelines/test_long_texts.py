@@ -1,4 +1,4 @@
-"""Texts that are too long: cut, skipped or refused (data.too_long), in training, at work, in files and over HTTP."""
+"""Texts that are too long (data.too_long): in training, in pipelines, in files and over HTTP."""
 
 import dataclasses
 import json
@@ -6,11 +6,11 @@ import warnings
 from itertools import pairwise
 
 import pytest
-from helpers import cutaway_here as cutaway
+from helpers import run_cutaway as cutaway
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looking import untrained
 from serving import ask, ask_json, serve_in_thread, write_run
+from untrained import untrained_pipeline
 
 from cutaway.cli.train import describe
 from cutaway.config import SEAL, Config, DataConfig, ModelConfig, TrainConfig
@@ -25,20 +25,22 @@ from cutaway.inference.evaluation import evaluate_run
 from cutaway.inference.training.setup import resume, start_training
 from cutaway.runs import RunFolder
 
-ROOM = 32  # tokens that the tiny models read
+MAX_TOKENS = 32  # of the tiny models
 LONG = " ".join("abcdefgh"[i * 5 % 8] for i in range(70))
 
 
-def with_setting(too_long, **model):
-    made = untrained("encoder", **model)
-    made.config = dataclasses.replace(made.config, data=dataclasses.replace(made.config.data, too_long=too_long))
-    return made
+def pipeline_with(too_long, **model):
+    pipeline = untrained_pipeline("encoder", **model)
+    pipeline.config = dataclasses.replace(
+        pipeline.config, data=dataclasses.replace(pipeline.config.data, too_long=too_long)
+    )
+    return pipeline
 
 
 # ---- The setting -----------------------------------------------------------------------------------------------------
 
 
-def test_what_the_default_is_and_what_is_refused():
+def test_defaults_and_invalid_settings():
     encoder, language = ModelConfig(family="encoder", head="tags"), ModelConfig(family="decoder")
     assert Config(model=encoder).long_texts == "cut"
     assert Config(model=dataclasses.replace(encoder, head="classes")).long_texts == "cut"
@@ -51,11 +53,11 @@ def test_what_the_default_is_and_what_is_refused():
         Config(model=encoder, data=DataConfig(max_tokens=2))
 
 
-def test_a_run_without_the_setting_loads_and_has_the_default(tmp_path):
-    folder = write_run(tmp_path / "old", untrained("encoder", head="classes"))
+def test_a_run_without_the_setting_has_the_default(tmp_path):
+    folder = write_run(tmp_path / "old", untrained_pipeline("encoder", head="classes"))
     config = json.loads((folder / "config.json").read_text())
     del config["data"]["too_long"]
-    config.pop(SEAL, None)  # which runs of that time had not, either
+    config.pop(SEAL, None)  # old runs have no seal either
     (folder / "config.json").write_text(json.dumps(config))
     assert RunFolder(folder).read_config().long_texts == "cut"
 
@@ -72,11 +74,11 @@ def corpus(folder, task, **settings):
         (folder / "train.tsv").write_text(
             "\n".join("".join(f"{w}\t{w.upper()}\n" for w in t.split()) for t in TEXTS * 5)
         )
-    given = {"tokenizer": "word", "vocab_size": 30, "max_tokens": 6, "batch_tokens": 24, **settings}
-    return DataConfig(root=str(folder), train=("train.tsv",), valid_share=0.2, **given)
+    defaults = {"tokenizer": "word", "vocab_size": 30, "max_tokens": 6, "batch_tokens": 24, **settings}
+    return DataConfig(root=str(folder), train=("train.tsv",), valid_share=0.2, **defaults)
 
 
-def test_training_reads_the_beginning_of_a_text(tmp_path):
+def test_training_reads_the_start_of_a_text(tmp_path):
     prepared = prepare(corpus(tmp_path, "classification"), "classification")
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles)
     expected = [[tokenizer.bos, *tokenizer.encode(text)[:4], tokenizer.eos] for text in TEXTS * 4]
@@ -102,7 +104,7 @@ def test_training_reads_all_words_of_a_sentence_in_parts(tmp_path):
     assert prepared.cut == {"too long": 8, "too long for validation": 2}
 
 
-def test_it_is_counted_before_training_and_in_data_inspect(tmp_path, capsys):
+def test_cut_examples_are_counted_before_training_and_in_data_inspect(tmp_path, capsys):
     data = corpus(tmp_path, "classification")
     training = start_training(recipe(data), RunFolder(tmp_path / "run"))
     describe(training)
@@ -118,12 +120,12 @@ def recipe(data, steps=2):
     return Config(model, data, TrainConfig(steps=steps, warmup=2, valid_every=2, save_every=2))
 
 
-def test_a_training_that_was_begun_without_the_setting_goes_on_without_long_texts(tmp_path):
+def test_a_training_started_without_the_setting_resumes_without_long_texts(tmp_path):
     run = RunFolder(tmp_path / "run")
     start_training(recipe(corpus(tmp_path, "classification", too_long="skip")), run).trainer.run()
     config = json.loads(run.config.read_text())
     del config["data"]["too_long"]
-    config.pop(SEAL, None)  # which runs of that time had not, either
+    config.pop(SEAL, None)  # old runs have no seal either
     run.config.write_text(json.dumps(config))
     with pytest.raises(ConfigError, match='data.too_long was "skip", now "cut"'):
         resume(recipe(corpus(tmp_path, "classification"), 4), run)
@@ -133,7 +135,7 @@ def test_a_training_that_was_begun_without_the_setting_goes_on_without_long_text
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(3, 14), st.integers(0, 12))
-def test_parts_hold_all_words_and_are_never_too_long(lengths, max_tokens, overlap):
+def test_parts_contain_all_words_and_are_never_too_long(lengths, max_tokens, overlap):
     first = [1 + sum(lengths[:i]) for i in range(len(lengths))]
     end = 1 + sum(lengths)
     parts = word_parts(first, end, max_tokens, overlap)
@@ -148,31 +150,31 @@ def test_parts_hold_all_words_and_are_never_too_long(lengths, max_tokens, overla
         assert first[before.words.stop] - after.start <= max(0, overlap)
 
 
-# ---- At work ---------------------------------------------------------------------------------------------------------
+# ---- Pipelines -------------------------------------------------------------------------------------------------------
 
 
-def test_the_beginning_of_a_long_text_is_classified():
-    classifier = with_setting("auto", head="classes")
-    beginning = " ".join(LONG.split()[: ROOM - 2])
+def test_the_start_of_a_long_text_is_classified():
+    classifier = pipeline_with("auto", head="classes")
+    start_of_text = " ".join(LONG.split()[: MAX_TOKENS - 2])
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than the 32 tokens that this model reads"):
         predicted = classifier.classify([LONG, "a b"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert predicted == classifier.classify([beginning, "a b"])
-    assert classifier.read([LONG, beginning])[1] == [True, False]
+        assert predicted == classifier.classify([start_of_text, "a b"])
+    assert classifier.read([LONG, start_of_text])[1] == [True, False]
 
 
 @pytest.mark.parametrize("too_long", ["skip", "refuse"])
-def test_a_single_long_text_is_refused_if_it_may_not_be_cut(too_long):
+def test_a_long_text_that_may_not_be_cut_is_an_error(too_long):
     with pytest.raises(DataError, match="has 72 tokens; the model reads at most 32"):
-        with_setting(too_long, head="classes").classify(["a", LONG])
+        pipeline_with(too_long, head="classes").classify(["a", LONG])
     with pytest.raises(DataError, match="has 72 tokens; the model reads at most 32"):
-        with_setting(too_long, head="tags").tag([["a"], LONG.split()])
+        pipeline_with(too_long, head="tags").tag([["a"], LONG.split()])
 
 
 def test_every_word_of_a_long_sentence_gets_a_tag():
-    tagger = with_setting("auto", head="tags")
-    words = LONG.split()  # a token each: parts of 30 words that share 8 with the next, and each side tags 4 of these
+    tagger = pipeline_with("auto", head="tags")
+    words = LONG.split()  # one token each: parts of 30 words with an overlap of 8, of which each part tags 4
     [tags] = tagger.tag([words])
     first, second, third = (tagger.tag([words[start : start + 30]])[0] for start in (0, 22, 44))
     assert tags == [*first[:26], *second[4:26], *third[4:]]
@@ -183,23 +185,23 @@ def test_every_word_of_a_long_sentence_gets_a_tag():
 def home(tmp_path):
     for setting in ("auto", "skip", "refuse"):
         for head in ("classes", "tags"):
-            write_run(tmp_path / setting / head, with_setting(setting, head=head))
+            write_run(tmp_path / setting / head, pipeline_with(setting, head=head))
     (tmp_path / "in.txt").write_text(f"a b\n{LONG}\nc\n{LONG} d\n")
     (tmp_path / "test.tsv").write_text(f"a b\tlabel 0\n{LONG}\tlabel 1\nc\tlabel 1\n")
     (tmp_path / "test.conll").write_text("".join(f"{word}\tlabel 0\n" for word in LONG.split()) + "\na\tlabel 1\n")
     return tmp_path
 
 
-def test_no_line_of_a_file_comes_out_empty(home):
+def test_long_lines_of_a_file_are_cut(home):
     found = cutaway("classify", "auto/classes", "--file", "in.txt", "--json", cwd=home)
     lines = [json.loads(line) for line in found.stdout.splitlines()]
     assert [line.get("cut", False) for line in lines] == [False, True, False, True]
     assert all("label" in line for line in lines)
-    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: only the beginning"
+    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: only the start_of_text"
     assert said in found.stderr
     piped = cutaway("classify", "auto/classes", "--json", cwd=home, stdin=(home / "in.txt").read_text())
     given = cutaway("classify", "auto/classes", *(home / "in.txt").read_text().splitlines(), "--json", cwd=home)
-    for other in (piped, given):  # batches of other shapes round otherwise
+    for other in (piped, given):  # batches of other shapes round differently
         assert [(j["label"], "cut" in j) for j in map(json.loads, other.stdout.splitlines())] == [
             (line["label"], "cut" in line) for line in lines
         ]
@@ -210,46 +212,46 @@ def test_no_line_of_a_file_comes_out_empty(home):
     assert "2 texts are longer than the 32 tokens" in tagged.stderr
 
 
-def test_lines_of_a_file_are_skipped_or_refused(home):
+def test_long_lines_of_a_file_are_skipped_or_errors(home):
     skipped = cutaway("classify", "skip/classes", "--file", "in.txt", cwd=home)
     assert [bool(line) for line in skipped.stdout.split("\n")] == [True, False, True, False, False]
     assert "2 lines failed. The first, line 2: " in skipped.stderr
     refused = cutaway("tag", "refuse/tags", "--file", "in.txt", cwd=home)
     assert refused.returncode == 1
-    assert "in.txt, line 4: " in refused.stderr  # the longest first
+    assert "in.txt, line 4: " in refused.stderr  # the longest line is processed first
 
 
-def test_evaluate_counts_them(home):
-    def evaluated(setting, head, file):
+def test_evaluate_counts_long_texts(home):
+    def evaluate(setting, head, file):
         found = cutaway("evaluate", f"{setting}/{head}", "--data", file, "--no-baseline", "--json", cwd=home)
         assert found.returncode == 0, found.stderr
         return json.loads(found.stdout)
 
-    numbers = evaluated("auto", "classes", "test.tsv")
+    numbers = evaluate("auto", "classes", "test.tsv")
     assert (numbers["examples"], numbers["cut"], sum(map(sum, numbers["confusion"]["counts"]))) == (3, 1, 3)
-    numbers = evaluated("skip", "classes", "test.tsv")
+    numbers = evaluate("skip", "classes", "test.tsv")
     assert (numbers["examples"], numbers["left_out"], sum(map(sum, numbers["confusion"]["counts"]))) == (3, 1, 2)
-    numbers = evaluated("auto", "tags", "test.conll")
+    numbers = evaluate("auto", "tags", "test.conll")
     assert (numbers["cut"], sum(map(sum, numbers["confusion"]["counts"]))) == (1, 71)
     text = cutaway("evaluate", "auto/tags", "--data", "test.conll", "--no-baseline", cwd=home).stdout
     assert "2 examples: test.conll (1 too long for the model, read in parts)" in text
     refused = cutaway("evaluate", "refuse/classes", "--data", "test.tsv", "--no-baseline", cwd=home)
     assert refused.returncode == 1
-    assert "1 of 3 examples are longer than the 32 tokens that this model reads; the longest has 72" in refused.stderr
+    assert "1 of 3 examples are longer than the 32 tokens that this model reads. The longest has 72" in refused.stderr
 
 
-def test_a_translator_is_scored_without_sources_that_are_too_long():
-    numbers = evaluate_run(untrained(), [Pair("a b c", "c b a"), Pair(LONG, "a")])
+def test_evaluation_leaves_out_sources_that_are_too_long():
+    numbers = evaluate_run(untrained_pipeline(), [Pair("a b c", "c b a"), Pair(LONG, "a")])
     assert numbers["left_out"] == 1
 
 
-def test_over_http(home):
+def test_long_texts_over_http(home):
     with serve_in_thread([home / "auto/classes", home / "auto/tags"]) as server:
         short, long = ask_json(server.port, "/classify", {"text": ["a b", LONG]})["results"]
         assert long["cut"] is True
         assert "cut" not in short
-        beginning = " ".join(LONG.split()[: ROOM - 2])
-        [same] = ask_json(server.port, "/classify", {"text": beginning})["results"]
+        start_of_text = " ".join(LONG.split()[: MAX_TOKENS - 2])
+        [same] = ask_json(server.port, "/classify", {"text": start_of_text})["results"]
         assert same["probability"] == pytest.approx(long["probability"], rel=1e-9)
         short, long = ask_json(server.port, "/tag", {"text": ["a b", LONG]})["results"]
         assert (long["parts"], len(long["tags"])) == (3, 70)

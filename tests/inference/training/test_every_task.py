@@ -1,4 +1,4 @@
-"""Each task on its built-in corpus: trained, resumed, loaded, put to work and measured."""
+"""Train, resume, load, use and evaluate a model for each task, on its built-in corpus."""
 
 import json
 
@@ -67,7 +67,7 @@ def runs(tmp_path_factory):
 
 
 @every_task
-def test_the_run_folder_says_what_it_learned(task, runs):
+def test_the_run_folder_has_metrics_config_and_labels(task, runs):
     rows = runs[task].read_metrics()
     assert rows[-2]["loss"] < rows[0]["loss"] * 1.05
     assert {"valid_loss", "valid_perplexity", "valid_accuracy"} <= rows[-1].keys()
@@ -91,37 +91,37 @@ def test_resumed_equals_uninterrupted(task, runs, tmp_path):
 
 
 @every_task
-def test_it_is_measured_beside_a_simple_method(task, runs):
+def test_evaluation_has_the_same_figures_as_the_baseline(task, runs):
     pipeline = load_pipeline(runs[task].path)
     examples = load_split(pipeline.config.data, task, "test")
     figures = evaluate_run(pipeline, examples)
     simple = baseline(pipeline, examples)
-    in_all = {name: value for name, value in figures.items() if isinstance(value, float)}
-    assert set(in_all) == set(simple.figures)
-    assert all(np.isfinite(value) for value in [*in_all.values(), *simple.figures.values()])
+    numbers = {name: value for name, value in figures.items() if isinstance(value, float)}
+    assert set(numbers) == set(simple.figures)
+    assert all(np.isfinite(value) for value in [*numbers.values(), *simple.figures.values()])
     assert 0 <= figures["accuracy"] <= 1
     assert evaluate_run(pipeline, examples) == figures
 
 
-def test_a_run_for_one_task_is_refused_by_the_others(runs):
+def test_a_run_for_another_task_is_an_error(runs):
     with pytest.raises(RunError, match=r"was trained for tagging; expected one .* translation. Use .*cutaway tag"):
         Translator.load(runs["tagging"].path)
     with pytest.raises(RunError, match=r"trained for language model.*cutaway generate"):
         Classifier.load(runs["language_model"].path)
 
 
-def test_generated_text_goes_on_with_the_prompt(runs):
+def test_generated_text_starts_with_the_prompt(runs):
     generator = TextGenerator.load(runs["language_model"].path)
     decode = DecodeConfig(strategy="greedy", max_length=12)
     prompts = ["def f(", "", "import", "class A:\n    x = 'é'"]
     texts = generator.generate(prompts, decode)
     assert all(text.startswith(prompt) for prompt, text in zip(prompts, texts, strict=True))
-    assert texts == [generator.generate([prompt], decode)[0] for prompt in prompts]  # a batch equals one by one
+    assert texts == [generator.generate([prompt], decode)[0] for prompt in prompts]  # the batch changes nothing
     found = generator.hypotheses(prompts, decode)
     assert all(len(h.tokens) <= 12 for [h] in found)
 
 
-def test_greedy_generation_takes_the_likeliest_token_of_an_uncached_forward(runs):
+def test_greedy_generation_equals_the_argmax_of_an_uncached_forward(runs):
     generator = TextGenerator.load(runs["language_model"].path)
     [[found]] = generator.hypotheses(["def f("], DecodeConfig(strategy="greedy", max_length=10))
     ids = [generator.tokenizer.bos, *generator.tokenizer.encode("def f(")]
@@ -130,7 +130,7 @@ def test_greedy_generation_takes_the_likeliest_token_of_an_uncached_forward(runs
         ids.append(token)
 
 
-def test_beam_search_over_a_decoder_alone(runs):
+def test_beam_search_with_a_decoder_only_model(runs):
     generator = TextGenerator.load(runs["language_model"].path)
     [found] = generator.hypotheses(["def f("], DecodeConfig(strategy="beam", beam_size=3, max_length=6), n_best=3)
     assert len(found) == 3
@@ -144,15 +144,15 @@ def test_beam_search_over_a_decoder_alone(runs):
             assert h.log_probability == pytest.approx(total, abs=1e-4)
 
 
-def test_a_prompt_without_room_is_refused(runs):
+def test_a_prompt_that_is_too_long_is_an_error(runs):
     generator = TextGenerator.load(runs["language_model"].path)
     with pytest.raises(DataError, match=r"the prompt has \d+ tokens, and this model has positions for 64"):
         generator.generate(["x = 1\n" * 40])
-    exactly = "a" * 63  # with <s>, and bytes as tokens at the most
+    exactly = "a" * 63  # with <s>; at most one token for each byte
     assert generator.generate([exactly])[0].startswith(exactly)
 
 
-def test_a_batch_of_texts_is_classified_as_one_by_one(runs):
+def test_classification_does_not_depend_on_the_batch(runs):
     classifier = Classifier.load(runs["classification"].path)
     texts = ["f(x)[0]", "a + b * c(d)", "not x.y", ""]
     together = classifier.probabilities(texts)
@@ -175,7 +175,7 @@ def test_images_are_classified(runs):
         classifier.tokenizer
 
 
-def test_words_are_tagged_in_a_batch_as_one_by_one(runs):
+def test_tagging_does_not_depend_on_the_batch(runs):
     tagger = Tagger.load(runs["tagging"].path)
     sentences = [tagger.words("def f(x):\n    return x"), ["x"], [], tagger.words("y = 'a b'  # c")]
     together = tagger.tag(sentences)
@@ -185,14 +185,14 @@ def test_words_are_tagged_in_a_batch_as_one_by_one(runs):
 
 
 def test_the_balance_loss_evens_out_the_experts():
-    """A router that sends nearly all to one expert is brought back by this loss alone."""
+    """This loss alone corrects a router that prefers one expert."""
     config = tiny_of(family="decoder", experts=4)
     torch.manual_seed(0)
     model, ids = build_model(config), torch.randint(4, 11, (8, 12))
     mixtures = [module for module in model.modules() if isinstance(module, Experts)]
     with torch.no_grad():
         for mixture in mixtures:
-            mixture.route.weight[0] *= 10  # the first expert speaks loudest, for or against
+            mixture.route.weight[0] *= 10  # the first expert has the largest router logits
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     history = []
     for _ in range(60):
@@ -206,8 +206,8 @@ def test_the_balance_loss_evens_out_the_experts():
     assert history[-1] < 1 + (history[0] - 1) / 2
 
 
-def test_the_same_weights_whatever_the_probes_watch():
-    """Gathering the balance loss watches a probe; it must not change a number."""
+def test_collecting_the_balance_loss_does_not_change_the_output():
+    """It records a probe, which must not change any value."""
     model = build_model(tiny_of(family="decoder", experts=3)).eval()
     ids = torch.randint(4, 11, (2, 5))
     with balance_losses(model) as losses:

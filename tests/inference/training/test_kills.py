@@ -1,4 +1,4 @@
-"""A training that is killed, at any moment and without warning, goes on as if nothing had happened."""
+"""A training that is killed at any moment and resumed has the same weights as an uninterrupted one."""
 
 import json
 import os
@@ -45,9 +45,9 @@ def train_to_the_end(folder, task, processes, *more):
     return folder / "run"
 
 
-def kill_again_and_again(folder, task, processes, kills, seed):
-    """Kill the training `kills` times, a random while after its first new checkpoint: the command or one of its own."""
-    draw, latest = random.Random(seed), folder / "run/latest"
+def kill_repeatedly(folder, task, processes, kills, seed):
+    """Kill the command or one of its workers `kills` times, at a random time after a new checkpoint."""
+    generator, latest = random.Random(seed), folder / "run/latest"
     for number in range(kills):
         before = latest.read_text() if latest.exists() else None
         process = start(folder, task, processes, *(["--resume"] if before else []))
@@ -56,20 +56,20 @@ def kill_again_and_again(folder, task, processes, kills, seed):
             if latest.exists() and latest.read_text() != before:
                 break
             time.sleep(0.01)
-        time.sleep(draw.uniform(0, 0.4))
-        victims = [process.pid, *(members_of(process.pid) if processes > 1 else [])]
-        os.kill(draw.choice(victims), signal.SIGKILL)
+        time.sleep(generator.uniform(0, 0.4))
+        victims = [process.pid, *(worker_pids(process.pid) if processes > 1 else [])]
+        os.kill(generator.choice(victims), signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
-        assert process.returncode != 0 or finished(folder), stderr
+        assert process.returncode != 0 or is_finished(folder), stderr
         assert latest.exists(), f"nothing was saved before kill {number}: {stderr}"
 
 
-def members_of(pid):
+def worker_pids(pid):
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(c) for c in children if b"cutaway.inference.training.worker" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
-def finished(folder):
+def is_finished(folder):
     return (folder / f"run/checkpoints/step_{STEPS:06d}").is_dir()
 
 
@@ -77,17 +77,19 @@ def assert_killed_equals_whole(tmp_path, task, processes, kills, seed):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
     whole = train_to_the_end(tmp_path / "whole", task, processes)
-    kill_again_and_again(tmp_path / "killed", task, processes, kills, seed)
+    kill_repeatedly(tmp_path / "killed", task, processes, kills, seed)
     killed = train_to_the_end(tmp_path / "killed", task, processes, "--resume")
     last = f"checkpoints/step_{STEPS:06d}"
     for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/optimizer.safetensors", "best", "latest"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
     for snapshot in (whole / "snapshots").iterdir():
         assert snapshot.read_bytes() == (killed / "snapshots" / snapshot.name).read_bytes()
-    assert timeless(whole) == timeless(killed)  # a line every three steps: the batches were the same, in the same order
+    assert metrics_without_times(whole) == metrics_without_times(
+        killed
+    )  # a line every three steps, so the batches were in the same order
 
 
-def timeless(run):
+def metrics_without_times(run):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key not in ("seconds", "waiting")} for row in rows]
 

@@ -1,4 +1,4 @@
-"""`cutaway train`, killed at any moment from its first 0.2 seconds on: no process stays, and --resume loses nothing."""
+"""`cutaway train`, killed at any time after 0.2 seconds: no process is left, and --resume gives the same weights."""
 
 import fcntl
 import itertools
@@ -38,25 +38,25 @@ batch_tokens = 256
 [train]
 samples = 0
 """
-WAYS = {
+VARIANTS = {
     "one process": ("reverse", [*SMALL, "train.processes=1"]),
     "two processes": ("reverse", [*SMALL, "train.processes=2"]),
-    "a large corpus": ("large.toml", [*SETTINGS, "train.processes=1"]),  # prepared by worker processes, into a cache
+    "a large corpus": ("large.toml", [*SETTINGS, "train.processes=1"]),  # worker processes prepare it into a cache
 }
 
 
-class Killed:
-    """A training in a folder, that is started and killed again and again."""
+class KilledTraining:
+    """A training in a folder that is started and killed repeatedly."""
 
-    def __init__(self, folder, way, seed):
-        self.folder, self.run, self.way = folder, folder / "run", way
+    def __init__(self, folder, variant, seed):
+        self.folder, self.run, self.variant = folder, folder / "run", variant
         self.draw = random.Random(seed)
         folder.mkdir()
-        if way == "a large corpus":
+        if variant == "a large corpus":
             write_large_corpus(folder)
 
     def start(self, *more, **streams):
-        recipe, settings = WAYS[self.way]
+        recipe, settings = VARIANTS[self.variant]
         begin = "--resume" if self.latest() else "--overwrite"
         command = [sys.executable, "-m", "cutaway", "train", recipe, "--run", self.run, begin]
         command += [word for setting in [*settings, *more] for word in ("--set", setting)]
@@ -65,7 +65,7 @@ class Killed:
         return subprocess.Popen(command, cwd=self.folder, env=environment, text=True, start_new_session=True, **streams)
 
     def kill(self, number):
-        """Start it, and end it with this signal: early, or when it trains and saves. Whether it was still at work."""
+        """Start it and send a signal, early or while it trains and saves. -> whether it was still running"""
         process = self.start()
         before = self.latest()
         if self.draw.random() < 0.5:
@@ -76,10 +76,10 @@ class Killed:
             time.sleep(self.draw.uniform(0, 0.2))
         if process.poll() is None:
             (os.kill if self.draw.random() < 0.5 else os.killpg)(process.pid, number)
-        said, _ = process.communicate(timeout=60)  # until nobody holds its output any more
+        output, _ = process.communicate(timeout=60)  # until all processes have closed the output
         assert not left_with(self.mark), f"{signal.Signals(number).name} left processes behind"
-        assert process.returncode in (0, -number, STOPPED), said
-        assert "Traceback" not in said, said
+        assert process.returncode in (0, -number, STOPPED), output
+        assert "Traceback" not in output, output
         return process.returncode != 0
 
     def latest(self):
@@ -88,12 +88,12 @@ class Killed:
 
     def finish(self):
         process = self.start()
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
         assert not left_with(self.mark)
 
-    def remains(self):
-        """Temporary files: half a save, half a preparation."""
+    def temporary_files(self):
+        """Files of an unfinished save or preparation."""
         hidden = list(self.folder.rglob(".*"))
         return hidden + list(Path("/dev/shm").glob("cutaway-*"))
 
@@ -109,7 +109,7 @@ class Killed:
 
 
 def write_large_corpus(folder):
-    """5 MB: more than is prepared in memory."""
+    """5 MB: too large to be prepared in memory."""
     draw, words = random.Random(0), ["ab", "cde", "fgh", "ijkl", "mno", "pqr"]
     lines = (" ".join(draw.choices(words, k=12)) for _ in range(65_000))
     (folder / "train.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
@@ -117,48 +117,48 @@ def write_large_corpus(folder):
 
 
 def kill_from_the_start(tmp_path, kills, seed):
-    """Trainings of every kind are killed; whichever comes to its end has the weights of one that nobody killed."""
+    """Kill trainings of every variant. Each one ends with the weights of an uninterrupted training."""
     expected = {}
-    for way in WAYS:
-        whole = Killed(tmp_path / f"whole {way}", way, seed)
+    for variant in VARIANTS:
+        whole = KilledTraining(tmp_path / f"whole {variant}", variant, seed)
         whole.finish()
-        expected[way] = whole.weights()
-    done, ways = 0, itertools.cycle(WAYS)
+        expected[variant] = whole.weights()
+    done, variants = 0, itertools.cycle(VARIANTS)
     for turn in itertools.count():
-        way = next(ways)
-        training = Killed(tmp_path / f"turn {turn}", way, seed + turn)
+        variant = next(variants)
+        training = KilledTraining(tmp_path / f"turn {turn}", variant, seed + turn)
         for _ in range(3):
             done += training.kill(SIGNALS[done % len(SIGNALS)])
         training.finish()
-        assert training.weights() == expected[way], way
-        assert not training.remains()
+        assert training.weights() == expected[variant], variant
+        assert not training.temporary_files()
         if done >= kills:
             return
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_stop_signal_while_it_trains_saves_and_stops(tmp_path, number):
-    training = Killed(tmp_path / "training", "two processes", seed=0)
+def test_a_stop_signal_saves_and_stops(tmp_path, number):
+    training = KilledTraining(tmp_path / "training", "two processes", seed=0)
     process = training.start("train.steps=100000", "train.save_every=20", "train.valid_every=100000")
-    until(training.latest)
+    wait_until(training.latest)
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == STOPPED
     assert not left_with(training.mark)
-    step = int(re.search(r"stopped at step (\d+) of 100000; everything is saved. Go on with: cutaway train", said)[1])
+    step = int(re.search(r"stopped at step (\d+) of 100000; everything is saved. Go on with: cutaway train", output)[1])
     assert training.latest() == f"step_{step:06d}\n"
 
 
 @pytest.mark.slow
 def test_a_closed_terminal_saves_and_stops(tmp_path):
-    """All processes of the command get SIGHUP, and can write to the terminal no more."""
-    training = Killed(tmp_path / "training", "two processes", seed=0)
+    """All processes of the command get SIGHUP, and can no longer write to the terminal."""
+    training = KilledTraining(tmp_path / "training", "two processes", seed=0)
     ours, theirs = pty.openpty()
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     process = training.start("train.steps=100000", "train.save_every=20", **streams, preexec_fn=take_terminal)
     os.close(theirs)
-    until(lambda: select.select([ours], [], [], 0)[0] and os.read(ours, 4096) and training.latest())
+    wait_until(lambda: select.select([ours], [], [], 0)[0] and os.read(ours, 4096) and training.latest())
     os.close(ours)
     assert process.wait(timeout=60) == STOPPED
     assert not left_with(training.mark)
@@ -169,18 +169,18 @@ def take_terminal():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def until(holds, seconds=120):
+def wait_until(holds, seconds=120):
     ends = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "it did not happen in time"
+        assert time.monotonic() < ends, "timeout"
         time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_killed_from_its_first_moments_on(tmp_path):
+def test_killed_from_the_start(tmp_path):
     kill_from_the_start(tmp_path, 7, seed=1)
 
 
 @pytest.mark.soak
-def test_killed_fifty_times_from_its_first_moments_on(tmp_path):
+def test_killed_fifty_times_from_the_start(tmp_path):
     kill_from_the_start(tmp_path, 50, seed=100)

@@ -1,4 +1,4 @@
-"""How many processes, how they are started, and what is said when one is lost."""
+"""The number of training processes, how they start, and the errors of a failed training."""
 
 import dataclasses
 import errno
@@ -18,44 +18,44 @@ from cutaway.train.failures import explained
 
 
 @pytest.mark.parametrize(
-    ("cores", "batch_tokens", "asked", "expected"),
+    ("cores", "batch_tokens", "setting", "expected"),
     [(4, 4096, 0, 4), (4, 2500, 0, 2), (4, 100, 0, 1), (1, 8192, 0, 1), (4, 100, 3, 3), (4, 8192, 1, 1)],
 )
-def test_as_many_processes_as_pay(monkeypatch, cores, batch_tokens, asked, expected):
+def test_process_count(monkeypatch, cores, batch_tokens, setting, expected):
     monkeypatch.setattr(launch, "cores", lambda: cores)
-    recipe = small_recipe(processes=asked, device="cpu")
+    recipe = small_recipe(processes=setting, device="cpu")
     recipe = dataclasses.replace(
         recipe, data=dataclasses.replace(recipe.data, batch_tokens=batch_tokens, max_tokens=64)
     )
-    assert launch.processes_for(recipe) == expected
+    assert launch.choose_process_count(recipe) == expected
 
 
-def test_who_is_in_a_team_starts_no_other(monkeypatch):
+def test_a_distributed_process_starts_no_workers(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert launch.processes_for(small_recipe(processes=4, device="cpu")) == 1
+    assert launch.choose_process_count(small_recipe(processes=4, device="cpu")) == 1
 
 
-def test_no_process_is_started_for_a_gpu():
-    assert not launch.is_surely_cpu("cuda:0")
-    assert launch.is_surely_cpu("cpu")
-    assert launch.processes_for(small_recipe(processes=2, device="cuda")) == 1
+def test_no_workers_for_a_gpu():
+    assert not launch.is_cpu("cuda:0")
+    assert launch.is_cpu("cpu")
+    assert launch.choose_process_count(small_recipe(processes=2, device="cuda")) == 1
 
 
-def test_cores_are_at_most_the_threads_there_are_and_those_that_the_user_allows(monkeypatch):
+def test_cores_are_limited_by_the_machine_and_by_omp_num_threads(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert 1 <= environment.cores() <= (os.cpu_count() or 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert environment.cores() == 1
 
 
-def test_the_environment_is_as_before(tmp_path):
+def test_the_environment_is_restored(tmp_path):
     before = dict(os.environ)
-    with launch.team_of(1, small_recipe(), RunFolder(tmp_path)):
+    with launch.worker_processes(1, small_recipe(), RunFolder(tmp_path)):
         assert dict(os.environ) == before
     assert dict(os.environ) == before
 
 
-TROUBLES = [
+ERRORS = [
     (
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 99"),
         "train.micro_batches is 1",
@@ -67,17 +67,17 @@ TROUBLES = [
 ]
 
 
-@pytest.mark.parametrize(("trouble", "said"), TROUBLES, ids=[said for _, said in TROUBLES])
-def test_what_the_machine_lacks_is_told_in_a_sentence(tmp_path, trouble, said):
+@pytest.mark.parametrize(("error", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_machine_errors_have_a_clear_message(tmp_path, error, message):
     with (
-        pytest.raises(TrainingFailed, match="Nothing has been saved yet") as told,
+        pytest.raises(TrainingFailed, match="Nothing has been saved yet") as raised,
         explained(small_recipe().train, RunFolder(tmp_path), processes=2),
     ):
-        raise trouble
-    assert said in str(told.value)
+        raise error
+    assert message in str(raised.value)
 
 
-def test_other_errors_stay_what_they_are(tmp_path):
+def test_other_errors_are_not_changed(tmp_path):
     for error in (RuntimeError("shapes differ"), OSError(errno.EACCES, "no")):
         with pytest.raises(type(error)), explained(small_recipe().train, RunFolder(tmp_path), processes=1):
             raise error
@@ -86,21 +86,21 @@ def test_other_errors_stay_what_they_are(tmp_path):
 HOLD = """
 import sys, time
 from cutaway.runs import RunFolder
-with RunFolder(sys.argv[1]).locked():
+with RunFolder(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(60)
 """
 
 
-def test_a_folder_is_trained_into_by_one_at_a_time(tmp_path):
+def test_only_one_process_can_train_into_a_folder(tmp_path):
     run = RunFolder(tmp_path / "run")
     with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match="another process is training into"), run.locked(patience=0):
+        with pytest.raises(RunError, match="another process is training into"), run.lock(patience=0):
             pass
         other.kill()
         other.wait()
-    with run.locked(patience=5):  # what a killed process held is free
+    with run.lock(patience=5):  # the lock of a killed process is released
         pass
     assert not list(run.path.iterdir())

@@ -1,4 +1,4 @@
-"""`torchrun --max-restarts`: a training whose worker is killed comes back by itself, from its newest checkpoint."""
+"""`torchrun --max-restarts`: after a worker is killed, the training resumes from its newest checkpoint."""
 
 import json
 import os
@@ -46,11 +46,11 @@ class Torchrun:
         self.reader.start()
 
     @property
-    def said(self):
+    def output(self):
         return "".join(self.lines)
 
     def worker(self, rank):
-        """The process of this rank, once there is one."""
+        """The process id of this rank; None if it has not started."""
         for pid in alive_with(self.mark):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
@@ -59,12 +59,12 @@ class Torchrun:
         return None
 
     def kill(self, rank, when):
-        until(lambda: self.process.poll() is not None or (when() and self.worker(rank)))
-        assert self.process.poll() is None, self.said
+        wait_until(lambda: self.process.poll() is not None or (when() and self.worker(rank)))
+        assert self.process.poll() is None, self.output
         os.kill(self.worker(rank), signal.SIGKILL)
 
     def finish(self, code=0):
-        assert self.process.wait(timeout=300) == code, self.said
+        assert self.process.wait(timeout=300) == code, self.output
         self.reader.join(10)
         assert not left_with(self.mark)
         return {name: (self.run / name).read_bytes() for name in FILES} if code == 0 else None
@@ -75,16 +75,16 @@ class Torchrun:
         return pointer.name if pointer else ""
 
 
-def until(holds, seconds=120):
+def wait_until(holds, seconds=120):
     ends = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "it did not happen in time"
+        assert time.monotonic() < ends, "timeout"
         time.sleep(0.01)
 
 
 @pytest.mark.slow
 def test_a_job_whose_workers_are_killed_ends_with_the_same_weights(tmp_path):
-    """Before anything is saved, then either process; and --overwrite does not remove what the job itself has made."""
+    """Killed before the first save, then either process. --overwrite does not delete the job's own run."""
     expected = Torchrun(tmp_path / "whole").finish()
     job = Torchrun(tmp_path / "killed", "--overwrite")
     job.kill(0, lambda: (job.run / "config.json").is_file())
@@ -92,24 +92,24 @@ def test_a_job_whose_workers_are_killed_ends_with_the_same_weights(tmp_path):
     before = job.latest
     job.kill(0, lambda: job.latest != before)
     assert job.finish() == expected
-    assert job.said.count("An earlier try of this torchrun job began the run") == 3, job.said
-    assert "from the newest checkpoint" in job.said
+    assert job.output.count("An earlier try of this torchrun job began the run") == 3, job.output
+    assert "from the newest checkpoint" in job.output
 
 
 @pytest.mark.slow
-def test_the_run_of_another_job_is_refused_at_every_try(tmp_path):
-    """The second try must not take the first one's refusal for a run of its own."""
+def test_the_run_of_another_job_is_an_error_at_every_try(tmp_path):
+    """A restarted job must not resume a run that another job started."""
     first = Torchrun(tmp_path)
     expected = first.finish()
     for torchrun in (("--standalone",), ("--master-port", str(launch.free_port()))):
         other = Torchrun(tmp_path, torchrun=torchrun)
         other.finish(code=1)
-        assert other.said.count("there is a run in") >= 2
+        assert other.output.count("there is a run in") >= 2
         assert {name: (other.run / name).read_bytes() for name in FILES} == expected
 
 
 @pytest.mark.parametrize(
-    ("began", "now", "expected"),
+    ("record", "variables", "expected"),
     [
         ({"job": "abc"}, {"TORCHELASTIC_RUN_ID": "abc"}, True),  # restarted because of another machine
         ({"job": "abc"}, {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "1"}, True),
@@ -125,21 +125,21 @@ def test_the_run_of_another_job_is_refused_at_every_try(tmp_path):
         ([], {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "1"}, False),
     ],
 )
-def test_a_job_knows_the_run_that_it_began(tmp_path, monkeypatch, began, now, expected):
-    for name, value in now.items():
+def test_a_job_recognizes_its_own_run(tmp_path, monkeypatch, record, variables, expected):
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     run = RunFolder(tmp_path)
-    run.data.write_text(json.dumps(began))
-    assert not environment.is_restarted(run)  # half begun: nothing is there yet that could be lost
+    run.data.write_text(json.dumps(record))
+    assert not environment.is_restarted(run)  # without config.json, there is no run yet
     run.config.write_text("{}")
     assert environment.is_restarted(run) == expected
 
 
 @pytest.mark.slow
 def test_no_process_outlives_torchrun(tmp_path):
-    """Killed when its workers have just begun, and when they train."""
+    """Killed when its workers have just started, and when they train."""
     for number in range(2):
         job = Torchrun(tmp_path / str(number))
-        until(lambda: job.worker(0) if number == 0 else job.latest)  # noqa: B023
+        wait_until(lambda: job.worker(0) if number == 0 else job.latest)  # noqa: B023
         job.process.kill()
         assert not left_with(job.mark, 60)

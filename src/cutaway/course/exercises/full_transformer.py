@@ -412,7 +412,8 @@ DECODER_BLOCK_MISTAKES = (
     ),
     replace(
         NO_FEED_FORWARD,
-        strong_hint="After the cross-attention, with its norm, comes a third sub-layer, with a norm of its own (norm_3).",
+        strong_hint="After the cross-attention, with its norm, comes a third sub-layer, "
+        "with a norm of its own (norm_3).",
     ),
     Mistake(
         "cross-looks-at-itself",
@@ -758,7 +759,7 @@ def cross_entropy(logits: Array, target: Array, pad: int, wrong: Switches = NO_M
         logits, target = logits[:, :-1], target[:, 1:]
     if "shifted-back" in wrong:
         logits, target = logits[:, 1:], target[:, :-1]
-    loss = loss_of(np.take_along_axis(log_p_of(logits, wrong), target[..., None], axis=-1)[..., 0], wrong)
+    loss = compute_loss(np.take_along_axis(log_p_of(logits, wrong), target[..., None], axis=-1)[..., 0], wrong)
     real = target != (0 if "pad-fixed-0" in wrong else 1 if "pad-fixed-1" in wrong else pad)
     if "padding-counted" in wrong:
         real = np.ones_like(real)
@@ -806,7 +807,7 @@ def subtracted(logits: Array, wrong: Switches) -> Array | float:
     return np.asarray(logits.max(axis=None if {"one-maximum", "one-maximum-p"} & wrong else -1, keepdims=True))
 
 
-def loss_of(log_p: Array, wrong: Switches) -> Array:
+def compute_loss(log_p: Array, wrong: Switches) -> Array:
     """-log p, for the p of the right token."""
     if "no-logarithm" in wrong:
         return -np.exp(log_p)

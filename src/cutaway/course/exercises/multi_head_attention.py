@@ -531,7 +531,8 @@ MULTI_HEAD_ATTENTION = ExercisePart(
             OUT_OF_ORDER,
             message="the heads are split or put together in another order",
             hint="Which numbers of a word does head 0 get, and where does its result stand at the end?",
-            strong_hint="Head h begins at number h·E, before the attention and after it. Something reversed or moved it.",
+            strong_hint="Head h begins at number h·E, before the attention and after it. "
+            "Something reversed or moved it.",
         ),
         MERGE_BY_VIEW,
         MERGE_LIKE_CARDS,

@@ -1,4 +1,4 @@
-"""Corpora that need no download: generated or found on the machine, seeded, with held-out splits that are disjoint.
+"""Corpora without download: generated, or read from installed packages. They are seeded, with disjoint splits.
 
 load_builtin("tinyworld:en-fr", "train", size=40_000)
 load_builtin("python:tags", "test", size=500)
@@ -15,7 +15,7 @@ from cutaway.errors import DataError, did_you_mean
 
 
 class SentencePair(Protocol):
-    """All that a translation corpus must give; tinyworld's pairs carry their alignment as well."""
+    """An example of a translation corpus."""
 
     @property
     def source(self) -> str: ...
@@ -24,18 +24,18 @@ class SentencePair(Protocol):
 
 
 Load = Callable[[str, int, int], Sequence[Any]]  # split, size, seed
-Words = Callable[[str], list[str]]
+WordSplitter = Callable[[str], list[str]]
 
 
 class Corpus(NamedTuple):
-    kind: str  # of what it is made: pairs, texts, labels, tags or images
+    kind: str  # kind of examples: pairs, texts, labels, tags or images
     load: Load
-    words: Words = str.split  # how its texts are cut into words, where that matters
+    split_words: WordSplitter = str.split  # splits a text into words
 
 
 def _tinyworld(direction: str) -> Load:
     def load(split: str, size: int, seed: int) -> Sequence[SentencePair]:
-        from cutaway.data.builtin.tinyworld import tinyworld  # its tables are built when first asked for
+        from cutaway.data.builtin.tinyworld import tinyworld  # the import builds its tables
 
         return tinyworld(direction, split, size, seed)
 
@@ -47,7 +47,7 @@ def _algorithmic(task: str) -> Load:
 
 
 def _lazy_corpus(module: str, name: str) -> Load:
-    """A function of one of the modules beside this one, imported when it is first asked for."""
+    """A function of a module in this package, imported at the first call."""
 
     def load(split: str, size: int, seed: int) -> Sequence[Any]:
         return getattr(import_module(f"cutaway.data.builtin.{module}"), name)(split, size, seed)
@@ -75,7 +75,7 @@ BUILTIN: dict[str, Corpus] = {
 
 
 def load_builtin(name: str, split: str, size: int, seed: int = 0) -> Sequence[Any]:
-    """One split of a built-in corpus: Pairs, strings, Labelled, Tagged or Pictures, by the kind of corpus."""
+    """One split of a built-in corpus. The type of the examples depends on the kind of corpus."""
     return find_corpus(name).load(split, size, seed)
 
 

@@ -1,4 +1,4 @@
-"""The classic tasks that show what attention can do: copy, reverse and sort a row of letters.
+"""Algorithmic tasks that show what attention can do: copy, reverse and sort a sequence of letters.
 
 reverse    source "d a c b"    target "b c a d"
 """
@@ -21,7 +21,7 @@ TASKS: dict[str, Callable[[list[str]], list[str]]] = {
     "sort": lambda letters: sorted(letters),
 }
 
-# A sequence belongs to a split by a hash of itself, so no split can leak into another, whatever its size or seed.
+# A hash of the sequence decides its split, so the splits are disjoint for all sizes and seeds.
 SPLITS = {"test": range(0, 5), "valid": range(5, 10), "train": range(10, 100)}
 
 
@@ -31,7 +31,7 @@ class LetterPair(NamedTuple):
 
 
 def algorithmic(task: str, split: str = "train", size: int = 1_000, seed: int = 0) -> list[LetterPair]:
-    """`size` distinct pairs of one task, the same for the same arguments on every machine."""
+    """`size` distinct pairs of one task. The same arguments give the same pairs on every machine."""
     if task not in TASKS:
         raise DataError(f"there is no task {task!r}. {did_you_mean(task, TASKS)}")
     if split not in SPLITS:

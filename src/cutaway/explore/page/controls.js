@@ -1,46 +1,46 @@
-// Small controls. Each gives {element, set(value)}; set changes what is shown and calls nobody.
+// Small controls. Each function returns {element, set(value)}; `set` updates the display without calling a handler.
 
 import {h, s, number} from "./dom.js";
 
-let made = 0;
+let count = 0;
 
-function named(what) {
-  made += 1;
-  return `${what}-${made}`;
+function uniqueId(prefix) {
+  count += 1;
+  return `${prefix}-${count}`;
 }
 
-/** A slider with its value beside it. */
+/** A slider with its value next to it. */
 export function slider({label, min, max, step = 1, value, format = number, oninput}) {
-  const id = named("slider");
-  const told = h("output", {class: "slider-value", for: id});
+  const id = uniqueId("slider");
+  const text = h("output", {class: "slider-value", for: id});
   const input = h("input", {id, type: "range", min, max, step,
     oninput: () => { show(); oninput?.(Number(input.value)); }});
   const show = () => {
-    told.textContent = format(Number(input.value));
-    input.setAttribute("aria-valuetext", told.textContent);
+    text.textContent = format(Number(input.value));
+    input.setAttribute("aria-valuetext", text.textContent);
   };
   const set = (to) => { input.value = String(to); show(); };
   set(value);
-  return {element: h("div", {class: "slider"}, h("label", {for: id}, label), input, told), set};
+  return {element: h("div", {class: "slider"}, h("label", {for: id}, label), input, text), set};
 }
 
-/** One of a few, side by side: a radio group, so arrow keys work by themselves. */
+/** A choice among few options, side by side. It is a radio group, so the browser handles the arrow keys. */
 export function segmented({label, options, value, onchange, hideLabel = false}) {
-  const name = named("choice");
+  const name = uniqueId("choice");
   const inputs = options.map((option) => h("input", {type: "radio", name, value: String(option.value),
                                                       onchange: () => onchange?.(option.value)}));
-  const faces = options.map((option, i) => h("label", {class: "segment", title: option.title}, inputs[i],
+  const segments = options.map((option, i) => h("label", {class: "segment", title: option.title}, inputs[i],
     h("span", {}, h("bdi", {}, option.label ?? String(option.value)))));
   const set = (to) => inputs.forEach((input, i) => { input.checked = options[i].value === to; });
   set(value);
   const legend = h("span", {class: hideLabel ? "visually-hidden" : "control-label", id: `${name}-label`}, label);
-  const group = h("div", {class: "segments", role: "radiogroup", aria: {labelledby: `${name}-label`}}, faces);
+  const group = h("div", {class: "segments", role: "radiogroup", aria: {labelledby: `${name}-label`}}, segments);
   return {element: h("div", {class: "control"}, legend, group), set};
 }
 
-/** One of many. */
+/** A choice among many options. */
 export function select({label, options, value, onchange, hideLabel = false}) {
-  const id = named("select");
+  const id = uniqueId("select");
   const box = h("select", {id, onchange: () => onchange?.(options[box.selectedIndex].value)},
     options.map((option) => h("option", {title: option.title}, option.label ?? String(option.value))));
   const set = (to) => { box.selectedIndex = options.findIndex((option) => option.value === to); };
@@ -49,7 +49,7 @@ export function select({label, options, value, onchange, hideLabel = false}) {
   return {element: h("div", {class: "control"}, caption, box), set};
 }
 
-/** On or off. */
+/** A switch. */
 export function toggle({label, checked = false, onchange, title}) {
   const input = h("input", {type: "checkbox", role: "switch", onchange: () => onchange?.(input.checked)});
   const set = (to) => { input.checked = Boolean(to); };
@@ -57,7 +57,7 @@ export function toggle({label, checked = false, onchange, title}) {
   return {element: h("label", {class: "toggle", title}, input, h("span", {}, label)), set};
 }
 
-/** A list of tabs; the panel of a tab has the id `panel-VALUE`. Arrow keys, Home and End move. */
+/** A list of tabs. The panel of a tab has the id `panel-VALUE`. Arrow keys, Home and End change the tab. */
 export function tabs({label, options, value, onchange}) {
   const list = h("div", {class: "tabs", role: "tablist", aria: {label}});
   const buttons = options.map((option) => h("button", {type: "button", class: "tab", role: "tab", title: option.title,
@@ -68,7 +68,7 @@ export function tabs({label, options, value, onchange}) {
     const chosen = options[i].value === to;
     button.setAttribute("aria-selected", String(chosen));
     button.tabIndex = chosen ? 0 : -1;
-    if (chosen) reveal(list, button);
+    if (chosen) scrollTo(list, button);
   });
   list.addEventListener("keydown", (event) => {
     const at = buttons.indexOf(document.activeElement);
@@ -83,7 +83,7 @@ export function tabs({label, options, value, onchange}) {
   return {element: list, set};
 }
 
-function reveal(list, button) {
+function scrollTo(list, button) {
   const [from, to] = [button.offsetLeft - list.offsetLeft, button.offsetLeft - list.offsetLeft + button.offsetWidth];
   if (from < list.scrollLeft || to > list.scrollLeft + list.clientWidth) list.scrollLeft = from - 24;
 }
@@ -96,8 +96,8 @@ export function bar(p, {label = null} = {}) {
 
 const STYLES = ["first", "second dashed", "third dotted", "dim"];
 
-/** Lines over x, as SVG. lines: [{name, points: [[x, y], ...], style}], style a class: "first", "second", "third",
-    "dim", and "dashed" or "dotted". x, y: the name of the axis, or {label, min, max, format}. */
+/** A line chart as SVG. lines: [{name, points: [[x, y], ...], style}]; style: "first", "second", "third" or "dim", and
+    "dashed" or "dotted". x, y: the label of the axis, or {label, min, max, format}. */
 export function lineChart({lines, x = {}, y = {}, label, width = 640, height = 240}) {
   const [across, up] = [axis(x, lines, 0), axis(y, lines, 1)];
   const edge = {left: 56, right: 16, top: 12 + 18 * (lines.length > 1), bottom: 40};
@@ -136,15 +136,15 @@ export function lineChart({lines, x = {}, y = {}, label, width = 640, height = 2
   return svg;
 }
 
-function axis(given, lines, which) {
-  const told = typeof given === "string" ? {label: given} : given ?? {};
+function axis(setting, lines, which) {
+  const options = typeof setting === "string" ? {label: setting} : setting ?? {};
   const values = lines.flatMap((line) => line.points.map((point) => point[which])).filter(Number.isFinite);
   const [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
-  const [min, max] = [told.min ?? least, told.max ?? most];
-  return {label: told.label, format: told.format ?? number, min, max: max > min ? max : min + 1};
+  const [min, max] = [options.min ?? least, options.max ?? most];
+  return {label: options.label, format: options.format ?? number, min, max: max > min ? max : min + 1};
 }
 
-// Round numbers that lie inside: about five of them.
+// About five round numbers between min and max.
 function ticks({min, max}) {
   const rough = (max - min) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -1,25 +1,25 @@
-// Elements without a library. Whatever text is given is shown as text: nothing here parses HTML.
+// Create DOM elements. All text becomes text nodes; nothing here parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /** h("button", {class: "tab", onclick: f, aria: {label: "Close"}, data: {id: 3}}, "text", child, [more]) -> element */
 export function h(tag, attributes = {}, ...children) {
-  return dressed(document.createElement(tag), attributes, children);
+  return build(document.createElement(tag), attributes, children);
 }
 
 /** The same for SVG. */
 export function s(tag, attributes = {}, ...children) {
-  return dressed(document.createElementNS(SVG, tag), attributes, children);
+  return build(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function dressed(element, attributes, children) {
+function build(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "aria" || name === "data") {
-      for (const [key, told] of Object.entries(value)) element.setAttribute(`${name}-${key}`, String(told));
+      for (const [key, text] of Object.entries(value)) element.setAttribute(`${name}-${key}`, String(text));
     } else if (name === "style" && typeof value === "object") {
-      for (const [key, told] of Object.entries(value)) element.style.setProperty(key, told);
+      for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
     } else element.setAttribute(name, value === true ? "" : String(value));
   }
   append(element, children);
@@ -33,14 +33,14 @@ function append(element, children) {
   }
 }
 
-/** Replace all that is in an element. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children);
   return element;
 }
 
-/** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": as many digits as tell something. */
+/** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": more digits near 0 and 1. */
 export function percent(p) {
   if (p === null || p === undefined) return "–";
   const value = 100 * p;
@@ -51,11 +51,12 @@ export function percent(p) {
   return value >= 0.001 ? `${value.toFixed(3)} %` : "< 0.001 %";
 }
 
-/** A number in about three digits, with a real minus sign. */
+/** A number with about three digits and a minus sign instead of a hyphen. */
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
-  const told = size >= 1000 ? Math.round(value).toLocaleString("en") : size >= 0.01 || size === 0 ? String(+value.toPrecision(3)) : value.toExponential(1);
-  return told.replace(/^-/, "−");
+  const text = size >= 1000 ? Math.round(value).toLocaleString("en")
+    : size >= 0.01 || size === 0 ? String(+value.toPrecision(3)) : value.toExponential(1);
+  return text.replace(/^-/, "−");
 }

@@ -1,13 +1,13 @@
-// The line at the top: what is looked at, which run and which snapshot of it, light or dark, the address to pass on.
+// The header: run, weights (a snapshot or the final ones), colour theme, and a button that copies the link.
 
 import {fill, h} from "./dom.js";
 import {segmented, select} from "./controls.js";
 
 const TASKS = {translation: "translation", language_model: "language model",
-  masked_language_model: "masked language model",
-               classification: "classification", tagging: "tagging", image_classification: "pictures", embedding: "sentence vectors"};
+               masked_language_model: "masked language model", classification: "classification", tagging: "tagging",
+               image_classification: "image classification", embedding: "sentence embeddings"};
 
-/** {element, show(state)}; `choose(patch)` is called with what the reader picks. */
+/** {element, show(state)}; choose(patch) is called when the user changes something. */
 export function header(info, choose, announce) {
   const facts = h("span", {class: "facts"});
   const choices = h("div", {class: "row"});
@@ -20,7 +20,8 @@ export function header(info, choose, announce) {
     const wanted = `${state.run} ${state.snapshot}`;
     if (drawn === wanted) return;
     drawn = wanted;
-    fill(choices, runs(info, state, choose), snapshots(run, state, choose), theme(), copyButton(announce));
+    fill(choices, runSelect(info, state, choose), weightsSelect(run, state, choose), themeControl(),
+      copyButton(announce));
   };
   return {element, show};
 }
@@ -28,45 +29,45 @@ export function header(info, choose, announce) {
 function factsOf(run) {
   const millions = run.parameters / 1e6;
   const size = millions >= 0.1 ? `${+millions.toPrecision(3)} million` : run.parameters.toLocaleString("en");
-  const words = run.vocab_size ? ` · ${run.vocab_size.toLocaleString("en")} tokens` : "";
-  return `${TASKS[run.task] ?? run.task} · ${size} parameters${words}`;
+  const vocabulary = run.vocab_size ? ` · vocabulary of ${run.vocab_size.toLocaleString("en")} tokens` : "";
+  return `${TASKS[run.task] ?? run.task} · ${size} parameters${vocabulary}`;
 }
 
-function runs(info, state, choose) {
+function runSelect(info, state, choose) {
   if (info.runs.length < 2) return null;
   const options = info.runs.map((run, i) => ({value: i, label: run.name, title: run.path}));
   return select({label: "run", options, value: state.run, onchange: (run) => choose({run})}).element;
 }
 
-function snapshots(run, state, choose) {
+function weightsSelect(run, state, choose) {
   if (!run.snapshots?.length) return null;
   const options = [...run.snapshots.map((step) => ({value: step, label: `step ${step.toLocaleString("en")}`})),
-    {value: null, label: "trained"}];
+    {value: null, label: "final"}];
   return select({label: "weights", options, value: state.snapshot, onchange: (snapshot) => choose({snapshot})}).element;
 }
 
-/** Put the kept choice of light or dark in force; before anything is drawn. */
+/** Apply the saved colour theme, before anything is drawn. */
 export function restoreTheme() {
-  wear(kept());
+  applyTheme(savedTheme());
 }
 
-function theme() {
-  const options = [{value: "auto", label: "Auto", title: "As the system has it"}, {value: "light", label: "Light"},
+function themeControl() {
+  const options = [{value: "auto", label: "Auto", title: "Use the system setting"}, {value: "light", label: "Light"},
     {value: "dark", label: "Dark"}];
-  return segmented({label: "Light or dark", hideLabel: true, options, value: kept(),
-    onchange: (value) => { keep(value); wear(value); }}).element;
+  return segmented({label: "Colour theme", hideLabel: true, options, value: savedTheme(),
+    onchange: (value) => { saveTheme(value); applyTheme(value); }}).element;
 }
 
-function wear(value) {
+function applyTheme(value) {
   if (value === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = value;
   document.dispatchEvent(new Event("themechange"));
 }
 
-// A page opened from a file may be denied storage: then the choice lasts as long as the page.
+// A page that was opened from a file may have no storage. Then the choice lasts until the page is closed.
 let chosen = null;
 
-function kept() {
+function savedTheme() {
   try {
     return chosen ?? localStorage.getItem("cutaway-theme") ?? "auto";
   } catch {
@@ -74,27 +75,27 @@ function kept() {
   }
 }
 
-function keep(value) {
+function saveTheme(value) {
   chosen = value;
   try {
     localStorage.setItem("cutaway-theme", value);
   } catch {
-    // kept in `chosen` only
+    // `chosen` has it
   }
 }
 
 function copyButton(announce) {
-  const button = h("button", {type: "button", class: "button quiet", title: "The address holds all that you chose",
+  const button = h("button", {type: "button", class: "button quiet", title: "The link opens the page as you see it now",
     onclick: async () => {
-    const done = await copied(location.href);
-    button.textContent = done ? "Copied" : "Copy it from the address bar";
+    const isCopied = await copy(location.href);
+    button.textContent = isCopied ? "Copied" : "Copy it from the address bar";
     announce(button.textContent);
-    setTimeout(() => { button.textContent = "Copy address"; }, 1600);
-  }}, "Copy address");
+    setTimeout(() => { button.textContent = "Copy link"; }, 1600);
+  }}, "Copy link");
   return button;
 }
 
-async function copied(text) {
+async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -1,22 +1,21 @@
-// A matrix as a drawing: tokens along both sides, one coloured cell a value, a crosshair, and a line that says
-// the value.
+// A heat map: tokens on both axes, one coloured cell per value, a crosshair, and a line with the value of one cell.
 //
-//            The  cat  sleeps          the tokens above and to the left stay in sight while the cells scroll
+//            The  cat  sleeps          the labels stay visible while the cells scroll
 //       Le  [ ##        . ]
-//     chat  [      ##     ]            frames (marks) show what belongs together in truth
+//     chat  [      ##     ]            frames (marks) show the gold alignment or syntax
 //     dort  [  .       ## ]
 
 import {h, number} from "./dom.js";
 import {readable} from "./tokens.js";
 
-const LONGEST = 16; // signs of a label
-const LONGEST_OF_MANY = 11; // where there are more than 30
-const TILT = (55 * Math.PI) / 180; // of the labels above
-const STEPS = 256; // colours
-const MOST_PIXELS = 8192; // a side of a canvas; browsers refuse more
+const MAX_LABEL = 16; // characters of a label
+const MAX_LABEL_OF_MANY = 11; // with more than 30 labels
+const ANGLE = (55 * Math.PI) / 180; // of the column labels
+const COLOURS = 256;
+const MAX_PIXELS = 8192; // side of a canvas; browsers do not allow more
 
-const palette = new Map(); // custom properties of style.css that were read
-const drawn = new Set(); // weak references to what must be drawn again in other colours when the theme changes
+const palette = new Map(); // cached custom properties of style.css
+const drawn = new Set(); // weak references to elements that are redrawn when the theme changes
 document.addEventListener("themechange", redrawAll);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
@@ -29,18 +28,17 @@ function redrawAll() {
   }
 }
 
-/** {element, update(patch)} of a matrix: rows and columns are tokens, at(q, k) gives a value; row(q), if given, a
-    whole row (quicker). */
+/** {element, update(patch)}. rows, columns: tokens; at(q, k): a value; row(q), optional and faster: all values of a
+    row. */
 export function heatmap(options) {
   const map = new Heatmap(options);
   return {element: map.element, update: (patch) => map.update(patch)};
 }
 
-/** A small matrix without labels, for grids. Matrices beyond 96 rows are pooled: the greatest of each block is
-    shown. */
+/** A small heat map without labels. A matrix with more than 96 rows is max-pooled. */
 export function thumbnail({rows, columns, at, row = null, label = "", max = 1}) {
   const canvas = h("canvas", {class: "thumbnail", role: "img", aria: {label}});
-  canvas.redraw = () => paint(canvas, pooled({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
+  canvas.redraw = () => paint(canvas, maxPool({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
   canvas.redraw();
   drawn.add(new WeakRef(canvas));
   return canvas;
@@ -80,8 +78,8 @@ class Heatmap {
   update(patch) {
     Object.assign(this.options, patch);
     if ("selected" in patch) this.selected = patch.selected;
-    const looks = Object.keys(patch).some((key) => !["selected", "onpick", "describe"].includes(key));
-    if (looks) this.draw();
+    const isVisible = Object.keys(patch).some((key) => !["selected", "onpick", "describe"].includes(key));
+    if (isVisible) this.draw();
     else this.point(this.selected);
   }
 
@@ -89,21 +87,21 @@ class Heatmap {
     const {rows, columns, label, marks} = this.options;
     this.size();
     Object.assign(this.element.dataset, {rows: rows.length, columns: columns.length, cell: this.cell});
-    this.grid.setAttribute("aria-label", `${label}: ${rows.length} rows, ${columns.length} columns. Arrow keys move.`);
+    this.grid.setAttribute("aria-label", `${label}: ${rows.length} rows, ${columns.length} columns. Use the arrow keys.`);
     const width = columns.length * this.cell;
     const height = rows.length * this.cell;
     this.drawLabels(width, height);
-    const context = prepared(this.body, width, height);
+    const context = prepareCanvas(this.body, width, height);
     context.imageSmoothingEnabled = false;
     const image = document.createElement("canvas");
     const values = {rows: rows.length, columns: columns.length,
       row: this.options.row ?? rowOf(this.options.at, columns.length)};
-    const max = this.options.max ?? greatest(values);
+    const max = this.options.max ?? maximum(values);
     if (rows.length && columns.length) {
       paint(image, values, max, this.options.signed);
       context.drawImage(image, 0, 0, width, height);
     }
-    this.drawLattice(context, width, height);
+    this.drawGridLines(context, width, height);
     if (this.options.numbers && this.cell >= 24) this.drawNumbers(context, max);
     context.strokeStyle = colour("--second");
     context.lineWidth = this.cell >= 10 ? 2 : 1;
@@ -114,26 +112,25 @@ class Heatmap {
     this.point(this.selected);
   }
 
-  // As large as there is room for, but not so small that one cannot read the tokens of a sentence.
+  // The largest cell that fits into the box, with a minimum so that the labels are legible.
   size() {
     const {rows, columns, cell} = this.options;
     const font = labelFont();
     const n = Math.max(columns.length, rows.length, 1);
-    this.longest = n > 30 ? LONGEST_OF_MANY : LONGEST;
-    const widest = (tokens) => Math.max(12, ...tokens.map((token) => widthOf(readable(token, this.longest), font)));
+    this.maxLabel = n > 30 ? MAX_LABEL_OF_MANY : MAX_LABEL;
+    const widest = (tokens) => Math.max(12, ...tokens.map((token) => widthOf(readable(token, this.maxLabel), font)));
     this.leftWidth = Math.ceil(widest(rows)) + 12;
-    const above = widest(columns);
-    this.topHeight = Math.ceil(above * Math.sin(TILT)) + 14;
-    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", this.longest), font) * Math.cos(TILT)) + 6;
-    this.room = this.box.clientWidth;
-    const room = (this.room || 720) - this.leftWidth - this.overhang - 2;
+    this.topHeight = Math.ceil(widest(columns) * Math.sin(ANGLE)) + 14;
+    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", this.maxLabel), font) * Math.cos(ANGLE)) + 6;
+    this.boxWidth = this.box.clientWidth;
+    const available = (this.boxWidth || 720) - this.leftWidth - this.overhang - 2;
     const least = n <= 48 ? 18 : n <= 64 ? 14 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
-    this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(room / Math.max(columns.length, 1)),
+    this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(available / Math.max(columns.length, 1)),
       Math.floor(1000 / n)));
   }
 
   refit() {
-    if (this.box.clientWidth === this.room || !this.box.clientWidth) return;
+    if (this.box.clientWidth === this.boxWidth || !this.box.clientWidth) return;
     const before = this.cell;
     this.size();
     if (this.cell !== before) this.draw();
@@ -141,25 +138,25 @@ class Heatmap {
 
   drawLabels(width, height) {
     const {rows, columns} = this.options;
-    const letters = this.cell < 16 ? 11 : 13;
-    const every = Math.ceil(letters / this.cell);
-    const apart = Math.ceil(letters / Math.sin(TILT) / this.cell); // tilted lines stand closer than they begin
-    const left = labelled(this.left, this.leftWidth, height, letters);
+    const fontSize = this.cell < 16 ? 11 : 13;
+    const rowStep = Math.ceil(fontSize / this.cell); // label every n-th row if the cells are small
+    const columnStep = Math.ceil(fontSize / Math.sin(ANGLE) / this.cell);
+    const left = prepareLabels(this.left, this.leftWidth, height, fontSize);
     left.textAlign = "right";
-    for (let q = 0; q < rows.length; q += every) {
-      left.fillText(readable(rows[q], this.longest), this.leftWidth - 8, (q + 0.5) * this.cell + 0.5);
+    for (let q = 0; q < rows.length; q += rowStep) {
+      left.fillText(readable(rows[q], this.maxLabel), this.leftWidth - 8, (q + 0.5) * this.cell + 0.5);
     }
-    const top = labelled(this.top, width + this.overhang, this.topHeight, letters);
-    for (let k = 0; k < columns.length; k += apart) {
+    const top = prepareLabels(this.top, width + this.overhang, this.topHeight, fontSize);
+    for (let k = 0; k < columns.length; k += columnStep) {
       top.save();
       top.translate((k + 0.5) * this.cell - 1, this.topHeight - 7);
-      top.rotate(-TILT);
-      top.fillText(readable(columns[k], this.longest), 0, 0);
+      top.rotate(-ANGLE);
+      top.fillText(readable(columns[k], this.maxLabel), 0, 0);
       top.restore();
     }
   }
 
-  drawLattice(context, width, height) {
+  drawGridLines(context, width, height) {
     if (this.cell < 8) return;
     context.fillStyle = colour("--line");
     context.globalAlpha = 0.55;
@@ -192,9 +189,9 @@ class Heatmap {
   }
 
   point(cell) {
-    const there = cell && cell[0] < this.options.rows.length && cell[1] < this.options.columns.length;
-    for (const part of [this.across, this.down, this.frame]) part.hidden = !there;
-    if (!there) {
+    const exists = cell && cell[0] < this.options.rows.length && cell[1] < this.options.columns.length;
+    for (const part of [this.across, this.down, this.frame]) part.hidden = !exists;
+    if (!exists) {
       this.readout.textContent = this.options.hint ?? "";
       this.readout.classList.add("dim");
       return;
@@ -207,10 +204,10 @@ class Heatmap {
     place(this.down, {top: 0, left: x, width: this.cell,
       height: this.topHeight + this.options.rows.length * this.cell});
     place(this.frame, {top: y - 1, left: x - 1, width: this.cell + 2, height: this.cell + 2});
-    this.readout.textContent = this.options.describe?.(q, k) ?? this.told(q, k);
+    this.readout.textContent = this.options.describe?.(q, k) ?? this.describe(q, k);
   }
 
-  told(q, k) {
+  describe(q, k) {
     const {rows, columns, at} = this.options;
     return `\u2068${readable(rows[q])}\u2069, \u2068${readable(columns[k])}\u2069: ${number(at(q, k))}`;
   }
@@ -231,15 +228,15 @@ class Heatmap {
     event.preventDefault();
     event.stopPropagation();
     this.pick(Math.max(0, Math.min(rows.length - 1, to[0])), Math.max(0, Math.min(columns.length - 1, to[1])));
-    this.reveal();
+    this.scrollToSelected();
   }
 
-  reveal() {
+  scrollToSelected() {
     const [q, k] = this.selected;
     const [x, y, box] = [k * this.cell, q * this.cell, this.box];
-    const seen = {width: box.clientWidth - this.leftWidth, height: box.clientHeight - this.topHeight};
-    box.scrollLeft = Math.min(x, Math.max(box.scrollLeft, x + this.cell - seen.width));
-    box.scrollTop = Math.min(y, Math.max(box.scrollTop, y + this.cell - seen.height));
+    const visible = {width: box.clientWidth - this.leftWidth, height: box.clientHeight - this.topHeight};
+    box.scrollLeft = Math.min(x, Math.max(box.scrollLeft, x + this.cell - visible.width));
+    box.scrollTop = Math.min(y, Math.max(box.scrollTop, y + this.cell - visible.height));
   }
 }
 
@@ -255,28 +252,28 @@ function rowOf(at, columns) {
   };
 }
 
-function greatest({rows, row}) {
+function maximum({rows, row}) {
   let most = 0;
   for (let q = 0; q < rows; q++) for (const value of row(q)) if (Math.abs(value) > most) most = Math.abs(value);
   return most || 1;
 }
 
-function pooled(values, most) {
-  const block = Math.ceil(Math.max(values.rows, values.columns) / most);
-  if (block <= 1) return values;
-  const columns = Math.ceil(values.columns / block);
+function maxPool(values, maxSize) {
+  const size = Math.ceil(Math.max(values.rows, values.columns) / maxSize);
+  if (size <= 1) return values;
+  const columns = Math.ceil(values.columns / size);
   const row = (q) => {
     const best = new Float32Array(columns);
-    for (let i = q * block; i < Math.min(values.rows, (q + 1) * block); i++) {
-      const given = values.row(i);
-      for (let k = 0; k < given.length; k++) if (given[k] > best[(k / block) | 0]) best[(k / block) | 0] = given[k];
+    for (let i = q * size; i < Math.min(values.rows, (q + 1) * size); i++) {
+      const full = values.row(i);
+      for (let k = 0; k < full.length; k++) if (full[k] > best[(k / size) | 0]) best[(k / size) | 0] = full[k];
     }
     return best;
   };
-  return {rows: Math.ceil(values.rows / block), columns, row};
+  return {rows: Math.ceil(values.rows / size), columns, row};
 }
 
-// One pixel a value; whoever shows it makes it larger.
+// One pixel per value; the caller enlarges it.
 function paint(canvas, {rows, columns, row}, max, signed) {
   canvas.width = columns;
   canvas.height = rows;
@@ -290,33 +287,34 @@ function paint(canvas, {rows, columns, row}, max, signed) {
     for (let k = 0; k < columns; k++) {
       const value = values[k] / max;
       const ramp = signed && value < 0 ? negative : positive;
-      pixels[q * columns + k] = value === value ? ramp[Math.min(STEPS - 1, (Math.abs(value) * (STEPS - 1) + 0.5) | 0)]
+      pixels[q * columns + k] = value === value ? ramp[Math.min(COLOURS - 1, (Math.abs(value) * (COLOURS - 1) + 0.5) | 0)]
         : missing;
     }
   }
   context.putImageData(image, 0, 0);
 }
 
-let known = {};
+let cachedRamps = {};
 
 function ramps() {
   const names = ["--card", "--accent", "--second", "--dim"];
   const [paper, accent, second, line] = names.map((name) => channels(colour(name)));
   const name = [paper, accent, second].join();
-  if (known.name !== name) known = {name, positive: ramp(paper, accent), negative: ramp(paper, second),
-    missing: packed(line)};
-  return known;
+  if (cachedRamps.name !== name) {
+    cachedRamps = {name, positive: ramp(paper, accent), negative: ramp(paper, second), missing: pixel(line)};
+  }
+  return cachedRamps;
 }
 
-// A little steeper at the beginning, so that a weight of 5 % can still be told from none.
+// Steeper at the start, so that a weight of 5 % is visible.
 function ramp(from, to) {
-  return Uint32Array.from({length: STEPS}, (_, i) => {
-    const share = (i / (STEPS - 1)) ** 0.75;
-    return packed(from.map((c, at) => Math.round(c + share * (to[at] - c))));
+  return Uint32Array.from({length: COLOURS}, (_, i) => {
+    const share = (i / (COLOURS - 1)) ** 0.75;
+    return pixel(from.map((c, at) => Math.round(c + share * (to[at] - c))));
   });
 }
 
-function packed([r, g, b]) {
+function pixel([r, g, b]) {
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
@@ -325,12 +323,12 @@ function channels(hex) {
   return [1, 3, 5].map((at) => parseInt(whole.slice(at, at + 2), 16));
 }
 
-/** The value of a colour of style.css as it is now, light or dark. */
+/** The value of a colour of style.css in the current theme. */
 export function colour(name) {
   return property(name) || "#888888";
 }
 
-// Asking the browser makes it work out all styles anew: each is asked once a theme.
+// Reading a computed style is slow, so each value is cached until the theme changes.
 function property(name) {
   if (!palette.get(name)) palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return palette.get(name);
@@ -347,8 +345,8 @@ function widthOf(text, font) {
   return ruler.measureText(text).width;
 }
 
-function prepared(canvas, width, height) {
-  const scale = Math.min(devicePixelRatio || 1, MOST_PIXELS / Math.max(width, height, 1));
+function prepareCanvas(canvas, width, height) {
+  const scale = Math.min(devicePixelRatio || 1, MAX_PIXELS / Math.max(width, height, 1));
   canvas.width = Math.max(1, Math.round(width * scale));
   canvas.height = Math.max(1, Math.round(height * scale));
   canvas.style.setProperty("width", `${width}px`);
@@ -358,9 +356,9 @@ function prepared(canvas, width, height) {
   return context;
 }
 
-function labelled(canvas, width, height, letters) {
-  const context = prepared(canvas, width, height);
-  context.font = labelFont(letters);
+function prepareLabels(canvas, width, height, fontSize) {
+  const context = prepareCanvas(canvas, width, height);
+  context.font = labelFont(fontSize);
   context.fillStyle = colour("--ink");
   context.textBaseline = "middle";
   context.direction = "ltr";

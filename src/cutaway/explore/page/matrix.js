@@ -1,23 +1,23 @@
-// Attention weights of a trace, dense or sparse, read alike. Rows (queries) look at columns (keys).
+// The attention weights of a trace, dense or sparse, behind one interface. Rows are queries, columns are keys.
 
 const KINDS = {encoder: "encoder.layers.N.self_attention", decoder: "decoder.layers.N.self_attention",
                cross: "decoder.layers.N.cross_attention"};
 
-const read = new WeakMap();
-const means = new WeakMap();
+const matrices = new WeakMap(); // weights in the trace -> matrix
+const means = new WeakMap(); // matrix -> mean over its heads
 
-/** {heads, rows, columns, at(head, q, k), row(head, q) -> Float32Array} of one attention; null if the trace
-    lacks it. */
+/** {heads, rows, columns, at(head, q, k), row(head, q) -> Float32Array} of one attention layer; null if the trace does
+    not have it. */
 export function matrixOf(trace, name) {
   const raw = trace.attention?.[name] ?? trace.attention?.[`${name}.weights`];
   if (!raw) return null;
-  if (!read.has(raw)) read.set(raw, Array.isArray(raw) ? dense(raw) : sparse(raw));
-  return read.get(raw);
+  if (!matrices.has(raw)) matrices.set(raw, Array.isArray(raw) ? denseMatrix(raw) : sparseMatrix(raw));
+  return matrices.get(raw);
 }
 
 /** The mean over all heads, as a matrix with one head. */
 export function meanOf(matrix) {
-  if (!means.has(matrix)) means.set(matrix, averaged(matrix));
+  if (!means.has(matrix)) means.set(matrix, meanMatrix(matrix));
   return means.get(matrix);
 }
 
@@ -37,13 +37,13 @@ export function nameOf(kind, layer) {
   return `${KINDS[kind].replace("N", layer)}.weights`;
 }
 
-function dense(raw) {
+function denseMatrix(raw) {
   const [heads, rows, columns] = [raw.length, raw[0]?.length ?? 0, raw[0]?.[0]?.length ?? 0];
   return {heads, rows, columns, at: (head, q, k) => raw[head][q][k],
-    row: kept(rows, (head, q) => new Float32Array(raw[head][q]))};
+    row: cacheRows(rows, (head, q) => new Float32Array(raw[head][q]))};
 }
 
-function sparse({shape: [heads, rows, columns], columns: places, values}) {
+function sparseMatrix({shape: [heads, rows, columns], columns: places, values}) {
   const at = (head, q, k) => {
     const index = places[head][q].indexOf(k);
     return index < 0 ? 0 : values[head][q][index];
@@ -53,11 +53,11 @@ function sparse({shape: [heads, rows, columns], columns: places, values}) {
     places[head][q].forEach((k, i) => { full[k] = values[head][q][i]; });
     return full;
   };
-  return {heads, rows, columns, at, row: kept(rows, row)};
+  return {heads, rows, columns, at, row: cacheRows(rows, row)};
 }
 
-function averaged({heads, rows, columns, row}) {
-  const mean = kept(rows, (_, q) => {
+function meanMatrix({heads, rows, columns, row}) {
+  const mean = cacheRows(rows, (_, q) => {
     const sum = new Float32Array(columns);
     for (let head = 0; head < heads; head++) row(head, q).forEach((weight, k) => { sum[k] += weight / heads; });
     return sum;
@@ -65,7 +65,7 @@ function averaged({heads, rows, columns, row}) {
   return {heads: 1, rows, columns, at: (_, q, k) => mean(0, q)[k], row: mean};
 }
 
-function kept(rows, make) {
-  const made = [];
-  return (head, q) => (made[head * rows + q] ??= make(head, q));
+function cacheRows(rows, makeRow) {
+  const cache = [];
+  return (head, q) => (cache[head * rows + q] ??= makeRow(head, q));
 }

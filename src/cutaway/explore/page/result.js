@@ -1,126 +1,125 @@
-// What the model said, how sure it was, and what was changed about it (parts off, words forced).
+// The output of the model with its probabilities, and the changes that are in force (parts off, forced output).
 
 import {fill, h, number, percent} from "./dom.js";
 import {bar} from "./controls.js";
 import {readable, tokenRow} from "./tokens.js";
-import {likeliest as chances} from "./views/sampling.js";
+import {topCandidates} from "./views/sampling.js";
 
-const MANY = 60; // tokens; from here on they are drawn smaller
+const MANY = 60; // tokens; longer outputs get a smaller font
 
-/** {element, show(trace, run, state), clear()}; change(patch) is called by what can be clicked here. */
+/** {element, show(trace, run, state), clear()}; change(patch) is called when the user clicks something here. */
 export function result(change) {
-  const said = h("div", {aria: {live: "polite"}});
+  const output = h("div", {aria: {live: "polite"}});
   const changes = h("div", {});
-  const element = h("section", {class: "result", aria: {label: "Result"}}, said, changes);
+  const element = h("section", {class: "result", aria: {label: "Result"}}, output, changes);
   const show = (trace, run, state) => {
-    fill(said, (SHOWN[trace.task] ?? written)(trace, change), measures(trace, run));
-    fill(changes, changed(trace, run, state, change));
+    fill(output, (OUTPUTS[trace.task] ?? generatedText)(trace, change), measures(trace, run));
+    fill(changes, activeChanges(trace, run, state, change));
   };
-  return {element, show, clear: () => { fill(said); fill(changes); }};
+  return {element, show, clear: () => { fill(output); fill(changes); }};
 }
 
-const SHOWN = {translation: written, language_model: continued, masked_language_model: filled, classification: classes,
-               image_classification: classes, tagging: tagged, embedding: vector};
+const OUTPUTS = {translation: generatedText, language_model: continuation, masked_language_model: maskedText,
+                 classification: classes, image_classification: classes, tagging: tags, embedding: vector};
 
-function written(trace) {
-  const long = trace.output.length > 240;
-  return [h("p", {class: `said${long ? " long" : ""}`, dir: "auto"},
-    trace.output || h("span", {class: "dim"}, "(nothing)")),
-          sureTokens(trace.target_out, trace.steps)];
+function generatedText(trace) {
+  const isLong = trace.output.length > 240;
+  return [h("p", {class: `output${isLong ? " long" : ""}`, dir: "auto"},
+    trace.output || h("span", {class: "dim"}, "(empty)")), outputTokens(trace.target_out, trace.steps)];
 }
 
-function continued(trace) {
-  const row = sureTokens(trace.target_out, trace.steps, trace.prompt);
-  return [h("div", {class: "said code", dir: "auto"}, h("span", {class: "dim"}, trace.text), trace.output), row];
+function continuation(trace) {
+  const row = outputTokens(trace.target_out, trace.steps, trace.prompt);
+  return [h("div", {class: "output code", dir: "auto"}, h("span", {class: "dim"}, trace.text), trace.output), row];
 }
 
-function sureTokens(tokens, steps, given = 0) {
-  const p = steps?.length === tokens.length ? steps.map((step, i) => (i < given ? null : step.p)) : null;
-  const title = (i) => (i < given ? "given" : p ? `${percent(p[i])} sure${rank(steps[i])}` : null);
-  const row = tokenRow(tokens, {p, label: "Tokens of the result, and how sure the model was of each", title});
-  for (const chip of [...row.children].slice(0, given)) chip.classList.add("given");
+function outputTokens(tokens, steps, prompt = 0) {
+  const p = steps?.length === tokens.length ? steps.map((step, i) => (i < prompt ? null : step.p)) : null;
+  const title = (i) => (i < prompt ? "part of the prompt" : p ? `probability ${percent(p[i])}${rank(steps[i])}` : null);
+  const row = tokenRow(tokens, {p, label: "Tokens of the output with their probabilities", title});
+  for (const chip of [...row.children].slice(0, prompt)) chip.classList.add("given");
   row.classList.toggle("many", tokens.length > MANY);
   return row;
 }
 
 function rank(step) {
-  return step.rank > 0 ? `, its choice number ${step.rank + 1}` : "";
+  return step.rank > 0 ? `, rank ${step.rank + 1}` : "";
 }
 
-function filled(trace, change) {
+function maskedText(trace, change) {
   const steps = new Map(trace.hidden.map((position, i) => [position, trace.steps[i]]));
-  const flip = (i) => change({hidden: steps.has(i) ? trace.hidden.filter((at) => at !== i)
+  const toggle = (i) => change({hidden: steps.has(i) ? trace.hidden.filter((at) => at !== i)
     : [...trace.hidden, i].sort((a, b) => a - b)});
-  const guess = ({token, p}) => `The model says “${readable(token)}” (${percent(p)}). Click to show it again`;
-  const title = (i) => (steps.has(i) ? guess(steps.get(i)) : "Click to hide it from the model");
-  const row = tokenRow(trace.source, {label: "What the model reads; click to hide a token", onpick: flip, title});
+  const prediction = ({token, p}) => `Prediction: “${readable(token)}” (${percent(p)}). Click to unmask it`;
+  const title = (i) => (steps.has(i) ? prediction(steps.get(i)) : "Click to mask it");
+  const row = tokenRow(trace.source, {label: "Input tokens; click one to mask it", onpick: toggle, title});
   for (const [position, step] of steps) {
     const chip = row.children[position];
     chip?.classList.add("hidden-token");
     chip?.append(" → ", h("b", {}, h("bdi", {}, readable(step.token))), ` ${percent(step.p)}`);
   }
-  const hint = "Click a token to hide it: the model then guesses what stood there.";
-  return [h("p", {class: "said", dir: "auto"}, trace.output), row, h("p", {class: "measures"}, hint)];
+  const hint = "Click a token to mask it. The model then predicts the masked token.";
+  return [h("p", {class: "output", dir: "auto"}, trace.output), row, h("p", {class: "measures"}, hint)];
 }
 
 function classes(trace) {
-  const lines = chances(trace.steps[0]).slice(0, 5).flatMap(({token, p}, i) => [h("bdi", {class: i ? null : "chosen"}, token), bar(p),
-    h("span", {}, percent(p))]);
-  return [h("p", {class: "said"}, h("bdi", {}, trace.output)), h("div", {class: "classes"}, lines)];
+  const lines = topCandidates(trace.steps[0]).slice(0, 5).flatMap(({token, p}, i) =>
+    [h("bdi", {class: i ? null : "chosen"}, token), bar(p), h("span", {}, percent(p))]);
+  return [h("p", {class: "output"}, h("bdi", {}, trace.output)), h("div", {class: "classes"}, lines)];
 }
 
-function tagged(trace) {
+function tags(trace) {
   return h("p", {class: "tagged-words", dir: "auto"}, (trace.tags ?? []).map(({word, tag, p}) =>
-    h("span", {class: p < 0.5 ? "unsure" : null, title: `${percent(p)} sure`}, h("bdi", {}, readable(word)),
+    h("span", {class: p < 0.5 ? "unsure" : null, title: `probability ${percent(p)}`}, h("bdi", {}, readable(word)),
       h("small", {}, h("bdi", {}, tag)))));
 }
 
 function vector(trace) {
-  return h("p", {class: "said code"}, trace.output);
+  return h("p", {class: "output code"}, trace.output);
 }
 
-// How the text was found: of a sampled one, another could have come out.
-function manner({task}, {decode}) {
+function decodingMethod({task}, {decode}) {
   if (!decode || !["translation", "language_model"].includes(task)) return null;
-  if (decode.strategy !== "sample") return decode.strategy === "beam" ? `beam of ${decode.beam_size}` : null;
+  if (decode.strategy === "beam") return `beam search, beam size ${decode.beam_size}`;
+  if (decode.strategy !== "sample") return "greedy decoding";
   const settings = [["temperature", decode.temperature, 1], ["top-k", decode.top_k, 0], ["top-p", decode.top_p, 1]];
-  const told = settings.filter(([, value, off]) => value !== off).map(([name, value]) => `${name} ${value}`);
-  return ["drawn by chance", ...told].join(", ");
+  const active = settings.filter(([, value, off]) => value !== off).map(([name, value]) => `${name} ${value}`);
+  return ["sampled", ...active].join(", ");
 }
 
 function measures(trace, run) {
-  const right = trace.reference !== null && trace.reference !== undefined && trace.reference === trace.output;
-  const told = [
-    trace.log_p === null || trace.log_p === undefined ? null : `log p ${number(trace.log_p)} nats`,
-    manner(trace, run),
-    trace.finished === false ? "cut off at the greatest length" : null,
+  const isCorrect = trace.reference !== null && trace.reference !== undefined && trace.reference === trace.output;
+  const hasProbability = trace.log_p !== null && trace.log_p !== undefined;
+  const facts = [
+    hasProbability ? `log-probability ${number(trace.log_p)} nats (probability ${percent(Math.exp(trace.log_p))})` : null,
+    decodingMethod(trace, run),
+    trace.finished === false ? "stopped at the maximum length" : null,
     trace.milliseconds ? `${Math.round(trace.milliseconds)} ms` : null,
   ].filter(Boolean).join(" · ");
-  const verdict = trace.reference ? h("span", {class: right ? "right" : "wrong"}, right ? "✓ as in the reference"
-    : "✗ the reference says: ",
-    right ? null : h("bdi", {}, trace.reference)) : null;
+  const verdict = trace.reference ? h("span", {class: isCorrect ? "right" : "wrong"},
+    isCorrect ? "✓ same as the reference" : "✗ reference: ",
+    isCorrect ? null : h("bdi", {}, trace.reference)) : null;
   const unknown = trace.unknown?.length ? h("span", {class: "wrong"}, "Not in the vocabulary: ",
-    trace.unknown.slice(0, 12).map((word, i) =>
-    [i ? ", " : "", h("bdi", {}, readable(word, 30))])) : null;
-  const parts = [verdict, unknown, told].filter(Boolean);
+    trace.unknown.slice(0, 12).map((word, i) => [i ? ", " : "", h("bdi", {}, readable(word, 30))])) : null;
+  const parts = [verdict, unknown, facts].filter(Boolean);
   return h("p", {class: "measures"}, parts.map((part, i) => [i ? " · " : "", part]));
 }
 
-function changed(trace, run, state, change) {
+function activeChanges(trace, run, state, change) {
   const titles = new Map((run.switches ?? []).map((each) => [each.id, each.title]));
   const line = (what, patch, undo) => h("p", {class: "changes"}, what, " ",
     h("button", {type: "button", class: "button link", onclick: () => change(patch)}, undo));
   const off = state.off.map((id) => titles.get(id) ?? id);
-  const told = off.length > 4 ? `${off.slice(0, 4).join("; ")}; and ${off.length - 4} more` : off.join("; ");
+  const list = off.length > 4 ? `${off.slice(0, 4).join("; ")}; and ${off.length - 4} more` : off.join("; ");
   const forced = state.prefix?.length ? trace.target_out.slice(trace.prompt,
     trace.prompt + state.prefix.length).map((token) => readable(token)).join(" ") : "";
   return [
-    off.length ? line(`Switched off: ${told}.`, {off: []}, "Switch all on again") : null,
-    state.prefix?.length ? line(["The output had to begin with “", h("bdi", {}, forced), "”."], {prefix: null},
-      "Let the model begin by itself") : null,
-    state.target !== null ? line(["The output was given, not chosen: “", h("bdi", {}, state.target), "”."],
-      {target: null}, "Let the model choose") : null,
-    state.snapshot !== null ? line(`These are the weights after step ${state.snapshot}, in the middle of training.`,
-      {snapshot: null}, "Take the trained ones") : null,
+    off.length ? line(`Switched off: ${list}.`, {off: []}, "Switch everything on") : null,
+    state.prefix?.length ? line(["You set the start of the output: “", h("bdi", {}, forced), "”."], {prefix: null},
+      "Undo") : null,
+    state.target !== null ? line(["You set the whole output: “", h("bdi", {}, state.target), "”."],
+      {target: null}, "Undo") : null,
+    state.snapshot !== null ? line(`These are the weights after training step ${state.snapshot}.`,
+      {snapshot: null}, "Use the final weights") : null,
   ];
 }

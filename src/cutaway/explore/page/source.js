@@ -1,39 +1,38 @@
-// Where answers come from: a running `cutaway explore`, or the answers recorded in an exported file.
+// The source of answers: the server of `cutaway explore`, or the answers recorded in an exported file.
 
-const NOT_RECORDED = "This file holds recorded views only, and this one is not among them: "
-  + "cutaway explore RUN shows everything.";
+const NOT_RECORDED = "This was not recorded in this file. Run cutaway explore RUN to see everything.";
 
-/** The source that belongs to this page: the answers embedded in it (#recorded, JSON or packed by gzip), else its
-    server. */
+/** The source for this page: its recorded answers (#recorded, JSON or gzip), or else its server. */
 export async function sourceOf(page) {
   const embedded = page.getElementById("recorded");
-  if (!embedded) return live();
-  return recorded(embedded.type === "application/gzip" ? await unpacked(embedded.textContent)
+  if (!embedded) return serverSource();
+  return recordedSource(embedded.type === "application/gzip" ? await unpack(embedded.textContent)
     : JSON.parse(embedded.textContent));
 }
 
-async function unpacked(base64) {
-  const bytes = Uint8Array.from(atob(base64.trim()), (sign) => sign.charCodeAt(0));
+async function unpack(base64) {
+  const bytes = Uint8Array.from(atob(base64.trim()), (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-/** Ask the server that this page came from. */
-export function live() {
+/** Requests to the server of this page. */
+export function serverSource() {
   const ask = (endpoint) => async (request, signal) => (await post(endpoint, request, signal)).json();
-  const stream = (endpoint) => async (request, onLine, signal) => lines(await post(endpoint, request, signal), onLine);
-  return remembering({
+  const stream = (endpoint) => async (request, onLine, signal) =>
+    readLines(await post(endpoint, request, signal), onLine);
+  return cacheHeads({
     recorded: false,
-    info: async (signal) => (await answer("api/info", {signal})).json(),
-    heads: async (run, signal) => (await answer(`api/heads?run=${Number(run) || 0}`, {signal})).json(),
+    info: async (signal) => (await fetchChecked("api/info", {signal})).json(),
+    heads: async (run, signal) => (await fetchChecked(`api/heads?run=${Number(run) || 0}`, {signal})).json(),
     trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
     snapshots: stream("snapshots"), score: stream("score"),
   });
 }
 
-/** Answer from data = {info, answers: {key: answer}}. */
-export function recorded(data) {
+/** Answers from data = {info, answers: {key: answer}}. */
+export function recordedSource(data) {
   const find = (endpoint, request) => {
-    const found = data.answers[key(endpoint, request)];
+    const found = data.answers[answerKey(endpoint, request)];
     if (found === undefined) throw new Error(NOT_RECORDED);
     return found;
   };
@@ -43,7 +42,7 @@ export function recorded(data) {
     for (const line of found) onLine(line);
     return found.at(-1);
   };
-  return remembering({
+  return cacheHeads({
     recorded: true,
     info: async () => data.info,
     heads: async (run) => find("heads", {run}),
@@ -52,35 +51,35 @@ export function recorded(data) {
   });
 }
 
-// Roles of heads take the server long and never change: asked once a run. headsSeen(run) gives them if they are here,
-// or null.
-function remembering(source) {
-  const seen = new Map();
+// The statistics of heads take long and do not change, so they are requested once per run. loadedHeads(run): the
+// statistics if they are loaded, else null.
+function cacheHeads(source) {
+  const loaded = new Map();
   const heads = async (run, signal) => {
-    if (!seen.has(run)) seen.set(run, await source.heads(run, signal));
-    return seen.get(run);
+    if (!loaded.has(run)) loaded.set(run, await source.heads(run, signal));
+    return loaded.get(run);
   };
-  return {...source, heads, headsSeen: (run) => seen.get(run) ?? null};
+  return {...source, heads, loadedHeads: (run) => loaded.get(run) ?? null};
 }
 
-/** The name under which an answer is recorded: endpoint, then the request without what is empty, keys in order. */
-export function key(endpoint, request) {
-  const said = Object.entries(request ?? {}).filter(([name, value]) => !empty(name, value));
-  said.sort(([a], [b]) => (a < b ? -1 : 1));
-  return `${endpoint}\n${JSON.stringify(Object.fromEntries(said))}`;
+/** The key of a recorded answer: the endpoint and the non-default fields, sorted. export.py computes the same key. */
+export function answerKey(endpoint, request) {
+  const fields = Object.entries(request ?? {}).filter(([name, value]) => !isDefault(name, value));
+  fields.sort(([a], [b]) => (a < b ? -1 : 1));
+  return `${endpoint}\n${JSON.stringify(Object.fromEntries(fields))}`;
 }
 
-function empty(name, value) {
+function isDefault(name, value) {
   return value === null || value === undefined || (Array.isArray(value) && !value.length)
     || (name === "run" && value === 0);
 }
 
 function post(endpoint, request, signal) {
   const body = JSON.stringify(request);
-  return answer(`api/${endpoint}`, {method: "POST", headers: {"Content-Type": "application/json"}, body, signal});
+  return fetchChecked(`api/${endpoint}`, {method: "POST", headers: {"Content-Type": "application/json"}, body, signal});
 }
 
-async function answer(address, options) {
+async function fetchChecked(address, options) {
   let response;
   try {
     response = await fetch(address, options);
@@ -89,11 +88,11 @@ async function answer(address, options) {
     throw new Error("The server does not answer. Is cutaway explore still running?");
   }
   if (response.ok) return response;
-  const told = await response.json().catch(() => null);
-  throw new Error(told?.error ?? `The server refused this (${response.status} ${response.statusText}).`);
+  const body = await response.json().catch(() => null);
+  throw new Error(body?.error ?? `The server returned an error (${response.status} ${response.statusText}).`);
 }
 
-async function lines(response, onLine) {
+async function readLines(response, onLine) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let last = null;

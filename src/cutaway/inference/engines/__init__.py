@@ -1,10 +1,10 @@
-"""The engines that run a trained model: rows of token ids in, hypotheses out. One flag chooses among them.
+"""The engines that run a trained model: token ids in, hypotheses out.
 
     torch   the modules of nn/ and models/: every model, on any device
-    numpy   the twin: translators and text generators, where there is no torch, or no time to import it
-    ct2     CTranslate2: translators and text generators that it can express, faster than any other
+    numpy   the twin: translators and text generators, without torch
+    ct2     CTranslate2: translators and text generators with a supported architecture; the fastest
 
-An engine is imported when it is asked for, so that asking for one does not take the libraries of another.
+An engine is imported only when it is used, so its libraries need not be installed for the others.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ DTYPES = ("float32", "float64", "int8")
 
 
 class Engine(Protocol):
-    """What a translator and a text generator need. (The torch engine can do more.)"""
+    """The interface that translators and text generators use. (The torch engine has more methods.)"""
 
     model: Any
 
     @classmethod
     def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
-        """Build the model and read its weights; those of an adapter need those of its base, too."""
+        """Build the model and load its weights. For an adapter, load the weights of its base too."""
         ...
 
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
-        """For each source, ended by </s>, what the search found, best first."""
+        """The hypotheses for each source, best first. A source ends with </s>."""
         ...
 
     def generate(self, prompts: Rows, search: Search) -> list[list[Hypothesis]]:
-        """For each prompt, begun by <s>, what the search found to come after it, best first."""
+        """The continuations of each prompt, best first. A prompt starts with <s>."""
         ...
 
 
 def resolve_engine(name: str, allowed: Sequence[str]) -> str:
-    """The engine that is meant: "auto" is the first that is allowed and installed."""
+    """Resolve "auto" to the first engine that is allowed and installed."""
     if name != "auto":
         return name
     installed = [engine for engine in allowed if find_spec(engine)]
-    return (installed or allowed)[0]  # none: whoever asks for the first is told how to install it
+    return (installed or allowed)[0]  # if none is installed, importing the first raises an error that names the extra
 
 
 def load_engine(
@@ -65,17 +65,17 @@ def load_engine(
     device: str = "auto",
     dtype: str = "float32",
 ) -> Engine:
-    """The engine of that name."""
+    """Load a run with this engine, or with the first of `allowed` for "auto"."""
     name = resolve_engine(name, allowed)
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}. {did_you_mean(name, (*ENGINES, 'auto'))}")
     if name not in allowed:
         raise ConfigError(f"engine {name!r} cannot do this. Use engine {' or '.join(map(repr, allowed))}.")
     if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is not a choice. {did_you_mean(dtype, DTYPES)}")
-    module, kind = ENGINES[name]
+        raise ConfigError(f"there is no dtype {dtype!r}. {did_you_mean(dtype, DTYPES)}")
+    module, class_name = ENGINES[name]
     try:
-        engine: type[Engine] = getattr(import_module(module), kind)
+        engine: type[Engine] = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     return engine.load(run, config, weights, device, dtype)

@@ -1,9 +1,9 @@
-"""A trained model as a folder for CTranslate2, the engine in C++ that runs Transformers fast on CPUs and GPUs.
+"""Export a trained model for CTranslate2, a C++ engine that runs Transformers fast on CPUs and GPUs.
 
-    run folder ──the twin reads it──▶ its parts ──ct2_model.py──▶ names and arrays of theirs ──▶ a folder
+    run folder ──NumPy twin──▶ modules ──ct2_model.py──▶ CTranslate2's names and arrays ──▶ folder
 
-Neither torch nor CTranslate2 is needed to write it. If CTranslate2 is installed, what was written is run, and compared
-with the twin.
+The export needs neither torch nor CTranslate2. If CTranslate2 is installed, it loads the exported model, and its
+results are compared with the twin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cutaway import __version__
 from cutaway.config import Config
 from cutaway.data.tokenizer import ROLES, Tokenizer
 from cutaway.errors import ConfigError, RunError, did_you_mean
-from cutaway.inference.engines.ct2_model import KINDS, model_file, refuse, settings, variables
+from cutaway.inference.engines.ct2_model import KINDS, check_supported, model_file, model_settings, model_variables
 from cutaway.inference.engines.numpy_engine import load_model
 from cutaway.runs import RunFolder
 from cutaway.runs.files import replacing_folder, write_json, write_text
@@ -32,35 +32,37 @@ from cutaway.twin.ops import log_softmax
 
 Floats = NDArray[np.floating]
 DTYPES = ("float32", "int8")
-TOLERANCE = 1e-3  # how much a token's log-probability may differ from the twin's; rounding alone gives 1e-5
+TOLERANCE = 1e-3  # largest difference of a token's log-probability from the twin; rounding alone gives 1e-5
 OUR_FILES = {"config.json", "model.bin", "cutaway.json", "tokenizer.json", "tokenizer_config.json"}
 OUR_FILES |= {"shared_vocabulary.json", "vocabulary.json"}
 
 
 @dataclass(frozen=True)
 class Ct2Export:
-    """What came of a run."""
+    """Summary of an export."""
 
     folder: Path
     kind: str
     dtype: str
     parameters: int
     files: tuple[str, ...]
-    difference: float | None  # the largest of a token's log-probability from the twin's; None: nobody looked
+    difference: float | None  # largest difference of a token's log-probability from the twin; None: not checked
     notes: tuple[str, ...]
 
-    def told(self) -> list[str]:
+    def summary_lines(self) -> list[str]:
         lines = [f"{self.kind}: {self.parameters:,} parameters, in {self.dtype}"]
         if self.difference is not None and self.dtype == "float32":
-            lines.append(f"CTranslate2 says the same as the NumPy twin: log-probabilities to {self.difference:.1e}")
+            lines.append(
+                f"CTranslate2 agrees with the NumPy twin: log-probabilities differ by at most {self.difference:.1e}"
+            )
         elif self.difference is not None:
             lines.append(
-                f"{self.dtype} is rounded: a token's log-probability differed by {self.difference:.2f} at most"
+                f"{self.dtype} rounds the weights: log-probabilities of tokens differ by at most {self.difference:.2f}"
             )
         return lines
 
-    def used(self) -> str:
-        """How to put it to work by hand."""
+    def usage(self) -> str:
+        """A line of Python that runs the exported model."""
         if self.kind == "TransformerSpec":
             return f'ctranslate2.Translator("{self.folder}").translate_batch([["a", "text\'s", "tokens", "</s>"]])'
         return f'ctranslate2.Generator("{self.folder}").generate_batch([["<s>", "a", "text\'s", "tokens"]])'
@@ -69,26 +71,27 @@ class Ct2Export:
 def export_ct2(
     run: str | Path, folder: str | Path, dtype: str = "float32", check: bool = True, overwrite: bool = False
 ) -> Ct2Export:
-    """Write a translator or a text generator for CTranslate2. -> what was written
+    """Export a translation model or a language model for CTranslate2.
 
-    `dtype` "int8" makes matrices a quarter as large. `check`: load what was written, and compare log-probabilities with
-    the twin's on random texts. A folder appears whole and checked, or not at all; `overwrite` replaces an earlier one.
+    `dtype` "int8" makes the matrices four times smaller. `check`: load the exported model, and compare its
+    log-probabilities with the twin on random texts. If the export or the check fails, no folder is written. `overwrite`
+    replaces an earlier export.
     """
     if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is not a choice for CTranslate2. {did_you_mean(dtype, DTYPES)}")
+        raise ConfigError(f"CTranslate2 has no dtype {dtype!r}. {did_you_mean(dtype, DTYPES)}")
     source, folder = RunFolder(run).require(), Path(folder)
     config = source.read_config()
-    refuse(config.model)
+    check_supported(config.model)
     check_target(folder, overwrite, is_export, OUR_FILES.__contains__)
     tokenizer = Tokenizer.open(source.tokenizer)
     model = read_model(source, config, source.weights)
     notes, difference = [], None
     if check and find_spec("ctranslate2") is None:
-        notes.append("nobody has run it: ctranslate2 is not installed. Install it with: pip install 'cutaway[ct2]'")
+        notes.append("not checked, because ctranslate2 is not installed. Install it with: pip install 'cutaway[ct2]'")
     with replacing_folder(folder) as new:
         write_folder(new, model, config, tokenizer, dtype)
         if check and not notes:
-            difference = compared(new, model, config, tokenizer, dtype)
+            difference = compare_with_twin(new, model, config, tokenizer, dtype)
         files = sorted(path.name for path in new.iterdir())
     parameters = sum(parameter.value.size for parameter in model.parameters().values())
     kind = KINDS[config.model.family][0]
@@ -96,8 +99,8 @@ def export_ct2(
 
 
 def read_model(run: RunFolder, config: Config, weights: Path) -> Model:
-    """The twin of a run that CTranslate2 can express; a LoRA adapter is merged into its base."""
-    refuse(config.model)
+    """Load a run as a twin model, if CTranslate2 supports it. A LoRA adapter is merged into its base."""
+    check_supported(config.model)
     if config.finetune.is_adapter:
         require_lora(config.finetune, "CTranslate2", "Use engine 'torch'.")
     return load_model(run, config, weights)
@@ -113,95 +116,101 @@ def is_export(folder: Path) -> bool:
 def write_folder(folder: Path, model: Model, config: Config, tokenizer: Tokenizer, dtype: str) -> None:
     names = token_names(tokenizer, config.model.vocab_size)
     roles: dict[str, str | None] = {role: names[getattr(tokenizer, role)] for role in ("bos", "eos")}
-    # a tokenizer that knows everything has no unknown token; then theirs is one more, which no text has
+    # CTranslate2 needs an unknown token; if the tokenizer has none, add a name that no text contains
     roles |= {"unk": "<unk>" if tokenizer.unk is None else names[tokenizer.unk], "start": roles["bos"]}
-    (folder / "model.bin").write_bytes(model_file(config.model, variables(model, config.model), dtype))
-    write_json(folder / "config.json", settings(config.model, roles))
+    (folder / "model.bin").write_bytes(model_file(config.model, model_variables(model, config.model), dtype))
+    write_json(folder / "config.json", model_settings(config.model, roles))
     vocabulary = "shared_vocabulary.json" if config.model.family == "encoder_decoder" else "vocabulary.json"
     write_text(folder / vocabulary, json.dumps(names, ensure_ascii=True, indent=0) + "\n")
     write_text(folder / "tokenizer.json", str(tokenizer.backend.to_str(pretty=True)) + "\n")
     write_json(folder / "tokenizer_config.json", tokenizer.settings())
-    told = {
+    metadata = {
         "format": "ctranslate2",
         "cutaway": __version__,
         "task": config.model.task,
         "dtype": dtype,
         "max_length": config.longest_text,
         "special_ids": {role: getattr(tokenizer, role) for role in ROLES if role in tokenizer.roles},
-        "reads": ["text", "eos"] if config.model.family == "encoder_decoder" else begun(tokenizer),
+        "reads": input_parts(config, tokenizer),
         "never_written": list(config.decode.suppress),
     }
-    write_json(folder / "cutaway.json", told)
+    write_json(folder / "cutaway.json", metadata)
 
 
-def begun(tokenizer: Tokenizer) -> list[str]:
+def input_parts(config: Config, tokenizer: Tokenizer) -> list[str]:
+    """The parts of a model input, in order: the text, and <s> or </s>."""
+    if config.model.family == "encoder_decoder":
+        return ["text", "eos"]
     return ["bos", "text"] if tokenizer.adds_bos else ["text"]
 
 
 def token_names(tokenizer: Tokenizer, size: int) -> list[str]:
-    """The tokens by id. Ids that no token has get a name that no token has."""
+    """The name of each token id. An id without a token gets an unused name."""
     names: list[str] = []
     for id in range(size):
         name = tokenizer.backend.id_to_token(id)
         names.append(f"<unused {id}>" if name is None else str(name))
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RunError(f"the tokenizer has two tokens called {twice!r}, and CTranslate2 knows tokens by their names.")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise RunError(
+            f"the tokenizer has two tokens named {duplicate!r}. CTranslate2 identifies tokens by name, so it cannot "
+            "use this tokenizer."
+        )
     return names
 
 
-def compared(folder: Path, model: Model, config: Config, tokenizer: Tokenizer, dtype: str) -> float:
+def compare_with_twin(folder: Path, model: Model, config: Config, tokenizer: Tokenizer, dtype: str) -> float:
     """The largest difference of a log-probability between CTranslate2 and the twin, on random texts."""
     names = token_names(tokenizer, config.model.vocab_size)
     sources, targets = random_texts(config, tokenizer)
-    found = scored(folder, config.model.family, [[names[i] for i in row] for row in sources],
-                   [[names[i] for i in row] for row in targets])  # fmt: skip
+    source_names, target_names = ([[names[i] for i in row] for row in rows] for rows in (sources, targets))
+    scores = score_with_ct2(folder, config.model.family, source_names, target_names)
     largest = 0.0
-    for source, target, there in zip(sources, targets, found, strict=True):
-        here = log_probabilities(model, source, target, tokenizer)
-        largest = max(largest, float(np.abs(np.array(there) - here).max()))
-    if dtype == "float32" and not largest <= TOLERANCE:  # neither is what is not a number
+    for source, target, log_probs in zip(sources, targets, scores, strict=True):
+        expected = log_probabilities(model, source, target, tokenizer)
+        largest = max(largest, float(np.abs(np.array(log_probs) - expected).max()))
+    if dtype == "float32" and not largest <= TOLERANCE:  # also True for NaN
         raise RunError(
-            f"CTranslate2 does not say what the model says: log-probabilities of tokens differ by {largest:.1e}, and "
-            f"{TOLERANCE:.0e} is allowed. Nothing was written. Another version of ctranslate2 may do it right; without "
-            "the check (--no-check) it is written all the same."
+            f"CTranslate2 disagrees with the model: log-probabilities of tokens differ by {largest:.1e}; at most "
+            f"{TOLERANCE:.0e} is allowed. Nothing was written. Try another version of ctranslate2, or export without "
+            "the check (--no-check)."
         )
     return largest
 
 
 def random_texts(config: Config, tokenizer: Tokenizer) -> tuple[list[list[int]], list[list[int]]]:
-    """Sources of different lengths, ended; and targets, begun where they are no translations."""
-    draw = np.random.default_rng(0)
+    """Random sources of different lengths with </s>, and random targets; for a language model, targets have <s>."""
+    generator = np.random.default_rng(0)
     length = min(24, config.longest_text - 2)
-    known = [i for i in range(tokenizer.vocab_size) if i not in tokenizer.special_ids]
+    ordinary = [i for i in range(tokenizer.vocab_size) if i not in tokenizer.special_ids]
 
-    def some(n: int) -> list[int]:
-        return [int(i) for i in draw.choice(known, n)]
+    def random_ids(n: int) -> list[int]:
+        return [int(i) for i in generator.choice(ordinary, n)]
 
     lengths = [max(1, length // (1 + i)) for i in range(3)]
-    sources = [[*some(n), tokenizer.eos] for n in lengths]
+    sources = [[*random_ids(n), tokenizer.eos] for n in lengths]
     first = [] if config.model.family == "encoder_decoder" else [tokenizer.bos]
-    return sources, [[*first, *some(n)] for n in reversed(lengths)]
+    return sources, [[*first, *random_ids(n)] for n in reversed(lengths)]
 
 
-def scored(folder: Path, family: str, sources: list[list[str]], targets: list[list[str]]) -> list[list[float]]:
+def score_with_ct2(folder: Path, family: str, sources: list[list[str]], targets: list[list[str]]) -> list[list[float]]:
     import ctranslate2
 
     options = {"device": "cpu", "inter_threads": 1, "intra_threads": 1}
     if family == "encoder_decoder":
-        found = ctranslate2.Translator(str(folder), **options).score_batch(sources, targets)
+        results = ctranslate2.Translator(str(folder), **options).score_batch(sources, targets)
     else:
-        found = ctranslate2.Generator(str(folder), **options).score_batch(targets)
-    return [one.log_probs for one in found]
+        results = ctranslate2.Generator(str(folder), **options).score_batch(targets)
+    return [result.log_probs for result in results]
 
 
 def log_probabilities(model: Model, source: Sequence[int], target: Sequence[int], tokenizer: Tokenizer) -> Floats:
-    """Of each token of the target, and of a translation's </s>, by the twin."""
+    """The twin's log-probability of each target token; for a translation, of </s> too."""
     if isinstance(model, EncoderDecoder):
-        asked = [*target, tokenizer.eos]
+        predicted = [*target, tokenizer.eos]
         logits_TV = model(np.array([source]), np.array([[tokenizer.bos, *target]]))[0][0]
     else:
-        asked = list(target[1:])
+        predicted = list(target[1:])
         logits_TV = model(np.array([target[:-1]]))[0][0]
-    found: Floats = log_softmax(logits_TV)[np.arange(len(asked)), asked]
+    found: Floats = log_softmax(logits_TV)[np.arange(len(predicted)), predicted]
     return found

@@ -1,9 +1,9 @@
-"""What a model is called in the language of CTranslate2: names and arrays, and the file that holds them.
+"""Convert a model to CTranslate2's names and arrays, and write its file `model.bin`.
 
-`SAYS` is the table of what can be said: a row for each choice of an architecture, with the families for which it can be
-said. Whatever stands there is said exactly; whatever does not is refused by name.
+The table `SUPPORTED` lists the settings that CTranslate2 supports, for each model family. A supported setting is
+converted exactly. Any other setting raises an error that names it.
 
-A model.bin is a list of named arrays, and writing it needs neither torch nor CTranslate2.
+A model.bin is a list of named arrays. Writing it needs neither torch nor CTranslate2.
 """
 
 from __future__ import annotations
@@ -25,88 +25,88 @@ from cutaway.twin.layers import Layer, ParallelLayer, Residual, SandwichNorm, St
 from cutaway.twin.model import EncoderDecoder, Model
 from cutaway.twin.positions import Position, RelativeBiasPosition, RelativePosition, t5_bucket
 
-Value = NDArray[Any] | np.generic  # a setting is a single number
+Value = NDArray[Any] | np.generic  # np.generic: a setting, stored as a single number
 Variables = dict[str, Value]
 
-# The version of their files, and of the two kinds of model in them. Newer versions of CTranslate2 read older files.
+# The versions of the file format and of the two model types. Newer versions of CTranslate2 read older files.
 BINARY_VERSION = 6
 KINDS = {"encoder_decoder": ("TransformerSpec", 7), "decoder": ("TransformerDecoderSpec", 8)}
-TYPES = ("float32", "int8", "int16", "int32")  # theirs have these numbers
+TYPES = ("float32", "int8", "int16", "int32")  # the index is the number of the type in the file
 
 ACTIVATIONS = {"relu": 0, "gelu_tanh": 1, "silu": 2, "gelu": 3, "swiglu": 2, "geglu": 3, "geglu_tanh": 1}
 ROPE_SCALINGS = {"linear": 0, "llama3": 2}
 
-BOTH, TRANSLATOR, WRITER = ("encoder_decoder", "decoder"), ("encoder_decoder",), ("decoder",)
-# a setting -> its values that can be said, and for which families
-SAYS: dict[str, dict[Any, tuple[str, ...]]] = {
+BOTH, TRANSLATOR, GENERATOR = ("encoder_decoder", "decoder"), ("encoder_decoder",), ("decoder",)
+# setting -> supported values -> families
+SUPPORTED: dict[str, dict[Any, tuple[str, ...]]] = {
     "family": {"encoder_decoder": BOTH, "decoder": BOTH},
     "attention": {"full": BOTH},
     "attention_softcap": {0.0: BOTH},
-    "qk_norm": {False: BOTH, True: WRITER},
+    "qk_norm": {False: BOTH, True: GENERATOR},
     "cross_attention": {False: BOTH},
     "position": {
-        "sinusoidal": BOTH,  # as a table, as all that is added to the embeddings
+        "sinusoidal": BOTH,  # stored as a table
         "learned": BOTH,
         "none": BOTH,  # a table of zeros
-        "rope": BOTH,  # of pairs that lie side by side
-        "alibi": WRITER,
-        "relative_bias": TRANSLATOR,  # a bucket for every distance there is
+        "rope": BOTH,  # with interleaved pairs
+        "alibi": GENERATOR,
+        "relative_bias": TRANSLATOR,  # with one bucket for each distance
         "relative": BOTH,
     },
     "rope_scaling": {"none": BOTH, "linear": BOTH, "llama3": BOTH},
     "norm": {"layer": BOTH, "rms": BOTH},
     "norm_placement": {"post": BOTH, "pre": BOTH, "sandwich": BOTH},
-    "block": {"sequential": BOTH, "parallel": WRITER},
+    "block": {"sequential": BOTH, "parallel": GENERATOR},
     "feed_forward": dict.fromkeys(ACTIVATIONS, BOTH),
     "experts": {0: BOTH},
 }
-# why something else cannot be said
-WHY = {
-    "family": "it is run for what writes text",
-    "attention": "its windows are not exact for long prompts, and it has neither stripes nor sums",
-    "attention_softcap": "its scores have no bounds",
-    "qk_norm": "it norms the queries of cross-attention all heads at once",
-    "cross_attention": "its decoders look at a memory only beside an encoder",
+# setting or value -> why CTranslate2 does not support it
+REASONS = {
+    "family": "this engine is only for models that generate text",
+    "attention": "its attention windows are not exact for long prompts, and it has no sparse or linear attention",
+    "attention_softcap": "it has no soft cap",
+    "qk_norm": "in cross-attention, it normalizes all heads of a query together",
+    "cross_attention": "it has cross-attention only in encoder-decoders",
     "alibi": "its encoders have no ALiBi",
-    "relative_bias": "it counts distances wrongly where a prompt is read at once",
-    "block": "it has such layers only in decoders without a memory",
+    "relative_bias": "it computes wrong distances when it reads a whole prompt",
+    "block": "it has parallel layers only in decoder-only models",
     "feed_forward": "it has no such activation",
     "experts": "it has no mixture of experts",
 }
 
 
-def refuse(config: ModelConfig) -> None:
-    """What cannot be said to CTranslate2 is named, beside what can."""
+def check_supported(config: ModelConfig) -> None:
+    """Raise an error for the first setting that CTranslate2 does not support."""
     for obstacle in obstacles(config):
         raise ConfigError(obstacle.why)
 
 
 def obstacles(config: ModelConfig) -> list[Obstacle]:
     found = []
-    for name, says in SAYS.items():
+    for name, supported in SUPPORTED.items():
         value = getattr(config, name)
-        if config.family not in says.get(value, ()):
-            known = [repr(v) for v, families in says.items() if config.family in families or name == "family"]
-            why = WHY.get(value, WHY.get(name, "")) if isinstance(value, str) else WHY[name]
-            told = f": {why}" if why else ""
-            beside = "" if name == "family" else f" with model.family = {config.family!r}"
-            sentence = (
-                f"CTranslate2 cannot express model.{name} = {value!r}{beside}{told}. It "
-                f"can express {', '.join(known)}. Use engine 'torch', or export to another format."
+        if config.family not in supported.get(value, ()):
+            values = [repr(v) for v, families in supported.items() if config.family in families or name == "family"]
+            reason = REASONS.get(value, REASONS.get(name, "")) if isinstance(value, str) else REASONS[name]
+            reason = f": {reason}" if reason else ""
+            family = "" if name == "family" else f" with model.family = {config.family!r}"
+            message = (
+                f"CTranslate2 does not support model.{name} = {value!r}{family}{reason}. It supports "
+                f"{', '.join(values)}. Use engine 'torch', or export to another format."
             )
-            found.append(Obstacle(name, value, sentence))
+            found.append(Obstacle(name, value, message))
     if config.block == "parallel" and config.norm_placement != "pre":
-        sentence = (
-            f"CTranslate2 cannot express model.block = 'parallel' with model.norm_placement = "
-            f"{config.norm_placement!r}: its parallel layers are normed before. It can express 'pre'. Use engine "
-            "'torch', or export to another format."
+        message = (
+            f"CTranslate2 does not support model.block = 'parallel' with model.norm_placement = "
+            f"{config.norm_placement!r}: its parallel layers are pre-norm. It supports 'pre'. Use engine 'torch', or "
+            "export to another format."
         )
-        found.append(Obstacle("norm_placement", config.norm_placement, sentence))
+        found.append(Obstacle("norm_placement", config.norm_placement, message))
     return found
 
 
-def variables(model: Model, config: ModelConfig) -> Variables:
-    """Every number of a model under the name that CTranslate2 has for it. What is shared stands there several times."""
+def model_variables(model: Model, config: ModelConfig) -> Variables:
+    """All arrays of a model by their CTranslate2 names. A shared array has several names."""
     found: Variables = {}
     if isinstance(model, EncoderDecoder):
         found |= stack("encoder", model.encoder, config)
@@ -123,7 +123,7 @@ def variables(model: Model, config: ModelConfig) -> Variables:
     found["decoder/alibi"] = np.int8(config.position == "alibi")
     found["decoder/alibi_use_positive_positions"] = found["decoder/scale_alibi"] = np.int8(False)
     found["decoder/start_from_zero_embedding"] = np.int8(False)
-    # where it says that it looked: in the last layer, the mean of all heads
+    # the alignment that CTranslate2 returns: last layer, mean over heads
     found["decoder/alignment_layer"], found["decoder/alignment_heads"] = np.int16(-1), np.int16(0)
     return found
 
@@ -135,7 +135,7 @@ def embedding(scope: str, name: str, part: InputEmbedding, config: ModelConfig) 
     }
     if config.position in ("sinusoidal", "learned"):
         found[f"{scope}/position_encodings/encodings"] = part.position.table.value  # type: ignore[attr-defined]
-    elif config.position == "none":  # theirs would be sinusoids
+    elif config.position == "none":  # CTranslate2's default would be sinusoids
         found[f"{scope}/position_encodings/encodings"] = np.zeros((config.max_length, config.d_model), np.float32)
     return found | norm(f"{scope}/layernorm_embedding", part.norm)
 
@@ -148,34 +148,38 @@ def stack(scope: str, part: Stack, config: ModelConfig) -> Variables:
         **norm(f"{scope}/layer_norm", part.norm),
     }
     first = part.layers[0].self_attention.position
-    order = distances(first, config) if isinstance(first, RelativeBiasPosition) else {}
-    for i, one in enumerate(part.layers):
-        where = f"{scope}/layer_{i}"
-        found |= layer(where, one) if isinstance(one, Layer) else parallel_layer(where, one)
-        own = order or relative(one.self_attention.position) or rotary(config)
-        found |= {f"{where}/self_attention/{name}": value for name, value in own.items()}
-        for attention in ("self_attention", "attention")[: 1 + (one.cross_attention is not None)]:
-            found[f"{where}/{attention}/num_heads_kv"] = np.int32(config.kv_heads)
-            found[f"{where}/{attention}/head_dim"] = np.int32(config.head_width)
+    shared_position = relative_bias(first, config) if isinstance(first, RelativeBiasPosition) else {}
+    for i, module in enumerate(part.layers):
+        layer_scope = f"{scope}/layer_{i}"
+        found |= layer(layer_scope, module) if isinstance(module, Layer) else parallel_layer(layer_scope, module)
+        position = shared_position or relative(module.self_attention.position) or rotary(config)
+        found |= {f"{layer_scope}/self_attention/{name}": value for name, value in position.items()}
+        for attention in ("self_attention", "attention")[: 1 + (module.cross_attention is not None)]:
+            found[f"{layer_scope}/{attention}/num_heads_kv"] = np.int32(config.kv_heads)
+            found[f"{layer_scope}/{attention}/head_dim"] = np.int32(config.head_width)
     return found
 
 
 def layer(scope: str, part: Layer) -> Variables:
     found = self_attention(f"{scope}/self_attention", part.self_attention)
     found |= feed_forward(f"{scope}/ffn", part.feed_forward)
-    sandwich = isinstance(part.self_attention_residual, SandwichNorm)
-    found |= norms(scope, part.self_attention_residual, *(OF_SELF if sandwich else ("self_attention/layer_norm",)))
-    found |= norms(scope, part.feed_forward_residual, *(OF_FEED_FORWARD if sandwich else ("ffn/layer_norm",)))
+    is_sandwich = isinstance(part.self_attention_residual, SandwichNorm)
+    found |= norms(
+        scope, part.self_attention_residual, *(SELF_ATTENTION_NORMS if is_sandwich else ("self_attention/layer_norm",))
+    )
+    found |= norms(scope, part.feed_forward_residual, *(FEED_FORWARD_NORMS if is_sandwich else ("ffn/layer_norm",)))
     if part.cross_attention and part.cross_attention_residual:
         found |= cross_attention(f"{scope}/attention", part.cross_attention)
-        found |= norms(scope, part.cross_attention_residual, *(OF_CROSS if sandwich else ("attention/layer_norm",)))
+        found |= norms(
+            scope, part.cross_attention_residual, *(CROSS_ATTENTION_NORMS if is_sandwich else ("attention/layer_norm",))
+        )
     return found
 
 
-# the norms before and after a sub-layer, in a sandwich
-OF_SELF = ("input_layer_norm", "post_attention_layer_norm")
-OF_CROSS = ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm")
-OF_FEED_FORWARD = ("pre_feedforward_layer_norm", "post_feedforward_layer_norm")
+# the norms before and after a sub-layer, with sandwich norm
+SELF_ATTENTION_NORMS = ("input_layer_norm", "post_attention_layer_norm")
+CROSS_ATTENTION_NORMS = ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm")
+FEED_FORWARD_NORMS = ("pre_feedforward_layer_norm", "post_feedforward_layer_norm")
 
 
 def parallel_layer(scope: str, part: ParallelLayer) -> Variables:
@@ -200,13 +204,13 @@ def cross_attention(scope: str, part: MultiHeadAttention) -> Variables:
 
 def feed_forward(scope: str, part: FeedForward | GatedFeedForward) -> Variables:
     found = linear(f"{scope}/linear_1", part.contract)
-    if isinstance(part, GatedFeedForward):  # linear_0 is the one that goes through the activation
+    if isinstance(part, GatedFeedForward):  # linear_0 has the activation
         return found | linear(f"{scope}/linear_0", part.gate) | linear(f"{scope}/linear_0_noact", part.expand)
     return found | linear(f"{scope}/linear_0", part.expand)
 
 
 def linear(scope: str, *parts: Linear) -> Variables:
-    """One projection, or several of the same input as one."""
+    """One projection, or several projections of the same input as one matrix."""
     found: Variables = {f"{scope}/weight": np.concatenate([part.weight.value for part in parts])}
     if parts[0].bias:
         found[f"{scope}/bias"] = np.concatenate([part.bias.value for part in parts if part.bias])
@@ -244,11 +248,11 @@ def relative(part: Position | None) -> Variables:
     return {"relative_position_keys": part.for_keys.value, "relative_position_values": part.for_values.value}
 
 
-def distances(part: RelativeBiasPosition, config: ModelConfig) -> Variables:
-    """T5's bias, spelled out: a bucket for each distance. Theirs round a logarithm, and not always as ours do.
+def relative_bias(part: RelativeBiasPosition, config: ModelConfig) -> Variables:
+    """T5's bias with one bucket for each distance, because CTranslate2 rounds logarithmic buckets differently.
 
-    Half of all buckets, or of those on a side, are for one distance each: with twice as many as there are positions, no
-    distance is beyond them, and nothing is rounded.
+    In each direction, half of the buckets hold a single distance. With twice as many buckets as positions, every
+    distance has its own bucket, and no logarithm is needed.
     """
     P, buckets = config.max_length, len(part.table.value)
     past = part.table.value[t5_bucket(-np.arange(P), buckets, part.max_distance, part.causal)]
@@ -264,51 +268,51 @@ def distances(part: RelativeBiasPosition, config: ModelConfig) -> Variables:
 
 
 def model_file(config: ModelConfig, found: Variables, dtype: str = "float32") -> bytes:
-    """A model.bin: names, shapes, types and numbers, and at the end what is only another name."""
+    """The content of a model.bin: names, shapes, types and values, then the aliases of shared arrays."""
     kind, revision = KINDS[config.family]
     first = {id(value): name for name, value in sorted(found.items(), reverse=True) if value.ndim}
     aliases = {name: first[id(value)] for name, value in found.items() if value.ndim and first[id(value)] != name}
-    written = {name: value for name, value in sorted(found.items()) if name not in aliases}
+    stored = {name: value for name, value in sorted(found.items()) if name not in aliases}
     if dtype == "int8":
-        written = dict(sorted(quantized(written)))
+        stored = dict(sorted(quantize(stored)))
     file = io.BytesIO()
-    file.write(struct.pack("I", BINARY_VERSION) + text(kind) + struct.pack("II", revision, len(written)))
-    for name, value in written.items():
+    file.write(struct.pack("I", BINARY_VERSION) + encode_name(kind) + struct.pack("II", revision, len(stored)))
+    for name, value in stored.items():
         value = np.ascontiguousarray(value, np.float32 if value.dtype.kind == "f" else value.dtype).reshape(value.shape)
-        file.write(text(name) + struct.pack(f"=B{value.ndim}I", value.ndim, *value.shape))
+        file.write(encode_name(name) + struct.pack(f"=B{value.ndim}I", value.ndim, *value.shape))
         file.write(struct.pack("=BI", TYPES.index(value.dtype.name), value.nbytes))
         file.write(value.data if value.ndim else value.tobytes())
     file.write(struct.pack("I", len(aliases)))
     for name, other in sorted(aliases.items()):
-        file.write(text(name) + text(other))
+        file.write(encode_name(name) + encode_name(other))
     return file.getvalue()
 
 
-def text(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     return struct.pack("H", len(name.encode()) + 1) + name.encode() + b"\0"
 
 
-# Whole numbers from -64 to 64, not to 127: on processors without VNNI, CTranslate2 adds two products of 8 bits in 16,
-# and what does not fit is cut off. That costs far more than a bit of the weights (docs/ctranslate2.md).
-LARGEST = 64
+# Not 127: on processors without VNNI, CTranslate2 adds two products of 8-bit numbers in 16 bits, with saturation. That
+# costs more accuracy than one bit of the weights (docs/ctranslate2.md).
+INT8_MAX = 64
 
 
-def quantized(found: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
-    """Matrices of embeddings and projections as whole numbers, with a scale for each row."""
+def quantize(found: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    """Round the matrices of embeddings and projections to int8, with a scale for each row."""
     for name, value in found.items():
         if not name.endswith("/weight"):
             yield name, value
             continue
         matrix = np.asarray(value, np.float32)
         largest = np.abs(matrix).max(axis=1, keepdims=True)
-        scale = LARGEST / np.where(largest > 0, largest, np.float32(LARGEST))
+        scale = INT8_MAX / np.where(largest > 0, largest, np.float32(INT8_MAX))
         yield name, np.rint(matrix * scale).astype(np.int8)
         yield f"{name}_scale", scale[:, 0].astype(np.float32)
 
 
-def settings(config: ModelConfig, names: Mapping[str, str | None]) -> dict[str, Any]:
-    """Their config.json. `names`: of the unknown token, the first and the last."""
-    told: dict[str, Any] = {
+def model_settings(config: ModelConfig, names: Mapping[str, str | None]) -> dict[str, Any]:
+    """The content of CTranslate2's config.json. `names`: of the special tokens."""
+    content: dict[str, Any] = {
         "bos_token": names["bos"],
         "eos_token": names["eos"],
         "unk_token": names["unk"],
@@ -316,5 +320,5 @@ def settings(config: ModelConfig, names: Mapping[str, str | None]) -> dict[str, 
         "multi_query_attention": config.kv_heads != config.n_heads,
     }
     if config.family == "encoder_decoder":
-        told |= {"decoder_start_token": names["start"], "add_source_bos": False, "add_source_eos": False}
-    return told
+        content |= {"decoder_start_token": names["start"], "add_source_bos": False, "add_source_eos": False}
+    return content

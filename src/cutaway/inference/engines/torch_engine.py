@@ -1,4 +1,4 @@
-"""The PyTorch engine: a built model with its weights, on some device, and the searches of decode/."""
+"""The PyTorch engine: a model with its weights on a device, and the searches of decode/."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from cutaway.models.device import choose_device
 from cutaway.models.weights import load_weights
 from cutaway.nn.heads import FirstPool, MaxPool, MeanPool
 from cutaway.runs import RunFolder
-from cutaway.runs.base import shapes_of_model
+from cutaway.runs.base import model_shapes
 from cutaway.runs.weights import check_sizes
 from cutaway.search.request import Hypothesis, Rows, Search, Start
 
-PAD = 0  # any id will do: nobody may attend to padding
+PAD = 0  # any id works, because padding is masked
 EMBED_POOLS = {"mean": MeanPool(), "cls": FirstPool(), "max": MaxPool()}
 
 
 class TorchEngine:
-    """Every family and every choice of architecture."""
+    """All model families and architectures."""
 
     def __init__(self, model: Any):
         self.model = model.eval()
 
     @classmethod
     def load(cls, run: RunFolder, config: Config, weights: Path, device: str, dtype: str) -> Self:
-        check_sizes(config.model, shapes_of_model(run, config, weights), str(weights))
+        check_sizes(config.model, model_shapes(run, config, weights), str(weights))
         int8 = dtype == "int8"
         with default_dtype(torch.float32 if int8 else getattr(torch, dtype)):
             model = build_model(config.model)
@@ -53,11 +53,13 @@ class TorchEngine:
             load_with_adapter(model, config.finetune, weights, run)
         else:
             load_weights(model, run.read_weights(weights), str(weights))
-        place = choose_device(device)
-        if int8 and place.type != "cpu":
-            raise ConfigError(f"dtype 'int8' is for the CPU, and the device is {place}. Use device 'cpu', or float32.")
-        model.to(place)
-        if place.type == "cpu":
+        target_device = choose_device(device, dtype)
+        if int8 and target_device.type != "cpu":
+            raise ConfigError(
+                f"dtype 'int8' needs the CPU; the device is {target_device}. Use device 'cpu' or dtype 'float32'."
+            )
+        model.to(target_device)
+        if target_device.type == "cpu":
             prepare_model(model, int8)
         else:
             share_memories(model)
@@ -71,9 +73,15 @@ class TorchEngine:
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=True)
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
-        stepper = FastTranslationStepper(self.model, *self.padded(sources), record_source_weights=search.is_looking)
+        stepper = FastTranslationStepper(
+            self.model, *self.pad_rows(sources), record_source_weights=search.needs_source_weights
+        )
         beta = search.decode.coverage_penalty if search.has_coverage else 0.0
-        coverage = Coverage([len(source) for source in sources], search.aligned, beta) if search.is_looking else None
+        coverage = (
+            Coverage([len(source) for source in sources], search.with_alignment, beta)
+            if search.needs_source_weights
+            else None
+        )
         return run_search(stepper, start, search, self.device, coverage)
 
     @torch.inference_mode()
@@ -85,44 +93,44 @@ class TorchEngine:
 
     @torch.inference_mode()
     def probabilities(self, rows: Rows) -> list[list[float]]:
-        """Of a classifier: for each text how likely each class is."""
-        p_BC: list[list[float]] = finite(self.model(*self.padded(rows)).softmax(dim=-1)).tolist()
+        """For a classifier: the probability of each class, for each text."""
+        p_BC: list[list[float]] = require_finite(self.model(*self.pad_rows(rows)).softmax(dim=-1)).tolist()
         return p_BC
 
     @torch.inference_mode()
     def image_probabilities(self, images: Sequence[Any]) -> list[list[float]]:
         batch = torch.stack([torch.as_tensor(image) for image in images])
         precision = next(self.model.parameters()).dtype
-        p_BC: list[list[float]] = finite(self.model(batch.to(self.device, precision)).softmax(dim=-1)).tolist()
+        p_BC: list[list[float]] = require_finite(self.model(batch.to(self.device, precision)).softmax(dim=-1)).tolist()
         return p_BC
 
     @torch.inference_mode()
     def tags(self, rows: Rows) -> list[list[int]]:
-        """Of a tagger: for each token its likeliest tag."""
-        best_BT: list[list[int]] = finite(self.model(*self.padded(rows))).argmax(dim=-1).tolist()
+        """For a tagger: the most probable tag of each token."""
+        best_BT: list[list[int]] = require_finite(self.model(*self.pad_rows(rows))).argmax(dim=-1).tolist()
         return best_BT
 
     @torch.inference_mode()
     def vectors(self, rows: Rows, pooling: str, normalize: bool) -> list[list[float]]:
-        """A vector for each text: of its tokens as the head would read them, pooled; "head": by the model's own."""
-        ids, mask = self.padded(rows)
+        """One vector for each text: the pooled output of the last layer. pooling "head": as in the model's head."""
+        ids, mask = self.pad_rows(rows)
         x_BTD = self.model.encode(ids, mask) if hasattr(self.model, "encode") else self.model.decode(ids, mask)
         pool = self.model.head.pool if pooling == "head" else EMBED_POOLS[pooling]
-        x_BD = finite(pool(x_BTD, mask))
+        x_BD = require_finite(pool(x_BTD, mask))
         found: list[list[float]] = (F.normalize(x_BD, dim=-1) if normalize else x_BD).tolist()
         return found
 
-    def padded(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
-        """Rows of ids as one rectangle, and where its tokens are; None: everywhere, which is quicker to be told."""
+    def pad_rows(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Pad rows of ids. -> ids [B,T], mask [B,T] (True at tokens; None: no padding, which is faster)"""
         ids, lengths = pad(rows, PAD).to(self.device), [len(row) for row in rows]
         return ids, None if min(lengths) == max(lengths) else length_mask(lengths).to(self.device)
 
 
-def finite(x: Tensor) -> Tensor:
+def require_finite(x: Tensor) -> Tensor:
     if not x.isfinite().all():
         raise DataError(
-            "the model gives values that are not finite. Its training has diverged, or its weights are damaged: "
-            "take those of an earlier checkpoint."
+            "the model's output is not finite. The training diverged or the weights are damaged. Use an earlier "
+            "checkpoint."
         )
     return x
 
@@ -130,7 +138,7 @@ def finite(x: Tensor) -> Tensor:
 def run_search(
     stepper: Stepper, start: Start, search: Search, device: torch.device | None = None, coverage: Coverage | None = None
 ) -> list[list[Hypothesis]]:
-    """What the strategy that was asked for finds."""
+    """Run the search with the requested strategy."""
     decode, limits, eos, forced = search.decode, search.limits, search.eos, start.forced if any(start.forced) else ()
     first = torch.tensor(start.first, device=device)
     if search.has_rules:
@@ -138,26 +146,38 @@ def run_search(
     if decode.strategy == "beam":
         size, alpha = decode.beam_size, decode.length_penalty
         return beam_search(
-            stepper, first, limits, eos, size, alpha, search.n_best, search.watch, forced, coverage, search.wanted
+            stepper,
+            first,
+            limits,
+            eos,
+            size,
+            alpha,
+            search.n_best,
+            search.on_step,
+            forced,
+            coverage,
+            search.should_continue,
         )
     if decode.strategy == "sample":
-        filters, draws = build_filters(decode), search.draws()
-        texts = sample(stepper, first, limits, eos, filters, draws, forced, search.heard, coverage, search.wanted)
+        filters, generators = build_filters(decode), search.generators()
+        texts = sample(
+            stepper, first, limits, eos, filters, generators, forced, search.on_token, coverage, search.should_continue
+        )
     else:
-        texts = greedy(stepper, first, limits, eos, forced, search.heard, coverage, search.wanted)
+        texts = greedy(stepper, first, limits, eos, forced, search.on_token, coverage, search.should_continue)
     return [[text] for text in texts]
 
 
-BUILDING = threading.Lock()
+DTYPE_LOCK = threading.Lock()
 
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """While a model is built, so that its tables, the sinusoids for instance, are computed in this precision.
+    """Set torch's default dtype while a model is built, so that its constant tables have this precision.
 
-    Torch has one default for the whole process: threads that load models take turns.
+    The default is global to the process, so a lock serializes threads that load models.
     """
-    with BUILDING:
+    with DTYPE_LOCK:
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:

@@ -1,8 +1,8 @@
-"""Faster attention, put in the place of nn/attention.py when a model is prepared. The numbers are the same.
+"""Faster attention for inference, with the same results as nn/attention.py.
 
-- Self-attention: the matrices of queries, keys and values lie side by side, and are multiplied with in one product.
-- Cross-attention: the rows of a beam share one memory. Side by side they are queries of one text, so that its keys
-  and values are kept and read once.
+- Self-attention: one matrix product computes queries, keys and values.
+- Cross-attention: all rows of a beam share one memory. They become queries of one text, so the keys and values of the
+  memory are stored and read once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.inference.fast.int8 import Int8Product
-from cutaway.inference.fast.packed_linear import LinearProduct, PackedLinear, columns_together
+from cutaway.inference.fast.packed_linear import LinearProduct, PackedLinear, to_column_major
 from cutaway.models.parts import copy_module_state
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.cache import AttentionCache
@@ -24,7 +24,7 @@ from cutaway.nn.probe import is_hooked
 
 
 class FusedSelfAttention(MultiHeadAttention):
-    """Self-attention with one product for queries, keys and values."""
+    """Self-attention with one matrix product for queries, keys and values."""
 
     def __init__(self, attention: MultiHeadAttention, qkv: FusedProduct):
         copy_module_state(self, attention)
@@ -37,7 +37,7 @@ class FusedSelfAttention(MultiHeadAttention):
         mask: Mask | Tensor | None = None,
         cache: AttentionCache | None = None,
     ) -> Tensor:
-        if memory is not None or not self.qkv.fits(self):
+        if memory is not None or not self.qkv.is_usable(self):
             return super().forward(x, memory, mask, cache)
         start = 0 if cache is None else cache.length
         places = Span(start, start + x.size(1))
@@ -54,54 +54,54 @@ class FusedSelfAttention(MultiHeadAttention):
 
 
 class FusedProduct:
-    """One matrix for queries, keys and values. Each of the three parameters becomes a part of it."""
+    """One matrix for queries, keys and values. The three parameters become views of it."""
 
     def __init__(self, attention: MultiHeadAttention, int8: bool, may_pack: bool, outliers: bool):
         linears = attention.query, attention.key, attention.value
-        weight = columns_together(torch.cat([linear.weight for linear in linears]))
+        weight = to_column_major(torch.cat([linear.weight for linear in linears]))
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]  # type: ignore[redundant-expr]
         bias = torch.cat(biases) if biases else None
         self.product: Callable[[Tensor], Tensor]
-        self.whole = None if int8 else (weight, bias)
+        self.fused = None if int8 else (weight, bias)
         if int8:
             self.product = Int8Product(weight, bias, outliers)
             return
         self.product = partial(LinearProduct(may_pack), weight=weight, bias=bias)
         self.starts = (0, linears[0].out_features, linears[0].out_features + linears[1].out_features)
         for linear, start in zip(linears, self.starts, strict=True):
-            own = slice(start, start + linear.out_features)
-            linear.weight = nn.Parameter(weight[own], linear.weight.requires_grad)
+            rows = slice(start, start + linear.out_features)
+            linear.weight = nn.Parameter(weight[rows], linear.weight.requires_grad)
             if bias is not None:
-                linear.bias = nn.Parameter(bias[own], linear.bias.requires_grad)
+                linear.bias = nn.Parameter(bias[rows], linear.bias.requires_grad)
 
-    def fits(self, attention: MultiHeadAttention) -> bool:
-        """Whether the three are still what it was made of, and no hook waits for one of them."""
+    def is_usable(self, attention: MultiHeadAttention) -> bool:
+        """Whether the three parameters are still views of this matrix, without gradients and without hooks."""
         query, key, value = attention.query, attention.key, attention.value
         if torch.is_grad_enabled() or is_hooked(query) or is_hooked(key) or is_hooked(value):
             return False
-        if self.whole is None:
+        if self.fused is None:
             return type(query) is type(key) is type(value) is Int8Product
         if not (type(query) is type(key) is type(value) is PackedLinear):
             return False
-        weight, bias = self.whole
+        weight, bias = self.fused
         return all(
-            lies_at(part.weight, weight, start) and lies_at(part.bias, bias, start)
-            for part, start in zip((query, key, value), self.starts, strict=True)
+            is_view_at(linear.weight, weight, start) and is_view_at(linear.bias, bias, start)
+            for linear, start in zip((query, key, value), self.starts, strict=True)
         )
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.product(x)
 
 
-def lies_at(part: Tensor | None, whole: Tensor | None, row: int) -> bool:
-    """Whether `part` is the part of `whole` that begins at this row (of a matrix by columns, or of a bias)."""
-    if part is None or whole is None:
-        return part is whole
-    return part.data_ptr() == whole.data_ptr() + row * whole.element_size()
+def is_view_at(view: Tensor | None, fused: Tensor | None, row: int) -> bool:
+    """Whether `view` is a view of `fused` that starts at this row (of a column-major matrix or a bias)."""
+    if view is None or fused is None:
+        return view is fused
+    return view.data_ptr() == fused.data_ptr() + row * fused.element_size()
 
 
 class SharedMemoryAttention(MultiHeadAttention):
-    """Cross-attention of N = B·K rows to B memories, K rows each: [N,H,Q,E] -> [B,H,K·Q,E], and back."""
+    """Cross-attention of N = B·K rows to B memories, K rows each: [N,H,Q,E] -> [B,H,K·Q,E] -> [N,H,Q,E]"""
 
     def __init__(self, attention: MultiHeadAttention):
         copy_module_state(self, attention)

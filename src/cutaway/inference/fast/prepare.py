@@ -1,15 +1,14 @@
-"""A built model prepared to answer on a CPU. What it computes stays; with `int8`, approximately.
+"""Prepare a built model for fast inference on a CPU. Its results stay the same; with `int8`, approximately.
 
-A decoder writes a token in a millisecond or two, and half of that is not arithmetic. So parts are replaced:
+A decoder generates a token in a millisecond or two, and half of that time is overhead. So modules are replaced:
 
-- linear maps by others whose weights lie in memory as the processor reads them (packed_linear.py), or in 8 bits
-  (int8.py);
-- self-attention by one with a single product for queries, keys and values, cross-attention by one in which the rows of
-  a beam share a memory (attention.py).
+- linear layers: weights in a memory layout for CPUs (packed_linear.py), or in 8 bits (int8.py);
+- self-attention: one product for queries, keys and values (attention.py);
+- cross-attention: the rows of a beam share one memory (attention.py).
 
-Parts and parameters keep their names. The fast ways are taken only where they give the same: not while gradients are
-computed, nor after somebody has changed, converted or replaced what they were made of. Two changes go unnoticed: of
-weights in 8 bits, and any that torch itself is not told of (`weight.data`).
+Modules and parameters keep their names. While gradients are computed, and after weights were changed, converted or
+replaced, the model falls back to the original computation. Two changes are not detected: changes of 8-bit weights, and
+changes that bypass torch's version counter (`weight.data`).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from cutaway.nn.dropout import Dropout
 from cutaway.nn.embedding import LanguageHead
 from cutaway.nn.probe import is_hooked
 
-Built = TypeVar("Built", bound=nn.Module)
-LARGE = 2_000_000_000  # bytes of weights: from here on, no copy is kept beside them for the sake of speed
-SAMPLE = 64  # tokens that are read to find outliers
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+MAX_PACKED_BYTES = 2_000_000_000  # larger models keep no packed copies of their weights
+SAMPLE_TOKENS = 64  # length of the random text that is used to find outliers
 
 
 class FastHead(LanguageHead):
-    """A head often shares its matrix with the embedding, which looks up rows. This one multiplies with a copy."""
+    """A head that multiplies with a copy of its matrix, because the embedding often shares the original."""
 
     def __init__(self, head: LanguageHead, product: Callable[..., Tensor]):
         copy_module_state(self, head)
@@ -49,7 +48,7 @@ class FastHead(LanguageHead):
 
 
 class Int8Head:
-    """The product of a head in 8 bits, whatever weight it has."""
+    """The product of a head in 8 bits. It ignores the weight argument."""
 
     def __init__(self, head: LanguageHead, outliers: bool):
         self.product = Int8Product(head.weight, head.bias, outliers)
@@ -59,13 +58,13 @@ class Int8Head:
 
 
 class IdleDropout(Dropout):
-    """A part that does nothing should not cost a module's call."""
+    """A dropout without the overhead of a module call during inference."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x) if self.training or is_hooked(self) else x
 
 
-# what is put in the place of what
+# replacement -> the class that it replaces
 REPLACED: dict[type, type] = {
     FusedSelfAttention: MultiHeadAttention,
     SharedMemoryAttention: MultiHeadAttention,
@@ -76,83 +75,87 @@ REPLACED: dict[type, type] = {
 
 
 def share_memories(model: nn.Module) -> None:
-    """On every device: the rows of a beam share one memory."""
-    for part in list(model.modules()):
-        child = getattr(part, "cross_attention", None)
+    """Replace cross-attention, so that the rows of a beam share one memory. For every device."""
+    for module in list(model.modules()):
+        child = getattr(module, "cross_attention", None)
         if type(child) is MultiHeadAttention:
-            part.cross_attention = SharedMemoryAttention(child)
+            module.cross_attention = SharedMemoryAttention(child)
 
 
 def prepare_model(model: nn.Module, int8: bool = False) -> None:
-    """Once, after the weights were loaded. LoRA's thin matrices stay beside theirs, unless they were merged."""
+    """Replace modules by faster ones. Call it once, after loading the weights. Unmerged LoRA matrices stay separate."""
     share_memories(model)
-    may_pack = sum(parameter.nbytes for parameter in model.parameters()) <= LARGE
-    replace_parts(model, int8, may_pack, parts_with_outliers(model) if int8 else set())
-    for part in model.modules():  # to where Python looks first: nn.Module finds children and parameters more slowly
-        vars(part).update(part._modules)
-        vars(part).update({name: parameter for name, parameter in part._parameters.items() if parameter is not None})
+    may_pack = sum(parameter.nbytes for parameter in model.parameters()) <= MAX_PACKED_BYTES
+    replace_modules(model, int8, may_pack, modules_with_outliers(model) if int8 else set())
+    # as plain attributes, because attribute access through nn.Module.__getattr__ is slower
+    for module in model.modules():
+        vars(module).update(module._modules)
+        vars(module).update(
+            {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+        )
 
 
-def replace_parts(part: nn.Module, int8: bool, may_pack: bool, outliers: set[nn.Module]) -> None:
-    for name, child in part.named_children():
+def replace_modules(module: nn.Module, int8: bool, may_pack: bool, outliers: set[nn.Module]) -> None:
+    for name, child in module.named_children():
         new = child
-        if is_plain(child):
+        if is_plain_linear(child):
             new = Int8Product(child.weight, child.bias, child in outliers) if int8 else PackedLinear(child, may_pack)
-        elif type(child) is MultiHeadAttention and all(map(is_plain, (child.query, child.key, child.value))):
+        elif type(child) is MultiHeadAttention and all(map(is_plain_linear, (child.query, child.key, child.value))):
             new = FusedSelfAttention(child, FusedProduct(child, int8, may_pack, child.query in outliers))
         elif type(child) is LanguageHead:
             new = FastHead(child, Int8Head(child, child in outliers) if int8 else LinearProduct(may_pack))
         elif type(child) is Dropout:
             new = IdleDropout(child.p).train(child.training)
         if new is not child:
-            setattr(part, name, new)
-        replace_parts(new, int8, may_pack, outliers)
+            setattr(module, name, new)
+        replace_modules(new, int8, may_pack, outliers)
 
 
-def parts_with_outliers(model: nn.Module) -> set[nn.Module]:
-    """The linear maps and heads that read outliers (inference/fast/int8.py), as a text shows that is drawn by chance.
+def modules_with_outliers(model: nn.Module) -> set[nn.Module]:
+    """The linear layers and heads whose inputs have outliers (int8.py), found with a random text.
 
-    Outliers belong to a model more than to a text, and to look for them in each call costs as much as a small product.
+    Outliers depend on the model more than on the text, and checking for them in each call costs as much as a small
+    product.
     """
-    parts: set[nn.Module] = {part for part in model.modules() if is_plain(part) or isinstance(part, LanguageHead)}
-    free: set[nn.Module] = set()
+    candidates: set[nn.Module] = {m for m in model.modules() if is_plain_linear(m) or isinstance(m, LanguageHead)}
+    without: set[nn.Module] = set()
     found: set[nn.Module] = set()
 
-    def look(part: nn.Module, given: tuple[Tensor, ...]) -> None:
-        (found if has_outliers(given[0]) else free).add(part)
+    def check_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        (found if has_outliers(inputs[0]) else without).add(module)
 
-    hooks, was_training = [part.register_forward_pre_hook(look) for part in parts], model.training
+    hooks, was_training = [m.register_forward_pre_hook(check_input) for m in candidates], model.training
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model(*sample_inputs(model, SAMPLE))
-    except DataError:  # it cannot read just any text: any part may read outliers
-        return parts
+            model(*sample_inputs(model, SAMPLE_TOKENS))
+    except DataError:  # the model cannot read a random text, so assume outliers everywhere
+        return candidates
     finally:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return found | (parts - free)  # what the text did not reach, such as an expert, may read outliers too
+    return found | (candidates - without)  # a module that did not run, such as an expert, may have outliers too
 
 
-def as_built(model: Built) -> Built:
-    """A copy in which nothing is replaced, for those who draw a graph of a model."""
+def undo_replacements(model: ModuleType) -> ModuleType:
+    """A copy of the model with its original modules, for example to export its graph."""
     copied = copy.deepcopy(model)
-    for part in copied.modules():
-        for name in (*part._modules, *part._parameters, "qkv", "product"):
-            vars(part).pop(name, None)
-        if isinstance(part, PackedLinear):
-            weight = part.weight.detach().clone(memory_format=torch.contiguous_format)
-            part.weight = nn.Parameter(weight, part.weight.requires_grad)
-        part.__class__ = built_as(part)
+    for module in copied.modules():
+        for name in (*module._modules, *module._parameters, "qkv", "product"):
+            vars(module).pop(name, None)
+        if isinstance(module, PackedLinear):
+            weight = module.weight.detach().clone(memory_format=torch.contiguous_format)
+            module.weight = nn.Parameter(weight, module.weight.requires_grad)
+        module.__class__ = original_class(module)
     return copied
 
 
-def built_as(part: nn.Module) -> type[nn.Module]:
-    """The class of a part, or of what it replaces."""
-    return REPLACED.get(type(part), type(part))
+def original_class(module: nn.Module) -> type[nn.Module]:
+    """The class of a module, or the class that it replaces."""
+    return REPLACED.get(type(module), type(module))
 
 
-def is_plain(part: nn.Module) -> TypeGuard[nn.Linear]:
-    return type(part) is nn.Linear
+def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(module) is nn.Linear

@@ -1,4 +1,4 @@
-"""Translating with less to read: a beam shares a memory; on a CPU, texts of similar length are encoded together."""
+"""Faster translation: the rows of a beam share a memory; on a CPU, texts of similar length are encoded together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from cutaway.decode.stepper import TranslationStepper
 from cutaway.inference.fast.attention import SharedMemoryAttention
 from cutaway.models.encoder_decoder import EncoderDecoder
 
-GROUP, MOSTLY_TEXT = 16, 0.8  # texts encoded together; the share of tokens from which all are
+GROUP_SIZE = 16  # texts that are encoded together
+MAX_TOKEN_SHARE = 0.8  # with more tokens (less padding) than this, all texts are encoded together
 
 
 class FastTranslationStepper(TranslationStepper):
-    """`memory_of` says which memory each row looks at. They are fewer than rows if the model can share them."""
+    """`memory_of[row]` is the index of the memory of that row. Several rows can share one memory."""
 
     def __init__(
         self,
@@ -27,20 +28,20 @@ class FastTranslationStepper(TranslationStepper):
         self.can_share = all(isinstance(layer.cross_attention, SharedMemoryAttention) for layer in model.decoder.layers)
 
     def encode(self, source: Tensor, source_mask: Tensor | None) -> Tensor:
-        """The memory [B, S, D] of all texts. Where there is much padding, a group of texts after the other.
+        """The memory [B, S, D] of all texts. With much padding, encode groups of texts of similar length.
 
         source   ■ ■ ■ ■ ■ ■         ■ ■ ■ ■ ■ ■      ■ ■
                  ■ ■ · · · ·   ──▶   ■ ■ ■ ■ ■ ·      ■ ■
                  ■ ■ ■ ■ ■ ·
                  ■ ■ · · · ·
         """
-        if source_mask is None or len(source) <= GROUP or source.device.type != "cpu":
+        if source_mask is None or len(source) <= GROUP_SIZE or source.device.type != "cpu":
             return self.model.encode(source, source_mask)
         lengths_B = source_mask.sum(dim=1)
-        if lengths_B.sum() > MOSTLY_TEXT * source.numel():
+        if lengths_B.sum() > MAX_TOKEN_SHARE * source.numel():
             return self.model.encode(source, source_mask)
         memory_BSD = torch.empty(0)
-        for rows in lengths_B.argsort(descending=True).split(GROUP):
+        for rows in lengths_B.argsort(descending=True).split(GROUP_SIZE):
             longest = int(lengths_B[rows[0]])
             x = self.model.encode(source[rows, :longest], source_mask[rows, :longest])
             if not memory_BSD.numel():
@@ -55,10 +56,10 @@ class FastTranslationStepper(TranslationStepper):
         if kept != list(range(len(self.memory_of))):
             for layer in self.cache.layers:
                 layer.self_attention.reorder(rows)
-        wanted = [self.memory_of[row] for row in kept]
-        if wanted == self.memory_of:
+        needed = [self.memory_of[row] for row in kept]
+        if needed == self.memory_of:
             return None
-        memories, self.memory_of = shared(wanted)
+        memories, self.memory_of = share_memory(needed)
         if memories != list(range(len(self.memory))):
             chosen = torch.tensor(memories, dtype=torch.long, device=rows.device)
             for layer in self.cache.layers:
@@ -68,11 +69,14 @@ class FastTranslationStepper(TranslationStepper):
         return None
 
 
-def shared(wanted: list[int]) -> tuple[list[int], list[int]]:
-    """Which memories are needed for rows that want these, and which of them is each row's. As few as possible: one for
-    each beam, if all are equally wide and in order, as those of beam search are; otherwise one for each row."""
-    memories = list(dict.fromkeys(wanted))
-    width = len(wanted) // max(len(memories), 1)
-    if wanted == [memory for memory in memories for _ in range(width)]:
+def share_memory(needed: list[int]) -> tuple[list[int], list[int]]:
+    """Which memories to keep, and the index among them for each row. `needed`: the memory of each row.
+
+    One memory for each beam, if all beams have the same width and are in order, as in beam search. Otherwise one for
+    each row.
+    """
+    memories = list(dict.fromkeys(needed))
+    width = len(needed) // max(len(memories), 1)
+    if needed == [memory for memory in memories for _ in range(width)]:
         return memories, [i for i in range(len(memories)) for _ in range(width)]
-    return wanted, list(range(len(wanted)))
+    return needed, list(range(len(needed)))

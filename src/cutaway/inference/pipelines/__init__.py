@@ -3,13 +3,13 @@
 translator = Translator.load("runs/demo")
 translator.translate(["The small cat sleeps."])
 
-Pipelines convert between texts and tokens; engines compute on tokens. Nothing here imports torch, so a translator on
-the NumPy engine never does.
+Pipelines convert between texts and tokens; engines compute on tokens. No file here imports torch, so the NumPy engine
+works without it.
 
 base.py              Pipeline: a model on an engine, its tokenizer and labels
-writer.py            GenerationPipeline: from texts to a search over tokens, and back
+generation.py        GenerationPipeline: from texts to a search over tokens, and back
 translator.py        text_generator.py        pipelines that generate text
-readers.py           embedder.py              pipelines that return labels, tags, vectors
+classification.py    embedder.py              pipelines that return labels, tags, vectors
 """
 
 from __future__ import annotations

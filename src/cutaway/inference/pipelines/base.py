@@ -103,10 +103,10 @@ COMMANDS = {
 }
 
 
-def wrong_task_message(run: str | Path, task: str, wanted: Sequence[str]) -> str:
+def wrong_task_message(run: str | Path, task: str, expected: Sequence[str]) -> str:
     return (
         f"the run {str(run)!r} was trained for {task.replace('_', ' ')}; expected one trained for "
-        f"{' or '.join(wanted).replace('_', ' ')}. Use it with: cutaway {COMMANDS[task]} {run}"
+        f"{' or '.join(expected).replace('_', ' ')}. Use it with: cutaway {COMMANDS[task]} {run}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cutaway.data.filtering import cut_ids, word_parts
 from cutaway.data.image_input import pixels_of, split_images
-from cutaway.data.tasks import encode_words, words_of
+from cutaway.data.tasks import encode_words, word_splitter
 from cutaway.errors import CutawayWarning
 from cutaway.inference.pipelines.base import Pipeline, batch_by_length, raise_too_long, require_list
 
@@ -30,13 +30,13 @@ class Classifier(Pipeline):
         Images are an array [N,H,W] or [N,C,H,W] of bytes or of fractions from 0 to 1; or a list of arrays, Pillow
         images and paths (data/image_input.py). A single image is accepted too.
 
-        Of a text that is too long, only the beginning is read, with a warning; or it raises (data.too_long).
+        If a text is too long, only its start is read, with a warning; or it raises an error (data.too_long).
         """
         inputs, is_cut = self.read(examples)
         if any(is_cut):
             warnings.warn(
                 f"{sum(is_cut):,} of {len(is_cut):,} texts are longer than the {self.config.longest_text:,} tokens "
-                "that this model reads, so only their beginnings were classified. read() returns which.",
+                "that this model reads, so only their starts were classified. read() returns which.",
                 CutawayWarning,
                 stacklevel=2,
             )
@@ -92,20 +92,22 @@ class Tagger(Pipeline):
 
     def words(self, text: str) -> list[str]:
         """Split a text into words, as in the training data."""
-        return words_of(self.config.data)(text)
+        return word_splitter(self.config.data)(text)
 
     def tag(self, sentences: Sequence[Sequence[str]], batch_size: int = 64) -> list[list[str]]:
         """Tag each word of each sentence, a list of words.
 
-        A sentence that is too long is read in overlapping parts, or raises (data.too_long).
+        A sentence that is too long is read in overlapping parts, or raises an error (data.too_long).
         """
         for sentence in (sentences, *sentences):
             require_list(sentence, "a list of sentences, each a list of words")
         return self.label(self.parts(sentences), len(sentences), batch_size)
 
     def parts(self, sentences: Sequence[Sequence[str]]) -> list[SentencePart]:
-        """Cut sentences that are too long into overlapping parts. A word gets its tag from the part in which it is
-        farther from the edge, because there the model sees more context."""
+        """Cut sentences that are too long into overlapping parts.
+
+        A word gets its tag from the part where it is farther from the edge, because the model has more context there.
+        """
         max_tokens, found = self.config.longest_text, list[SentencePart]()
         for number, row in enumerate(encode_words(self.tokenizer, sentences)):
             if not row.first:
@@ -125,7 +127,7 @@ class Tagger(Pipeline):
         part_tags: list[list[str]] = [[] for _ in parts]
         for indices in batch_by_length([part.ids for part in parts], batch_size):
             for index, tags in zip(indices, self.engine.tags([parts[i].ids for i in indices]), strict=True):
-                part_tags[index] = [self.labels[tags[place]] for place in parts[index].first]
+                part_tags[index] = [self.labels[tags[position]] for position in parts[index].first]
         results: list[list[str]] = [[] for _ in range(sentences)]
         for part, tags in zip(parts, part_tags, strict=True):
             results[part.sentence] += tags

@@ -29,15 +29,15 @@ class Embedder(Pipeline):
     ) -> list[list[float]]:
         """A vector for each text.
 
-        pooling     "mean" or "max" over tokens, or the first token ("cls"); "auto": that of the model, else the mean
+        pooling     "mean" or "max" over tokens, or the first token ("cls"); "auto": as in the model's head, else "mean"
         normalize   scale vectors to length 1, so that a dot product is a cosine
-        cut         use the beginning of a text that is too long, instead of an error
+        cut         use the start of a text that is too long, instead of raising an error
         prompt      name of the run's prompt to put before each text; None: the run's default; "": none
         """
         require_list(texts)
         before = self.config.data.prompt_text(prompt)
         texts = [before + text for text in texts] if before else texts
-        rows = [self.cut(row) for row in self.rows(texts)] if cut else self.rows(texts)
+        rows = [self.cut(row) for row in self.input_ids(texts)] if cut else self.input_ids(texts)
         self.check(texts, rows)
         results: list[list[float]] = [[] for _ in rows]
         for indices in batch_by_length(rows, batch_size):
@@ -52,14 +52,14 @@ class Embedder(Pipeline):
         generates = self.config.model.family in ("decoder", "encoder_decoder")
         if name == "cls" and generates:
             raise ConfigError(
-                f"pooling 'cls' needs a first token trained for it, and model.family = {self.config.model.family!r} has "
-                "none. Use 'mean'."
+                f"pooling 'cls' needs a first token that was trained for it; model.family = "
+                f"{self.config.model.family!r} has none. Use 'mean'."
             )
         if name == "auto":
             return "head" if self.config.model.head == "vectors" else "mean"
         return name
 
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+    def input_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, with its special tokens."""
         tokenizer, encoded = self.tokenizer, self.tokenizer.encode_batch(texts)
         if self.config.model.family == "decoder":
@@ -87,5 +87,5 @@ class Embedder(Pipeline):
     def check(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
         for text, row in zip(texts, rows, strict=True):
             if len(row) > self.max_tokens:
-                remedy = "Split it and embed each part, or embed only its beginning (--cut, or cut=True)."
+                remedy = "Split it and embed each part, or embed only its start (--cut, or cut=True)."
                 raise_too_long(text, len(row), self.max_tokens, remedy)

@@ -9,9 +9,18 @@ from typing import ClassVar
 from cutaway.config import DecodeConfig
 from cutaway.errors import ConfigError, DataError
 from cutaway.inference.pipelines.base import Pipeline, batch_by_length, require_list
-from cutaway.search.choices import OneOf, for_choices
-from cutaway.search.request import BEAM_IS_DEAF, Allowed, Heard, Hypothesis, Request, Rows, Search, Wanted
-from cutaway.search.streaming import Pieces, Stops, ended, from_thread
+from cutaway.search.choices import ChoiceTrie, config_for_choices
+from cutaway.search.request import (
+    BEAM_CANNOT_STREAM,
+    Allowed,
+    Hypothesis,
+    OnToken,
+    Request,
+    Rows,
+    Search,
+    ShouldContinue,
+)
+from cutaway.search.streaming import OutputStream, StopStrings, cut_at_stop, stream_from_thread
 
 
 class GenerationPipeline(Pipeline):
@@ -26,38 +35,38 @@ class GenerationPipeline(Pipeline):
         decode: DecodeConfig | None = None,
         n_best: int = 1,
         allowed: Allowed | None = None,
-        aligned: bool = False,
+        with_alignment: bool = False,
         choices: Sequence[str] | None = None,
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each request, best first; none if there is nothing to translate.
 
         Requests of similar length share a batch. The order stays, and no result depends on the rest of its batch.
-        `allowed` receives the index of a request in `requests`. With `choices`, each output is one of these. `aligned`
-        is for translations.
+        `allowed` receives the index of a request in `requests`. With `choices`, each output is one of these.
+        `with_alignment` is for translations.
         """
         decode = self.resolve_decode(decode)
         self.check_tokens(decode.suppress)
-        rows, prefixes, choice_trees = (
-            self.rows(requests),
+        rows, prefixes, choice_tries = (
+            self.input_ids(requests),
             self.prefixes(requests),
-            self.choice_trees(choices, requests),
+            self.choice_tries(choices, requests),
         )
         results: list[list[Hypothesis]] = [[] for _ in requests]
         for indices in batch_by_length(rows, decode.batch_size, self.spread):
             chosen = [requests[i] for i in indices]
             search = Search(
                 decode=decode,
-                limits=[self.limit(rows[i], prefixes[i], requests[i], decode, choice_trees[i]) for i in indices],
+                limits=[self.length_limit(rows[i], prefixes[i], requests[i], decode, choice_tries[i]) for i in indices],
                 numbers=[request.number for request in chosen],
                 bos=self.tokenizer.bos,
                 eos=self.tokenizer.eos,
                 n_best=n_best,
                 prefixes=[prefixes[i] for i in indices] if any(prefixes[i] for i in indices) else (),
                 seeds=[decode.seed if request.seed is None else request.seed for request in chosen],
-                allowed=allowed_by_row(allowed, [choice_trees[i] for i in indices], indices),
-                heard=token_callback(chosen),
-                wanted=wanted_callback(chosen),
-                aligned=aligned,
+                allowed=allowed_by_row(allowed, [choice_tries[i] for i in indices], indices),
+                on_token=token_callback(chosen),
+                should_continue=continue_callback(chosen),
+                with_alignment=with_alignment,
             )
             for index, found in zip(indices, self.run_search([rows[i] for i in indices], search), strict=True):
                 results[index] = found
@@ -70,14 +79,16 @@ class GenerationPipeline(Pipeline):
         n_best: int = 1,
         first: int = 0,
         choices: Sequence[str] | None = None,
-        aligned: bool = False,
+        with_alignment: bool = False,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each text, best first; none for an empty text to translate. `tokens` holds only the new
-        tokens. `first` and `choices` as in `answers`."""
+        """The hypotheses for each text, best first; none for an empty text to translate.
+
+        `tokens` holds only the new tokens. `first` and `choices` as in `answers`.
+        """
         require_list(texts)
         decode = self.resolve_decode(decode, choices)
         requests = [Request(text, number=first + i) for i, text in enumerate(texts)]
-        return self.search(requests, decode, n_best, aligned=aligned, choices=choices)
+        return self.search(requests, decode, n_best, with_alignment=with_alignment, choices=choices)
 
     def answers(
         self,
@@ -99,10 +110,10 @@ class GenerationPipeline(Pipeline):
         decode = self.resolve_decode(decode, choices)
         requests = [Request(text, prefix, first + i) for i, text in enumerate(texts)]
         if stop and decode.strategy != "beam":  # one hypothesis of a beam cannot stop the others
-            requests = [replace(request, heard=self.stop_callback(request, stop)) for request in requests]
+            requests = [replace(request, on_token=self.stop_callback(request, stop)) for request in requests]
         found = self.search(requests, decode, choices=choices)
         return [
-            ended(self.text_of(request, best[0]), stop) if best else ""
+            cut_at_stop(self.output_text(request, best[0]), stop) if best else ""
             for request, best in zip(requests, found, strict=True)
         ]
 
@@ -123,68 +134,72 @@ class GenerationPipeline(Pipeline):
         is_given, decode = decode is not None, self.resolve_decode(decode, choices)
         if decode.strategy == "beam":
             if is_given:
-                raise ConfigError(BEAM_IS_DEAF)
+                raise ConfigError(BEAM_CANNOT_STREAM)
             decode = replace(decode, strategy="greedy")
         request = Request(text, prefix, number)
-        pieces = self.pieces(request)
-        self.choice_trees(choices, [request])  # raises at once if a choice is invalid
+        stream = self.output_stream(request)
+        self.choice_tries(choices, [request])  # raises at once if a choice is invalid
 
-        def work(say: Callable[[str], bool]) -> None:
-            stops = Stops(stop)
+        def generate(send: Callable[[str], bool]) -> None:
+            stops = StopStrings(stop)
 
-            def heard(token: int, log_p: float) -> bool:
-                return say(stops.add(pieces.add(token))) and not stops.is_over
+            def on_token(token: int, log_p: float) -> bool:
+                return send(stops.add(stream.add(token))) and not stops.is_over
 
-            if self.rows([request])[0]:  # an empty source has no translation, not even a prefix
-                say(stops.add(pieces.begun))
-            if self.search([replace(request, heard=heard)], decode, choices=choices)[0]:
-                say(stops.add(pieces.end()) + stops.end())
+            if self.input_ids([request])[0]:  # an empty source has no translation, not even a prefix
+                send(stops.add(stream.prefix_text))
+            if self.search([replace(request, on_token=on_token)], decode, choices=choices)[0]:
+                send(stops.add(stream.end()) + stops.end())
 
-        return from_thread(work)
+        return stream_from_thread(generate)
 
     def resolve_decode(self, decode: DecodeConfig | None, choices: Sequence[str] | None = None) -> DecodeConfig:
         """The given settings, or those of the run. "auto" becomes the default strategy of the task."""
-        return decode.for_task(self.config.model.task) if decode else for_choices(self.config.decode, choices)
+        return decode.for_task(self.config.model.task) if decode else config_for_choices(self.config.decode, choices)
 
     def stop_callback(self, request: Request, stop: Sequence[str]) -> Callable[[int, float], bool]:
         """A callback for each new token that returns False once a stop string has appeared."""
-        pieces, stops = self.pieces(request), Stops(stop)
-        stops.add(pieces.begun)
+        stream, stops = self.output_stream(request), StopStrings(stop)
+        stops.add(stream.prefix_text)
 
-        def heard(token: int, log_p: float) -> bool:
-            stops.add(pieces.add(token))
+        def on_token(token: int, log_p: float) -> bool:
+            stops.add(stream.add(token))
             return not stops.is_over
 
-        return heard
+        return on_token
 
-    def choice_trees(self, choices: Sequence[str] | None, requests: Sequence[Request]) -> Sequence[OneOf | None]:
-        """The tree of choices for each request."""
+    def choice_tries(self, choices: Sequence[str] | None, requests: Sequence[Request]) -> Sequence[ChoiceTrie | None]:
+        """The trie of choices for each request."""
         if choices is None:
             return [None] * len(requests)
         continues_text = [self.continues_text(request) for request in requests]
-        trees = {
-            way: OneOf(self.encode_output("choice", choices, way), self.tokenizer.eos) for way in set(continues_text)
+        tries = {
+            value: ChoiceTrie(self.encode_output("choice", choices, value), self.tokenizer.eos)
+            for value in set(continues_text)
         }
-        return [trees[way] for way in continues_text]
+        return [tries[value] for value in continues_text]
 
-    def limit(
+    def length_limit(
         self,
         row: Sequence[int],
         prefix: Sequence[int],
         request: Request,
         decode: DecodeConfig,
-        choice_trees: OneOf | None = None,
+        choices: ChoiceTrie | None = None,
     ) -> int:
-        """Largest number of new tokens for this request, with </s>. It does not depend on the rest of the batch. With
-        choices, it is the length of the longest."""
+        """Largest number of new tokens for this request, with </s>. With choices, the length of the longest one.
+
+        It does not depend on the rest of the batch.
+        """
         max_new_tokens = self.max_new_tokens(row) - len(prefix)
         if max_new_tokens < 1:
             raise DataError(self.no_room_message(row, prefix))
-        if choice_trees:
-            needed = choice_trees.longest - len(prefix)
+        if choices:
+            needed = choices.longest - len(prefix)
             if needed > max_new_tokens:
                 raise DataError(
-                    f"the longest choice takes {needed} more tokens, and {max_new_tokens} positions are left. Shorten it."
+                    f"the longest choice needs {needed} more tokens, but only {max_new_tokens} positions are left. "
+                    "Shorten it."
                 )
             return max(needed, 1)
         return min(request.max_length or decode.max_length or self.default_length(row), max_new_tokens)
@@ -202,10 +217,10 @@ class GenerationPipeline(Pipeline):
             return [[] for _ in requests]
         continues_text = [self.continues_text(request) for request in requests]
         rows = {
-            way: self.encode_output("prefix", [request.prefix for request in requests], way)
-            for way in set(continues_text)
+            value: self.encode_output("prefix", [request.prefix for request in requests], value)
+            for value in set(continues_text)
         }
-        return [rows[way][i] for i, way in enumerate(continues_text)]
+        return [rows[value][i] for i, value in enumerate(continues_text)]
 
     def encode_output(self, what: str, texts: Sequence[str], continues_text: bool) -> list[list[int]]:
         """Encode texts that the output must contain. Raises if one has unknown words."""
@@ -225,7 +240,7 @@ class GenerationPipeline(Pipeline):
         """Whether the output continues the text of the request."""
         raise NotImplementedError
 
-    def rows(self, requests: Sequence[Request]) -> list[list[int]]:
+    def input_ids(self, requests: Sequence[Request]) -> list[list[int]]:
         """The input ids for each request; empty if no model is needed."""
         raise NotImplementedError
 
@@ -243,42 +258,42 @@ class GenerationPipeline(Pipeline):
     def no_room_message(self, row: Sequence[int], prefix: Sequence[int]) -> str:
         raise NotImplementedError
 
-    def text_of(self, request: Request, hypothesis: Hypothesis) -> str:
+    def output_text(self, request: Request, hypothesis: Hypothesis) -> str:
         """The output text, with its prefix."""
         raise NotImplementedError
 
-    def pieces(self, request: Request) -> Pieces:
-        """An incremental decoder: the pieces join to `text_of` the output."""
+    def output_stream(self, request: Request) -> OutputStream:
+        """An incremental decoder: the pieces join to `output_text` the output."""
         raise NotImplementedError
 
 
 def allowed_by_row(
-    allowed: Allowed | None, choice_trees: Sequence[OneOf | None], indices: Sequence[int]
+    allowed: Allowed | None, choice_tries: Sequence[ChoiceTrie | None], indices: Sequence[int]
 ) -> Allowed | None:
-    """Convert a function of request indices, or trees of choices, to a function of batch rows."""
+    """Convert a function of request indices, or tries of choices, to a function of batch rows."""
     if allowed is not None:
         return lambda row, tokens: allowed(indices[row], tokens)
-    trees = [tree for tree in choice_trees if tree is not None]
-    return (lambda row, tokens: trees[row](row, tokens)) if trees else None
+    tries = [trie for trie in choice_tries if trie is not None]
+    return (lambda row, tokens: tries[row](row, tokens)) if tries else None
 
 
-def token_callback(requests: Sequence[Request]) -> Heard | None:
-    if all(request.heard is None for request in requests):
+def token_callback(requests: Sequence[Request]) -> OnToken | None:
+    if all(request.on_token is None for request in requests):
         return None
 
-    def heard(row: int, token: int, log_p: float) -> bool:
-        listener = requests[row].heard
-        return listener is None or listener(token, log_p)
+    def on_token(row: int, token: int, log_p: float) -> bool:
+        callback = requests[row].on_token
+        return callback is None or callback(token, log_p)
 
-    return heard
+    return on_token
 
 
-def wanted_callback(requests: Sequence[Request]) -> Wanted | None:
-    if all(request.wanted is None for request in requests):
+def continue_callback(requests: Sequence[Request]) -> ShouldContinue | None:
+    if all(request.should_continue is None for request in requests):
         return None
 
-    def wanted(row: int) -> bool:
-        check = requests[row].wanted
+    def should_continue(row: int) -> bool:
+        check = requests[row].should_continue
         return check is None or check()
 
-    return wanted
+    return should_continue

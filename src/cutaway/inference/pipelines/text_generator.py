@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cutaway.config import DecodeConfig
 from cutaway.inference.pipelines.generation import GenerationPipeline
 from cutaway.search.request import Hypothesis, Request, Rows, Search
-from cutaway.search.streaming import Pieces
+from cutaway.search.streaming import OutputStream
 
 GENERATED_LENGTH = 200  # default number of new tokens
 
@@ -16,8 +16,8 @@ class TextGenerator(GenerationPipeline):
     """A trained decoder that continues prompts."""
 
     tasks = ("language_model",)
-    # The prompts of a batch are read at once up to the length of the shortest. The rest of the longer ones is read token
-    # by token, in steps that generate for the shorter ones. So very different lengths waste steps.
+    # One forward pass reads the prompts of a batch up to the length of the shortest. The rest of longer prompts is read
+    # token by token, while shorter ones already generate. So very different lengths waste steps.
     spread = 16
 
     def generate(
@@ -38,13 +38,13 @@ class TextGenerator(GenerationPipeline):
         ids = self.tokenizer.encode(prompt)
         return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
-    def text_of(self, request: Request, hypothesis: Hypothesis) -> str:
+    def output_text(self, request: Request, hypothesis: Hypothesis) -> str:
         return self.continuation(request.text, [*self.prefixes([request])[0], *hypothesis.tokens])
 
-    def pieces(self, request: Request) -> Pieces:
-        return Pieces(self.tokenizer, self.tokenizer.encode(request.text), self.prefixes([request])[0])
+    def output_stream(self, request: Request) -> OutputStream:
+        return OutputStream(self.tokenizer, self.tokenizer.encode(request.text), self.prefixes([request])[0])
 
-    def rows(self, requests: Sequence[Request]) -> list[list[int]]:
+    def input_ids(self, requests: Sequence[Request]) -> list[list[int]]:
         return [
             self.tokenizer.add_bos(ids) for ids in self.tokenizer.encode_batch([request.text for request in requests])
         ]
@@ -63,8 +63,8 @@ class TextGenerator(GenerationPipeline):
         return GENERATED_LENGTH
 
     def no_room_message(self, row: Sequence[int], prefix: Sequence[int]) -> str:
-        given = f" and the prefix {len(prefix)}" if prefix else ""
+        prefix_part = f" and the prefix {len(prefix)}" if prefix else ""
         return (
-            f"the prompt has {len(row)} tokens{given}, and this model has positions for {self.config.longest_text}: "
-            "no positions are left. Shorten it."
+            f"the prompt has {len(row)} tokens{prefix_part}, and this model has positions for "
+            f"{self.config.longest_text}: no positions are left. Shorten it."
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cutaway.config import DecodeConfig
 from cutaway.inference.pipelines.generation import GenerationPipeline
 from cutaway.search.request import Hypothesis, Request, Rows, Search
-from cutaway.search.streaming import Pieces
+from cutaway.search.streaming import OutputStream
 
 EXTRA_LENGTH = 50  # a translation may have this many tokens more than its source (the paper, section 6.1)
 
@@ -29,13 +29,13 @@ class Translator(GenerationPipeline):
         """Translate each text, in order. An empty text has an empty translation. Other arguments as in `answers`."""
         return self.answers(texts, decode, first, prefix, choices, stop)
 
-    def text_of(self, request: Request, hypothesis: Hypothesis) -> str:
+    def output_text(self, request: Request, hypothesis: Hypothesis) -> str:
         return self.tokenizer.decode([*self.prefixes([request])[0], *hypothesis.tokens])
 
-    def pieces(self, request: Request) -> Pieces:
-        return Pieces(self.tokenizer, (), self.prefixes([request])[0])
+    def output_stream(self, request: Request) -> OutputStream:
+        return OutputStream(self.tokenizer, (), self.prefixes([request])[0])
 
-    def rows(self, requests: Sequence[Request]) -> list[list[int]]:
+    def input_ids(self, requests: Sequence[Request]) -> list[list[int]]:
         encoded = self.tokenizer.encode_batch([request.text if request.text.strip() else "" for request in requests])
         return [[*ids, self.tokenizer.eos] if ids else [] for ids in encoded]
 

@@ -1,1 +1,1 @@
-"""Starting a training: data, model, trainer and run folder, with the samples and scores of its validations."""
+"""Start a training: data, model, trainer and run folder, and the samples and scores of its validations."""

@@ -1,14 +1,15 @@
-"""Several processes on this machine for one training. No torch here: they are started before it is imported.
+"""Start several worker processes on this machine for one training. No torch here: they start before it is imported.
 
-On a CPU, one process a core does not wait for the others at every single operation, as the threads of one process do;
-but all have to meet once a step, and half a batch takes more than half the time of a whole one. With large batches, and
-beside other programs, processes are faster; with small batches threads are (docs/log.md). The processes
-find each other through the same environment as under torchrun (train/environment.py).
+The threads of one process synchronize at every operation; processes synchronize once a step. But half a batch takes
+more than half the time of a whole batch. So processes are faster for large batches and next to other programs, and
+threads for small batches (docs/log.md). The processes find each other through the environment variables of torchrun
+(train/environment.py).
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -24,22 +25,22 @@ from typing import IO
 from cutaway.config import Config
 from cutaway.runs import RunFolder
 from cutaway.system.processes import handling_stop_signals
-from cutaway.train.environment import cores, in_a_team
+from cutaway.train.environment import cores, is_distributed
 
-# A smaller share of a batch is not worth a process.
-SMALLEST_SHARE = {"image_classification": 64, "other": 1024}  # images; tokens
+# Smallest part of a batch for which another process is faster, in images or tokens.
+MIN_SHARE = {"image_classification": 64, "other": 1024}
 
 
-def processes_for(config: Config) -> int:
-    """How many processes to train with here: `train.processes`, or as many as pay."""
-    if in_a_team() or not is_surely_cpu(config.train.device):
+def choose_process_count(config: Config) -> int:
+    """The number of processes: `train.processes`, or as many as make the training faster."""
+    if is_distributed() or not is_cpu(config.train.device):
         return 1
-    smallest = SMALLEST_SHARE.get(config.model.task, SMALLEST_SHARE["other"])
+    smallest = MIN_SHARE.get(config.model.task, MIN_SHARE["other"])
     return config.train.processes or max(1, min(cores(), config.data.batch_tokens // smallest))
 
 
-def is_surely_cpu(device: str) -> bool:
-    """Told without importing torch, which takes seconds."""
+def is_cpu(device: str) -> bool:
+    """Whether the training certainly runs on the CPU. Decided without importing torch, which takes seconds."""
     if device != "auto":
         return device.startswith("cpu")
     try:
@@ -47,12 +48,13 @@ def is_surely_cpu(device: str) -> bool:
     except PackageNotFoundError:
         return False
     linux_without_gpu = sys.platform == "linux" and not any(Path("/dev").glob("nvidia[0-9]*"))
-    return built_for_cpu or linux_without_gpu or sys.platform == "darwin"
+    mac_without_mps = sys.platform == "darwin" and platform.machine() != "arm64"
+    return built_for_cpu or linux_without_gpu or mac_without_mps
 
 
 @contextmanager
-def team_of(count: int, config: Config, run: RunFolder, resume: bool = False) -> Iterator[None]:
-    """While the block runs, this process is the first of `count` that train `config` into `run` together."""
+def worker_processes(count: int, config: Config, run: RunFolder, resume: bool = False) -> Iterator[None]:
+    """Start `count` - 1 workers that train `config` into `run` together with this process, the main process."""
     if count == 1:
         yield
         return
@@ -64,26 +66,23 @@ def team_of(count: int, config: Config, run: RunFolder, resume: bool = False) ->
     }
     before = dict(os.environ)
     os.environ.update(shared, RANK="0", LOCAL_RANK="0")
-    MEMBERS.extend(Member(rank, config, run, resume) for rank in range(1, count))
+    WORKERS.extend(TrainingWorker(rank, config, run, resume) for rank in range(1, count))
     try:
         yield
     except BaseException:
-        for member in MEMBERS:
-            member.process.kill()
+        for worker in WORKERS:
+            worker.process.kill()
         raise
     finally:
-        for member in MEMBERS:
-            member.end()
-        MEMBERS.clear()
+        for worker in WORKERS:
+            worker.end()
+        WORKERS.clear()
         os.environ.clear()
         os.environ.update(before)
 
 
-class Member:
-    """One of the other processes, `python -m cutaway.inference.training.worker RUN`.
-
-    The configuration is on its standard input.
-    """
+class TrainingWorker:
+    """A worker process: `python -m cutaway.inference.training.worker RUN`, with the configuration on standard input."""
 
     def __init__(self, rank: int, config: Config, run: RunFolder, resume: bool):
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `end`)
@@ -94,17 +93,17 @@ class Member:
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
         )
-        assert self.process.stdin is not None  # it stays open: when it ends, so does the process
+        assert self.process.stdin is not None  # it stays open: the worker ends when it is closed
         self.process.stdin.write(config.to_json().replace("\n", " ").encode() + b"\n")
         self.process.stdin.flush()
 
-    def last_words(self) -> str:
+    def error_output(self) -> str:
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 
     def end(self) -> None:
         try:
-            self.process.wait(timeout=5)  # at the end of a training it leaves by itself
+            self.process.wait(timeout=5)  # at the end of a training, the worker exits
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -113,22 +112,23 @@ class Member:
         self.errors.close()
 
 
-MEMBERS: list[Member] = []  # the processes that this one has started
+WORKERS: list[TrainingWorker] = []  # started by this process
 
 
 @contextmanager
-def watching_members() -> Iterator[None]:
-    """While processes look for each other, nothing tells the leader that one of them will never come: this does.
+def watch_workers() -> Iterator[None]:
+    """Inside the block, where the processes connect to each other, end this process if a worker fails to start.
 
-    Torch waits without listening to Python, so signals that stop this process do it at once meanwhile.
+    Torch blocks while it connects, and Python handles no signals. So stop signals get their default handler, which ends
+    the process at once.
     """
-    found = threading.Event()
+    connected = threading.Event()
 
     def watch() -> None:
-        while not found.wait(0.2):
-            for member in MEMBERS:
-                if member.process.poll() not in (None, 0) and not found.wait(1):
-                    print(f"error: a process of the team could not start:\n{member.last_words()}", file=sys.stderr)
+        while not connected.wait(0.2):
+            for worker in WORKERS:
+                if worker.process.poll() not in (None, 0) and not connected.wait(1):
+                    print(f"error: a training process could not start:\n{worker.error_output()}", file=sys.stderr)
                     os._exit(1)  # nothing has been written yet, and torch would wait for half an hour
 
     threading.Thread(target=watch, daemon=True).start()
@@ -136,10 +136,10 @@ def watching_members() -> Iterator[None]:
         with handling_stop_signals(signal.SIG_DFL):
             yield
     finally:
-        found.set()
+        connected.set()
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

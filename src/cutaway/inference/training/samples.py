@@ -1,4 +1,4 @@
-"""What a validation shows beside its loss: a few texts that the model writes, and BLEU if the best is chosen by it."""
+"""Generated texts for each validation, and BLEU if it selects the best checkpoint."""
 
 from __future__ import annotations
 
@@ -16,56 +16,59 @@ from cutaway.errors import ConfigError
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import TextGenerator, Translator
 from cutaway.metrics.scores import bleu, require_sacrebleu
-from cutaway.train.observers import Measured, Sample
+from cutaway.train.observers import Sample, ValidationResult
 
-LONGEST = 60  # tokens that a text generator writes at each validation
-PROMPT = 16  # of how many it is given
+MAX_NEW_TOKENS = 60  # of a sample of a text generator
+PROMPT_TOKENS = 16
 
 
-class Look:
-    """Writes with the model as it is. Translations are greedy, which is quick. A language model whose run draws texts
-    draws here too, with the seed of its [decode]: the same chance at each validation, and apart from the training's."""
+class ValidationSamples:
+    """Add generated texts and BLEU to a validation result.
+
+    Translations use greedy search, which is fast. A language model samples if decode.strategy is "sample", with
+    decode.seed, so all validations use the same random numbers, and the random numbers of the training do not change.
+    """
 
     def __init__(self, config: Config, tokenizer: Tokenizer | None, valid: Sequence[Encoded]):
         self.config, self.tokenizer = config, tokenizer
-        self.count, self.by_bleu = config.train.samples, config.train.best_by == "bleu"
+        self.count, self.needs_bleu = config.train.samples, config.train.best_by == "bleu"
         self.valid: Sequence[Any] = valid
         task = config.model.task
-        if self.by_bleu and (task != "translation" or not valid):
+        if self.needs_bleu and (task != "translation" or not valid):
             raise ConfigError(
-                f"train.best_by = 'bleu' needs a translator and validation data; this recipe is for "
+                f"train.best_by = 'bleu' needs a translation task and validation data; this recipe is for "
                 f"{task.replace('_', ' ')}. Use best_by = 'loss'."
             )
-        if self.by_bleu:
+        if self.needs_bleu:
             require_sacrebleu("train.best_by = 'bleu'")
 
-    def __call__(self, model: nn.Module, measured: Measured) -> Measured:
+    def __call__(self, model: nn.Module, result: ValidationResult) -> ValidationResult:
         task = self.config.model.task
-        if not math.isfinite(measured.nll):  # a model that has diverged writes nothing
-            return measured._replace(bleu=0.0 if self.by_bleu else None)
+        if not math.isfinite(result.nll):  # the model has diverged
+            return result._replace(bleu=0.0 if self.needs_bleu else None)
         if task == "translation":
-            return self.translations(model, measured)
+            return self.add_translations(model, result)
         if task == "language_model" and self.count and self.valid:
-            return measured._replace(samples=tuple(self.continuations(model)))
-        return measured
+            return result._replace(samples=tuple(self.generate_continuations(model)))
+        return result
 
-    def translations(self, model: nn.Module, measured: Measured) -> Measured:
+    def add_translations(self, model: nn.Module, result: ValidationResult) -> ValidationResult:
         assert self.tokenizer is not None
-        chosen = self.valid if self.by_bleu else self.valid[: self.count]
+        chosen = self.valid if self.needs_bleu else self.valid[: self.count]
         if not chosen:
-            return measured
+            return result
         sources, references = ([self.tokenizer.decode(pair[i]) for pair in chosen] for i in (0, 1))
         translator = Translator(TorchEngine(model), self.tokenizer, self.config)
-        written = translator.translate(sources, DecodeConfig(strategy="greedy"))
-        samples = [Sample(*row) for row in zip(sources, written, references, strict=True)][: self.count]
-        score = bleu(written, references).value if self.by_bleu else None
-        return measured._replace(bleu=score, samples=tuple(samples))
+        translations = translator.translate(sources, DecodeConfig(strategy="greedy"))
+        samples = [Sample(*row) for row in zip(sources, translations, references, strict=True)][: self.count]
+        score = bleu(translations, references).value if self.needs_bleu else None
+        return result._replace(bleu=score, samples=tuple(samples))
 
-    def continuations(self, model: nn.Module) -> list[Sample]:
+    def generate_continuations(self, model: nn.Module) -> list[Sample]:
         assert self.tokenizer is not None
-        prompts = [self.tokenizer.decode(piece.ids[:PROMPT]) for piece in self.valid[: self.count]]
+        prompts = [self.tokenizer.decode(chunk.ids[:PROMPT_TOKENS]) for chunk in self.valid[: self.count]]
         generator = TextGenerator(TorchEngine(model), self.tokenizer, self.config)
-        longest = min(LONGEST, self.config.longest_text - PROMPT)
+        longest = min(MAX_NEW_TOKENS, self.config.longest_text - PROMPT_TOKENS)
         strategy: Any = "sample" if self.config.decode.strategy == "sample" else "greedy"
         decode = dataclasses.replace(self.config.decode, strategy=strategy, min_length=0, max_length=max(1, longest))
         texts = generator.generate(prompts, decode)

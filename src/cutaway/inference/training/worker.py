@@ -1,4 +1,4 @@
-"""One more process of a training on this machine; launch.py starts it. It computes and says nothing."""
+"""A worker process of a training, started by launch.py. It prints nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutaway.system.processes import ignore_stop_signals, lines_from_parent
 
 
 def main() -> None:
-    ignore_stop_signals()  # they are for the leader, who tells the others
+    ignore_stop_signals()  # the main process handles them and stops the workers
     run, *options = sys.argv[1:]
     config = Config.from_json(lines_from_parent().get())
     try:

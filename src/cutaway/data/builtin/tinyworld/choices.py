@@ -1,8 +1,8 @@
-"""Choosing what to say: filling the slots of a rule at random, but sensibly.
+"""Draw random derivations: fill the slots of a rule with words that make sense together.
 
-The rules name their choices in a few words, "style: kinds". The style says which determiners and pronouns may
-appear, the kinds say which nouns: ``object="definite: people"``. "verb" stands for whatever the verb's own row
-asks for. Slots such as ``place`` and ``quality`` have a method of their own below.
+A rule has a constraint "style: kinds" for a slot. The style selects determiners and pronouns, the kinds select nouns:
+``object="definite: people"``. The kind "verb" means the kinds in the row of the verb. Slots such as ``place`` and
+``quality`` have their own methods below.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from random import Random
 from typing import Any, TypeVar
 
 from cutaway.data.builtin.tinyworld.lexicon import Adjective, Lexicon, Noun, Verb, kinds_of
-from cutaway.data.builtin.tinyworld.meaning import NP, PLAIN, Both, Clause, It, Mood, Placed, Quality, Relative
+from cutaway.data.builtin.tinyworld.meaning import (
+    NP,
+    PLAIN,
+    Clause,
+    Coordination,
+    Mood,
+    ObjectPronoun,
+    PrepositionalPhrase,
+    Quality,
+    RelativePronoun,
+)
 from cutaway.data.builtin.tinyworld.rules import GrammarRule
 from cutaway.data.builtin.tinyworld.templates import FIXED_SLOTS
 
@@ -22,7 +32,7 @@ Anything = TypeVar("Anything")
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 
-# Each style lists (determiner, plural) as often as it should be heard.
+# style -> a list of (determiner, plural); the number of repetitions is the weight.
 THE, THE_PLURAL, A, EVERY = ("the", False), ("the", True), ("a", False), ("every", False)
 THIS, THESE = ("this", False), ("this", True)
 OWN = [(word, False) for word in POSSESSIVES]
@@ -41,7 +51,7 @@ DETERMINERS: dict[str, list[tuple[str, bool]]] = {
     "a": [A],
 }
 DETERMINERS["third"] = DETERMINERS["subject"]
-# What may be owned takes possessives as well, and family is hardly mentioned without them.
+# Additional determiners for nouns that can be possessed. Nouns of family have mostly possessives.
 OWNED = {
     "subject": OWN * 3 + OWN_PLURAL * 2,
     "third": OWN * 3 + OWN_PLURAL * 2,
@@ -52,35 +62,35 @@ OWNED = {
     "described": [THE],
     "mentioned": [THE],
 }
-NOT_OWNED = frozenset(("person", "mass"))
+NOT_POSSESSED = frozenset(("person", "mass"))
 PRONOUNS = {
-    "subject": ("I", "I", "you", "you", "we", "we", "he", "she", "they"),  # nouns already practise he and they
+    "subject": ("I", "I", "you", "you", "we", "we", "he", "she", "they"),  # nouns have the same verb forms as he, they
     "third": ("he", "she", "they"),
     "singular": ("he", "she"),
 }
 NAMED = frozenset(("subject", "third", "definite", "object", "singular"))
-# Things that happen to one; nobody is told to do them, or wants to, or likes to.
+# Not used in commands, nor with must, want and like.
 INVOLUNTARY = frozenset(("see", "hear", "find", "meet", "lose", "break", "fall", "arrive"))
-# One buys an apple and then eats it, not the other way round.
-FIRST_DEEDS = frozenset(("buy", "find", "take", "pick", "prepare", "see", "hear", "look for"))
-LATER_DEEDS = frozenset(("eat", "drink", "hide", "sell", "clean", "repair", "open", "close", "carry", "wear", "lose",
+# For "and it": "buys an apple and eats it", not "eats an apple and buys it".
+FIRST_ACTIONS = frozenset(("buy", "find", "take", "pick", "prepare", "see", "hear", "look for"))
+LATER_ACTIONS = frozenset(("eat", "drink", "hide", "sell", "clean", "repair", "open", "close", "carry", "wear", "lose",
                          "break", "follow", "watch", "feed", "draw", "help"))  # fmt: skip
 
 
 @cache
 def moods_for(constraint: str) -> list[Mood]:
-    """The moods that a wish such as "past not" or "modal question" leaves open."""
-    asked = constraint.split()
-    tense = next((t for t in ("past", "future", "command") if t in asked), "present")
-    polarity = next((p for p in ("not", "never") if p in asked), "")
-    modals = ["like"] if "like" in asked else [""]
-    if "modal" in asked:  # "must not" is not the opposite of "must", so it stays out
+    """The moods that fit a constraint such as "past not" or "modal question"."""
+    words = constraint.split()
+    tense = next((t for t in ("past", "future", "command") if t in words), "present")
+    polarity = next((p for p in ("not", "never") if p in words), "")
+    modals = ["like"] if "like" in words else [""]
+    if "modal" in words:  # "must not" is excluded, because it is not the negation of "must"
         modals = ["can", "want"] if polarity else ["can", "must", "want"]
     return [Mood(tense, polarity, modal) for modal in modals]
 
 
 class Chooser:
-    """Draws derivations from a lexicon and two tables of rules, with one source of randomness."""
+    """Draws random derivations from a lexicon and two tables of rules."""
 
     def __init__(
         self, lexicon: Lexicon, clauses: Sequence[GrammarRule], sentences: Sequence[GrammarRule], random: Random,
@@ -88,20 +98,20 @@ class Chooser:
     ) -> None:  # fmt: skip
         self.lexicon, self.clauses, self.sentences = lexicon, clauses, sentences
         self.random = random.random
-        self.pools = pools  # the options for each choice, collected when first needed and shared between choosers
+        self.pools = pools  # a cache of the options for each choice, shared by all choosers of a world
 
-    # ---- the smallest choices --------------------------------------------------------------------------
+    # ---- single words ----------------------------------------------------------------------------------
 
     def pick(self, options: Sequence[Anything]) -> Anything:
         return options[int(self.random() * len(options))]
 
     def pool(self, key: Any, build: Callable[[], list[Any]]) -> list[Any]:
-        """The options for a choice that comes back often, collected once."""
+        """The options for a choice, from the cache."""
         found = self.pools.get(key)
         if found is None:
             found = self.pools[key] = build()
             if not found:
-                raise ValueError(f"tinyworld: no word or rule fits the choice {key!r}; add one to words.py or rules.py")
+                raise ValueError(f"tinyworld has no word or rule for {key!r}. Add one to words.py or rules.py.")
         return found
 
     def nouns(self, kinds: frozenset[str]) -> list[Noun]:
@@ -111,14 +121,14 @@ class Chooser:
         return self.pool(("verbs", frames), lambda: self.lexicon.verbs_in(frozenset(frames.split())))
 
     def adjectives(self, noun: Noun) -> list[Adjective]:
-        """May be empty: not every noun has a quality."""
+        """Adjectives that fit a noun. The list may be empty."""
         key = ("adjectives", noun)
         if key not in self.pools:
             self.pools[key] = [a for a in self.lexicon.adjectives.values() if not a.kinds.isdisjoint(noun.kinds)]
         return self.pools[key]
 
     def predicates(self, noun: Noun) -> list[Adjective]:
-        """Adjectives that may be said of a noun after "is"; French would not say "la voiture est nouvelle"."""
+        """Adjectives that fit a noun after "is". Some cannot be used there: not "la voiture est nouvelle"."""
         return self.pool(("is", noun), lambda: [a for a in self.adjectives(noun) if "attributive" not in a.kinds])
 
     @cached_property
@@ -128,21 +138,21 @@ class Chooser:
 
     # ---- noun phrases ----------------------------------------------------------------------------------
 
-    def someone(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> Any:
-        """A noun phrase, a name or a pronoun."""
+    def participant(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> Any:
+        """A noun phrase, a name, a pronoun or a coordination."""
         if style == "both":
             first = self.noun_phrase("definite", kinds)
-            return Both(first, self.another(first, lambda: self.noun_phrase("definite", kinds)))
+            return Coordination(first, self.draw_other(first, lambda: self.noun_phrase("definite", kinds)))
         if "person" in kinds:
-            dice = self.random()
-            if dice < 0.3 and style in PRONOUNS:
+            chance = self.random()
+            if chance < 0.3 and style in PRONOUNS:
                 return self.lexicon.pronouns[self.pick(PRONOUNS[style])]
-            if dice > 0.9 and style in NAMED:
+            if chance > 0.9 and style in NAMED:
                 return NP("name", self.pick(self.names["any"]))
         return self.noun_phrase(style, kinds, adjective_rate)
 
-    def another(self, first: NP, draw: Callable[[], NP]) -> NP:
-        """Not "the box is in the box"."""
+    def draw_other(self, first: NP, draw: Callable[[], NP]) -> NP:
+        """A noun phrase with another noun: not "the box is in the box"."""
         second = draw()
         while second.noun is first.noun:
             second = draw()
@@ -151,9 +161,9 @@ class Chooser:
     def noun_phrase(self, style: str, kinds: frozenset[str], adjective_rate: float = 0.4) -> NP:
         noun = self.pick(self.pools.get(kinds) or self.nouns(kinds))
         determiner, plural = self.determiner(style, noun)
-        return NP(determiner, noun, self.perhaps_adjective(noun, adjective_rate), plural)
+        return NP(determiner, noun, self.optional_adjective(noun, adjective_rate), plural)
 
-    def perhaps_adjective(self, noun: Noun, rate: float) -> Adjective | None:
+    def optional_adjective(self, noun: Noun, rate: float) -> Adjective | None:
         adjectives = self.adjectives(noun) if self.random() < rate else ()
         return self.pick(adjectives) if adjectives else None
 
@@ -165,24 +175,28 @@ class Chooser:
     # ---- clauses ---------------------------------------------------------------------------------------
 
     def clause(self, constraint: str) -> Clause:
-        """A clause in some mood: "present", "past not", "modal", "question", ..."""
-        rules = self.pool(("rules", constraint), lambda: repeated([r for r in self.clauses if allows(r, constraint)]))
+        """A random clause in a mood: "present", "past not", "modal", "question", ..."""
+        rules = self.pool(
+            ("rules", constraint), lambda: repeat_by_weight([r for r in self.clauses if allows(r, constraint)])
+        )
         return self.fill(self.pick(rules), self.pick(moods_for(constraint)))
 
-    def fill(self, rule: GrammarRule, mood: Mood, given: dict[str, Any] | None = None, careful: bool = False) -> Clause:
-        """Fill every slot of a rule. ``careful`` keeps to definite noun phrases, as negation always does."""
+    def fill(
+        self, rule: GrammarRule, mood: Mood, given: dict[str, Any] | None = None, definite_only: bool = False
+    ) -> Clause:
+        """Fill every slot of a rule. Negations and commands always have ``definite_only`` noun phrases."""
         if "always_not" in rule.moods:
             mood = mood._replace(polarity="not")
         slots: dict[str, Any] = dict(given or {})
-        careful = careful or bool(mood.polarity) or mood.tense == "command"
+        definite_only = definite_only or bool(mood.polarity) or mood.tense == "command"
         verb = self.verb(rule, mood, slots)
         if rule.choices.get("quality") == "more":
             slots["quality"] = self.comparison(slots)
         if "subject" not in slots and rule.has_subject:
-            slots["subject"] = self.subject(rule, mood, verb, careful)
+            slots["subject"] = self.subject(rule, mood, verb, definite_only)
         for slot, constraint in rule.choices.items():
             if slot not in slots and slot != "verb":
-                slots[slot] = self.slot(slot, constraint, rule, mood, slots, careful)
+                slots[slot] = self.slot(slot, constraint, rule, mood, slots, definite_only)
         return Clause(rule, slots, mood)
 
     def verb(self, rule: GrammarRule, mood: Mood, slots: dict[str, Any]) -> Verb | None:
@@ -191,30 +205,30 @@ class Chooser:
         if "verb" not in slots:
             options = self.verbs(rule.choices["verb"])
             verb = self.pick(options)
-            while verb.name in INVOLUNTARY and (mood.tense == "command" or mood.modal in UNFORCED):
+            while verb.name in INVOLUNTARY and (mood.tense == "command" or mood.modal in VOLITION_MODALS):
                 verb = self.pick(options)
             slots["verb"] = verb
         chosen: Verb = slots["verb"]
         return chosen
 
-    def subject(self, rule: GrammarRule, mood: Mood, verb: Verb | None, careful: bool) -> Any:
+    def subject(self, rule: GrammarRule, mood: Mood, verb: Verb | None, definite_only: bool) -> Any:
         if mood.tense == "command":
             return self.lexicon.pronouns["you"]
         constraint = rule.choices.get("subject", "subject: verb")
         if constraint in SPECIAL_SUBJECTS:
             return SPECIAL_SUBJECTS[constraint](self)
-        style, kinds, rate = read_wish(constraint, verb.subjects if verb else None)
+        style, kinds, rate = parse_constraint(constraint, verb.subjects if verb else None)
         if style == "subject" and (mood.tense == "future" or (mood.tense == "past" and verb and verb.french.with_etre)):
-            # "I will" is left out to keep each French future frequent; "je suis allé" would need the speaker's sex.
+            # no "I will": each French future form stays frequent; no "je suis allé": it needs the speaker's gender
             style = "third"
-        value = self.someone(style, kinds, rate)
-        if careful and isinstance(value, NP) and value.determiner not in CAREFUL:
+        value = self.participant(style, kinds, rate)
+        if definite_only and isinstance(value, NP) and value.determiner not in DEFINITE_DETERMINERS:
             determiner, plural = self.determiner("definite", value.noun)
             value = value._replace(determiner=determiner, plural=plural)
         return value
 
     def slot(
-        self, slot: str, constraint: str, rule: GrammarRule, mood: Mood, slots: dict[str, Any], careful: bool
+        self, slot: str, constraint: str, rule: GrammarRule, mood: Mood, slots: dict[str, Any], definite_only: bool
     ) -> Any:
         if slot in FIXED_SLOTS:
             return self.pick(self.pool(constraint, lambda: list(self.lexicon.fixed[constraint].values())))
@@ -226,14 +240,14 @@ class Chooser:
             return self.quality(constraint, slots)
         if constraint == "pronoun":
             return self.object_pronoun(slots["subject"], mood)
-        style, kinds, rate = read_wish(constraint, slots["verb"].objects if "verb" in slots else None)
-        if careful and style == "object":
+        style, kinds, rate = parse_constraint(constraint, slots["verb"].objects if "verb" in slots else None)
+        if definite_only and style == "object":
             style = "definite"
-        return self.someone(style, kinds, rate)
+        return self.participant(style, kinds, rate)
 
-    # ---- slots with a mind of their own ----------------------------------------------------------------
+    # ---- special slots ---------------------------------------------------------------------------------
 
-    def place(self, constraint: str, verb: Verb | None) -> Placed:
+    def place(self, constraint: str, verb: Verb | None) -> PrepositionalPhrase:
         toward = constraint == "to" or (constraint == "at or to" and verb is not None and "motion" in verb.frames)
         kind = "waters" if constraint == "waters" else "place"
         options = self.pool(
@@ -241,14 +255,16 @@ class Chooser:
         )
         noun = self.pick(options)
         owned = "own" in noun.kinds and self.random() < 0.3
-        np = NP(self.pick(POSSESSIVES) if owned else "the", noun, self.perhaps_adjective(noun, 0.2))
+        np = NP(self.pick(POSSESSIVES) if owned else "the", noun, self.optional_adjective(noun, 0.2))
         preposition = noun.to if toward else noun.at
         assert preposition is not None
-        return Placed(preposition, np)
+        return PrepositionalPhrase(preposition, np)
 
-    def spot(self, subject: NP) -> Placed:
+    def spot(self, subject: NP) -> PrepositionalPhrase:
         preposition, kinds = self.pick(self.lexicon.spots)
-        return Placed(preposition, self.another(subject, lambda: self.noun_phrase("definite", kinds, 0.2)))
+        return PrepositionalPhrase(
+            preposition, self.draw_other(subject, lambda: self.noun_phrase("definite", kinds, 0.2))
+        )
 
     def quality(self, constraint: str, slots: dict[str, Any]) -> Quality:
         if constraint == "weather":
@@ -258,37 +274,39 @@ class Chooser:
             return Quality(self.pick(options))
         subject = slots["subject"]
         noun = subject.noun if isinstance(subject, NP) else self.lexicon.nouns["child"]
-        dice = self.random()
+        chance = self.random()
         adjective = self.pick(self.predicates(noun))
-        if "absolute" in adjective.kinds:  # nothing is too red or very empty
+        if "absolute" in adjective.kinds:  # no "too red" or "very empty"
             return Quality(adjective)
-        return Quality(adjective, "very" if dice < 0.3 else "too" if dice < 0.5 else "")
+        return Quality(adjective, "very" if chance < 0.3 else "too" if chance < 0.5 else "")
 
-    def rivals(self) -> list[tuple[Adjective, Noun, list[Noun]]]:
-        """Who may be compared with whom: an adjective, a noun, and the other nouns of its sort it also fits."""
+    def comparable_nouns(self) -> list[tuple[Adjective, Noun, list[Noun]]]:
+        """(adjective, noun, other nouns that the noun can be compared with)"""
         nouns = [noun for noun in self.lexicon.nouns.values() if not noun.kinds & {"name", "mass"}]
         result = []
         for adjective in (a for a in self.lexicon.adjectives.values() if a.english.comparative):
-            able = [noun for noun in nouns if not adjective.kinds.isdisjoint(noun.kinds)]
-            for noun in able:
-                others = [other for other in able if other is not noun and alike(other, noun)]
+            fitting = [noun for noun in nouns if not adjective.kinds.isdisjoint(noun.kinds)]
+            for noun in fitting:
+                others = [other for other in fitting if other is not noun and is_comparable(other, noun)]
                 result += [(adjective, noun, others)] * bool(others)
         return result
 
     def comparison(self, slots: dict[str, Any]) -> Quality:
-        """Chooses the subject and what it is compared with, too: both must be able to have the quality."""
-        adjective, noun, others = self.pick_even("rivals", self.rivals)
+        """Choose the adjective, the subject and the noun it is compared with. The adjective fits both nouns."""
+        adjective, noun, others = self.pick_balanced("rivals", self.comparable_nouns)
         for slot, one in (("subject", noun), ("other_one", self.pick(others))):
             determiner, plural = self.determiner("definite", one)
             slots[slot] = NP(determiner, one, None, plural)
         return Quality(adjective, more=True)
 
     def superlative(self) -> NP:
-        adjective, noun, _ = self.pick_even("movable", lambda: [r for r in self.rivals() if r[1].kinds & MOVABLE])
+        adjective, noun, _ = self.pick_balanced(
+            "movable", lambda: [r for r in self.comparable_nouns() if r[1].kinds & MOVABLE]
+        )
         return NP("the", noun, adjective, self.random() < 0.3, most=True)
 
-    def pick_even(self, key: str, build: Callable[[], list[tuple[Adjective, Noun, list[Noun]]]]) -> Any:
-        """First an adjective, then a noun, so that adjectives which fit few nouns are heard as often."""
+    def pick_balanced(self, key: str, build: Callable[[], list[tuple[Adjective, Noun, list[Noun]]]]) -> Any:
+        """Choose an adjective first, then a noun, so that all adjectives are equally frequent."""
         by_adjective: dict[Adjective, list[Any]] = {}
         if key not in self.pools:
             for row in build():
@@ -297,22 +315,22 @@ class Chooser:
         return self.pick(self.pick(self.pools[key]))
 
     def singular_man(self) -> Any:
-        dice = self.random()
-        if dice < 0.25:
+        chance = self.random()
+        if chance < 0.25:
             return self.lexicon.pronouns["he"]
-        if dice < 0.5:
+        if chance < 0.5:
             return NP("name", self.pick(self.names["m"]))
         return NP(self.pick(POSSESSIVES), self.pick(self.nouns(frozenset(("male",)))))
 
     def object_pronoun(self, subject: Any, mood: Mood) -> Any:
-        """Not "I see me"; and "il m'a vu" would need the sex of the speaker."""
+        """Not "I see me", and not "il m'a vu", which needs the speaker's gender."""
         third = mood.tense == "past" or getattr(subject, "name", "") in ("I", "you", "we")
         return self.lexicon.pronouns[self.pick(PRONOUNS["third" if third else "subject"])]
 
     # ---- whole sentences -------------------------------------------------------------------------------
 
     def sentence(self) -> Clause:
-        rule = self.pick(self.pool("sentences", lambda: repeated(self.sentences)))
+        rule = self.pick(self.pool("sentences", lambda: repeat_by_weight(self.sentences)))
         choices = rule.choices
         slots: dict[str, Any] = {}
         special = self.special.get(choices.get("clause") or choices.get("other", ""))
@@ -335,15 +353,15 @@ class Chooser:
             "describing object": self.describing_object,
         }
 
-    def named(self, *names: str) -> list[GrammarRule]:
+    def rules_named(self, *names: str) -> list[GrammarRule]:
         return self.pool(("named", names), lambda: [rule for rule in self.clauses if rule.name in names])
 
     def ask_subject(self, slots: dict[str, Any]) -> None:
-        rule = self.pick(self.named("activity", "motion", "transitive", "giving", "food", "company", "swimming"))
+        rule = self.pick(self.rules_named("activity", "motion", "transitive", "giving", "food", "company", "swimming"))
         slots["clause"] = self.fill(rule, PLAIN, {"subject": self.lexicon.pronouns["who"]})
 
     def ask_object(self, slots: dict[str, Any]) -> None:
-        rule = self.pick(self.named("transitive"))
+        rule = self.pick(self.rules_named("transitive"))
         verb = self.pick(self.verbs("transitive"))
         question = self.pick(("what", "who", "which", "how_many"))
         nouns = [noun for noun in self.nouns(verb.objects) if not noun.kinds & {"mass", "family"}]
@@ -352,62 +370,64 @@ class Chooser:
             value = NP(question, self.pick(nouns), None, question == "how_many")
         elif value.name == "what" and verb.german.case == "dat":
             value = self.lexicon.pronouns["who"]
-        slots["clause"] = self.fill(rule, PLAIN, {"verb": verb, "object": value}, careful=True)
+        slots["clause"] = self.fill(rule, PLAIN, {"verb": verb, "object": value}, definite_only=True)
 
     def two_verbs(self, slots: dict[str, Any]) -> None:
         verbs = self.verbs("activity")
         verb = self.pick(verbs)
-        first = self.fill(self.pick(self.named("intransitive", "activity")), PLAIN, {"verb": verb})
+        first = self.fill(self.pick(self.rules_named("intransitive", "activity")), PLAIN, {"verb": verb})
         options = [v for v in verbs if v is not verb and verb.subjects <= v.subjects]
         given = {"subject": first.slots["subject"], "verb": self.pick(options)}
-        slots.update(clause=first, other=self.fill(self.named("activity")[0], PLAIN, given))
+        slots.update(clause=first, other=self.fill(self.rules_named("activity")[0], PLAIN, given))
 
     def and_it(self, slots: dict[str, Any]) -> None:
-        pairs = self.pool("and it", self.deeds)
+        pairs = self.pool("and it", self.action_pairs)
         first, later, nouns = self.pick(pairs)
         noun = self.pick(nouns)
         determiner, plural = ("mass", False) if "mass" in noun.kinds else self.determiner("object", noun)
-        np = NP(determiner, noun, self.perhaps_adjective(noun, 0.3), plural)
-        clause = self.fill(self.named("transitive")[0], PLAIN, {"verb": first, "object": np})
-        given = {"subject": clause.slots["subject"], "verb": later, "object": It(np)}
-        slots.update(clause=clause, other=self.fill(self.named("pronoun object")[0], PLAIN, given))
+        np = NP(determiner, noun, self.optional_adjective(noun, 0.3), plural)
+        clause = self.fill(self.rules_named("transitive")[0], PLAIN, {"verb": first, "object": np})
+        given = {"subject": clause.slots["subject"], "verb": later, "object": ObjectPronoun(np)}
+        slots.update(clause=clause, other=self.fill(self.rules_named("pronoun object")[0], PLAIN, given))
 
-    def deeds(self) -> list[tuple[Verb, Verb, list[Noun]]]:
+    def action_pairs(self) -> list[tuple[Verb, Verb, list[Noun]]]:
+        """(first verb, later verb, nouns that fit both as objects)"""
         verbs = self.verbs("transitive")
         result = []
-        for first in (v for v in verbs if v.name in FIRST_DEEDS):
-            for later in (v for v in verbs if v.name in LATER_DEEDS and first.subjects <= v.subjects):
-                shared = [n for n in self.nouns(first.objects) if fits(n, later.objects) and not n.is_human]
-                result += [(first, later, shared)] * bool(shared)
+        for first in (v for v in verbs if v.name in FIRST_ACTIONS):
+            for later in (v for v in verbs if v.name in LATER_ACTIONS and first.subjects <= v.subjects):
+                common = [n for n in self.nouns(first.objects) if fits(n, later.objects) and not n.is_human]
+                result += [(first, later, common)] * bool(common)
         return result
 
     def about_subject(self, slots: dict[str, Any]) -> None:
-        """ "The boy who eats the apple is happy.": the inner clause first, then its subject is taken out."""
-        inner = self.fill(self.pick(self.named("activity", "motion", "transitive", "food")), PLAIN)
+        """ "The boy who eats the apple is happy.": draw the inner clause, then replace its subject by "who"."""
+        inner = self.fill(self.pick(self.rules_named("activity", "motion", "transitive", "food")), PLAIN)
         np = self.plain_noun_phrase("described", inner.slots["verb"].subjects)
-        slots.update(subject=np, other=inner._replace(slots={**inner.slots, "subject": Relative(np)}))
+        slots.update(subject=np, other=inner._replace(slots={**inner.slots, "subject": RelativePronoun(np)}))
 
     def about_object(self, slots: dict[str, Any]) -> None:
-        inner = self.fill(self.named("transitive")[0], PLAIN, careful=True)
+        inner = self.fill(self.rules_named("transitive")[0], PLAIN, definite_only=True)
         np = self.plain_noun_phrase("described", inner.slots["verb"].objects)
-        slots.update(subject=np, other=inner._replace(slots={**inner.slots, "object": Relative(np)}))
+        slots.update(subject=np, other=inner._replace(slots={**inner.slots, "object": RelativePronoun(np)}))
 
     def describing_object(self, slots: dict[str, Any]) -> None:
-        inner = self.fill(self.pick(self.named("activity", "transitive", "food")), PLAIN)
+        inner = self.fill(self.pick(self.rules_named("activity", "transitive", "food")), PLAIN)
         np = self.plain_noun_phrase("mentioned", inner.slots["verb"].subjects)
         verbs = self.pool(("about", np.noun), lambda: [v for v in self.verbs("personal") if fits(np.noun, v.objects)])
-        about = inner._replace(slots={**inner.slots, "subject": Relative(np)})
+        about = inner._replace(slots={**inner.slots, "subject": RelativePronoun(np)})
         slots.update(verb=self.pick(verbs), object=np, other=about)
 
     def plain_noun_phrase(self, style: str, kinds: frozenset[str]) -> NP:
+        """A noun phrase without an adjective, whose noun could have one."""
         np = self.noun_phrase(style, kinds, 0.0)
         while not self.adjectives(np.noun):
             np = self.noun_phrase(style, kinds, 0.0)
         return np
 
 
-UNFORCED = frozenset(("must", "want", "like"))
-CAREFUL = frozenset(("the", "this", "name", "mass", *POSSESSIVES))
+VOLITION_MODALS = frozenset(("must", "want", "like"))
+DEFINITE_DETERMINERS = frozenset(("the", "this", "name", "mass", *POSSESSIVES))
 MASS_DETERMINERS = {
     True: [THE] * 3 + [("mass", False)] * 3 + [THIS],
     False: [THE] * 3 + [THIS],
@@ -419,8 +439,8 @@ def fits(noun: Noun, kinds: frozenset[str]) -> bool:
     return not noun.kinds.isdisjoint(kinds) and ("name" not in noun.kinds or "name" in kinds)
 
 
-def alike(one: Noun, other: Noun) -> bool:
-    """Comparable things: animals with people, otherwise things that share a kind."""
+def is_comparable(one: Noun, other: Noun) -> bool:
+    """Whether two nouns can be compared: both living, or with a common kind."""
     living = {"person", "family", "animal"}
     return bool(one.kinds & living and other.kinds & living) or not (one.kinds - living).isdisjoint(other.kinds)
 
@@ -431,7 +451,7 @@ def determiners_for(style: str, noun: Noun) -> list[tuple[str, bool]]:
     if "mass" in noun.kinds:
         return MASS_DETERMINERS[style == "object"]
     options = DETERMINERS.get(style, [])
-    if noun.kinds & NOT_OWNED or ("place" in noun.kinds and "own" not in noun.kinds):
+    if noun.kinds & NOT_POSSESSED or ("place" in noun.kinds and "own" not in noun.kinds):
         return options
     own = OWNED.get(style, [])
     options = own if "family" in noun.kinds and own else options + own
@@ -442,7 +462,7 @@ def allows(rule: GrammarRule, constraint: str) -> bool:
     return all(word in rule.moods for word in constraint.split() if word != "present")
 
 
-def repeated(rules: Sequence[GrammarRule]) -> list[GrammarRule]:
+def repeat_by_weight(rules: Sequence[GrammarRule]) -> list[GrammarRule]:
     return [rule for rule in rules for _ in range(round(rule.weight * 2))]
 
 
@@ -453,16 +473,16 @@ SPECIAL_SUBJECTS: dict[str, Callable[[Chooser], Any]] = {
 
 
 @cache
-def read_wish(constraint: str, of_verb: frozenset[str] | None) -> tuple[str, frozenset[str], float]:
-    """ "definite plain: people" -> the style, the kinds, and how often an adjective may appear."""
+def parse_constraint(constraint: str, of_verb: frozenset[str] | None) -> tuple[str, frozenset[str], float]:
+    """ "definite plain: people" -> the style, the kinds, and the probability of an adjective."""
     styles, _, kinds = constraint.partition(":")
     style, *plain = styles.split()
-    wanted = of_verb if of_verb is not None and kinds.strip() == "verb" else kinds_of(kinds)
-    return style, wanted, 0.0 if plain else 0.4
+    noun_kinds = of_verb if of_verb is not None and kinds.strip() == "verb" else kinds_of(kinds)
+    return style, noun_kinds, 0.0 if plain else 0.4
 
 
 def combinations(clause: Clause) -> list[tuple[str, str]]:
-    """The pairs of words a sentence puts together: adjective with noun, and verb with the noun of its object."""
+    """The pairs of words that a sentence combines: adjective and noun, verb and noun of its object."""
     pairs: list[tuple[str, str]] = []
     slots = clause.slots
     for slot, value in slots.items():
@@ -483,8 +503,8 @@ def combinations(clause: Clause) -> list[tuple[str, str]]:
 def noun_phrases(value: Any) -> tuple[NP, ...]:
     if isinstance(value, NP):
         return (value,)
-    if isinstance(value, Placed):
+    if isinstance(value, PrepositionalPhrase):
         return (value.np,)
-    if isinstance(value, Relative | It):
+    if isinstance(value, RelativePronoun | ObjectPronoun):
         return (value.antecedent,)
-    return (value.first, value.second) if isinstance(value, Both) else ()
+    return (value.first, value.second) if isinstance(value, Coordination) else ()

@@ -1,4 +1,4 @@
-"""Derivations written by hand: say exactly this sentence, in every language.
+"""Write a derivation yourself, to realise a given sentence in every language.
 
 derive(world, "transitive", "past not", subject="the small cat", verb="see", object="the tree")
 derive(world, "because", clause=derive(...), other=derive(...))
@@ -10,24 +10,24 @@ from typing import Any
 
 from cutaway.data.builtin.tinyworld.grammar import World
 from cutaway.data.builtin.tinyworld.lexicon import Noun, Preposition
-from cutaway.data.builtin.tinyworld.meaning import NP, Both, Clause, Mood, Placed, Quality
+from cutaway.data.builtin.tinyworld.meaning import NP, Clause, Coordination, Mood, PrepositionalPhrase, Quality
 from cutaway.data.builtin.tinyworld.templates import CLAUSE_SLOTS, FIXED_SLOTS
 
 MODALS = ("can", "must", "want", "like")
 
 
 def derive(world: World, rule: str, mood: str = "", **slots: Any) -> Clause:
-    """A rule with its slots filled; a slot is a derivation, or a piece of English such as "the small cat"."""
+    """A rule with filled slots. A slot is a derivation, or English text such as "the small cat"."""
     found = next((r for r in (*world.clauses, *world.sentences) if r.name == rule), None)
     if found is None:
         names = ", ".join(r.name for r in (*world.clauses, *world.sentences))
-        raise ValueError(f"tinyworld has no rule {rule!r}; choose one of {names}")
+        raise ValueError(f"tinyworld has no rule {rule!r}. Choose one of {names}.")
     filled = {name: read_slot(world, name, value) for name, value in slots.items()}
     return Clause(found, filled, read_mood(mood))
 
 
 def sentence(world: World, derivation: Clause) -> Clause:
-    """A clause by itself becomes a statement; a sentence stays what it is."""
+    """A clause becomes a statement. A sentence stays unchanged."""
     if derivation.rule in world.sentences:
         return derivation
     return derive(world, "statement", clause=derivation)
@@ -51,16 +51,16 @@ def read_slot(world: World, name: str, value: Any) -> Any:
     if name == "quality":
         return read_quality(world, value)
     if name in ("place", "spot"):
-        return read_placed(world, value)
-    assert name not in CLAUSE_SLOTS, f"{name} takes a derivation, not {value!r}"
-    return read_someone(world, value)
+        return read_prepositional_phrase(world, value)
+    assert name not in CLAUSE_SLOTS, f"{name} must be a derivation, not {value!r}"
+    return read_participant(world, value)
 
 
-def read_someone(world: World, text: str) -> Any:
-    """ "she", "Anna", "the small cat", "the cat and the dog"."""
-    first, joined, second = text.partition(" and ")
-    if joined:
-        return Both(read_noun_phrase(world, first), read_noun_phrase(world, second))
+def read_participant(world: World, text: str) -> Any:
+    """A pronoun, name or noun phrase: "she", "Anna", "the small cat", "the cat and the dog"."""
+    first, conjunction, second = text.partition(" and ")
+    if conjunction:
+        return Coordination(read_noun_phrase(world, first), read_noun_phrase(world, second))
     for pronoun in world.lexicon.pronouns.values():
         if text in pronoun.english:
             return pronoun
@@ -85,7 +85,7 @@ def find_noun(world: World, word: str) -> tuple[Noun, bool]:
     for noun in world.lexicon.nouns.values():
         if word in noun.english:
             return noun, word == noun.english.plural
-    raise ValueError(f"tinyworld has no noun {word!r}; add a row to NOUNS in words.py")
+    raise ValueError(f"tinyworld has no noun {word!r}. Add a row to NOUNS in words.py.")
 
 
 def determiner_of(words: list[str], plural: bool) -> str:
@@ -102,8 +102,8 @@ def read_quality(world: World, text: str) -> Quality:
     return Quality(world.lexicon.adjectives[last], degree[0] if degree else "")
 
 
-def read_placed(world: World, text: str) -> Placed:
-    """The noun knows its own prepositions (at the market, to the market); others come from SPOTS."""
+def read_prepositional_phrase(world: World, text: str) -> PrepositionalPhrase:
+    """The row of the noun has prepositions (at the market, to the market). The others are in SPOTS."""
     text = text.replace("in front of", "in_front_of")
     word, _, rest = text.partition(" ")
     np = read_noun_phrase(world, rest)
@@ -111,5 +111,5 @@ def read_placed(world: World, text: str) -> Placed:
     options += [preposition for preposition, kinds in world.lexicon.spots if kinds & np.noun.kinds]
     for preposition in options:
         if preposition is not None and preposition.english == word:
-            return Placed(preposition, np)
-    raise ValueError(f"tinyworld cannot say {text!r}: {np.noun.name!r} goes with {options}")
+            return PrepositionalPhrase(preposition, np)
+    raise ValueError(f"tinyworld cannot say {text!r}. The prepositions of {np.noun.name!r} are {options}.")

@@ -1,11 +1,21 @@
-"""English: little agreement, but auxiliaries ("does not sleep", "does the cat sleep?")."""
+"""English grammar: little agreement, but auxiliaries ("does not sleep", "does the cat sleep?")."""
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cutaway.data.builtin.tinyworld.meaning import NP, Agreement, Both, Clause, It, Mood, Placed, Quality, Relative
+from cutaway.data.builtin.tinyworld.meaning import (
+    NP,
+    Agreement,
+    Clause,
+    Coordination,
+    Mood,
+    ObjectPronoun,
+    PrepositionalPhrase,
+    Quality,
+    RelativePronoun,
+)
 from cutaway.data.builtin.tinyworld.phrases import (
     ADJECTIVE,
     ASKING,
@@ -19,17 +29,17 @@ from cutaway.data.builtin.tinyworld.phrases import (
     TENSE,
     VERB,
     Phrase,
-    in_front,
-    joined,
+    join,
     phrase,
-    rootless,
+    prepend,
+    rootless_phrase,
 )
 
 if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld.lexicon import Verb
 
 VOWELS = "aeiou"
-# These say "not" and ask questions by themselves; all others need "do".
+# These verbs form negations and questions without "do".
 AUXILIARIES = {"be", "will", "can", "must"}
 Chain = list[tuple[str, int]]  # words with their meanings
 DETERMINERS_WITHOUT_WORDS = {"name", "mass", "bare"}
@@ -52,7 +62,7 @@ class EnglishVerb(NamedTuple):
     past: tuple[tuple[str, ...], ...]
 
 
-# ---- Reading a column of the word tables -----------------------------------------------------------------
+# ---- Parse a column of the word tables -------------------------------------------------------------------
 
 
 def read_noun(column: str) -> EnglishNoun:
@@ -103,13 +113,13 @@ def with_ed(word: str) -> str:
 
 @lru_cache(maxsize=1 << 15, typed=True)
 def phrase_of(value: Any, feature: str = "object") -> Phrase:
-    """A noun phrase or a pronoun; the feature is "subject", "object" or a preposition ("with", "in_front_of")."""
-    if isinstance(value, Placed):
+    """A noun phrase or a pronoun. The feature is "subject", "object" or a preposition ("with", "in_front_of")."""
+    if isinstance(value, PrepositionalPhrase):
         return phrase_of(value.np, value.preposition.english)
     if isinstance(value, NP):
         return noun_phrase(value, feature)
-    if isinstance(value, Both):
-        return joined(phrase_of(value.first, feature), "and", phrase_of(value.second, feature))
+    if isinstance(value, Coordination):
+        return join(phrase_of(value.first, feature), "and", phrase_of(value.second, feature))
     return phrase([pronoun(value, feature)], [NOUN], 0)
 
 
@@ -128,7 +138,7 @@ def noun_phrase(np: NP, feature: str) -> Phrase:
     if feature in ("subject", "object"):
         return result
     prepositions = feature.split("_")
-    return in_front(prepositions, [PREPOSITION] * len(prepositions), result)
+    return prepend(prepositions, [PREPOSITION] * len(prepositions), result)
 
 
 def determiner_words(np: NP, next_word: str) -> list[str]:
@@ -148,16 +158,16 @@ def adjective_words(np: NP) -> tuple[str, ...]:
 
 
 def degree_meaning(word: str, count: int, compared: bool) -> int:
-    """ "smaller" says both *small* and *more*; in "more dangerous" each has its own word."""
+    """ "smaller" has the meanings ADJECTIVE and MORE. In "more dangerous", each word has one of them."""
     if count == 1:
         return ADJECTIVE | MORE if compared else ADJECTIVE
     return MORE if word in ("more", "most") else ADJECTIVE
 
 
 def pronoun(value: Any, feature: str) -> str:
-    if isinstance(value, Relative):
+    if isinstance(value, RelativePronoun):
         return "who" if feature == "subject" and value.antecedent.noun.is_human else "that"
-    if isinstance(value, It):
+    if isinstance(value, ObjectPronoun):
         return "them" if value.antecedent.plural else "it"
     subject, other = value.english
     return str(subject if feature == "subject" else other)
@@ -169,7 +179,7 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
     words = adjective.comparative if value.more else (adjective.plain,)
     meanings = [degree_meaning(word, len(words), value.more) for word in words]
     result = phrase(words, meanings, len(words) - 1)
-    return in_front([value.degree], [DEGREE], result) if value.degree else result
+    return prepend([value.degree], [DEGREE], result) if value.degree else result
 
 
 # ---- Verbs -----------------------------------------------------------------------------------------------
@@ -177,54 +187,56 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 @cache
 def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, asking: bool) -> dict[str, Phrase]:
-    """The pieces of a verb: in a question its ``front`` goes before the subject, the ``verb`` itself stays."""
+    """The parts of a verb. In a question, ``front`` is before the subject and ``verb`` after it."""
     chain = verb_chain(row, modal, mood, subject.person, asking)
     words = [word for word, _ in chain]
     meanings = [meaning for _, meaning in chain]
     if not asking:
-        return {"verb": phrase(words, meanings, head_place(meanings)), "front": rootless([], [])}
+        return {"verb": phrase(words, meanings, verb_index(meanings)), "front": rootless_phrase([], [])}
     front, rest = split_at(words, meanings, 1)
     return {"front": front, "verb": rest}
 
 
 def verb_chain(row: Verb, modal: Verb | None, mood: Mood, person: int, asking: bool) -> Chain:
-    """All words of the verb with their meanings, auxiliary first: did + not + want + to + sleep."""
+    """All words of the verb with their meanings: did + not + want + to + sleep."""
     base = [(word, VERB) for word in row.english.base]
     if mood.tense == "command":
         return [*([("do", NEGATION), ("not", NEGATION)] if mood.polarity else []), *base]
     if mood.tense == "future":
-        return negated([("will", TENSE)], mood, base)
+        return negate([("will", TENSE)], mood, base)
     past = TENSE if mood.tense == "past" else 0
     leader, meaning, rest = (modal, MODAL, base) if modal else (row, VERB, [])
     forms = leader.english.past if past else leader.english.present
     finite = [(word, meaning if i else meaning | past) for i, word in enumerate(forms[person])]  # looked | for
     if leader.english.base[0] in AUXILIARIES:
-        return negated(finite, mood, rest)
+        return negate(finite, mood, rest)
     if mood.polarity == "not" or asking:
         do = "did" if past else "does" if person == 2 else "do"
         asked = ASKING if asking else 0
         unmarked = [(word, meaning) for word in leader.english.base]
         denied = NEGATION if mood.polarity == "not" else 0
-        return negated([(do, past | asked | denied)], mood, unmarked + rest)
+        return negate([(do, past | asked | denied)], mood, unmarked + rest)
     return [*([("never", NEGATION)] if mood.polarity else []), *finite, *rest]
 
 
-def negated(auxiliary: Chain, mood: Mood, rest: Chain) -> Chain:
+def negate(auxiliary: Chain, mood: Mood, rest: Chain) -> Chain:
     if mood.polarity == "not" and auxiliary[0][0] == "can":
         return [("cannot", auxiliary[0][1] | NEGATION), *rest]
     return [*auxiliary, *([(mood.polarity, NEGATION)] if mood.polarity else []), *rest]
 
 
-def head_place(meanings: list[int]) -> int:
-    return next((place for place, meaning in enumerate(meanings) if meaning & VERB), -1)
+def verb_index(meanings: list[int]) -> int:
+    return next((index for index, meaning in enumerate(meanings) if meaning & VERB), -1)
 
 
-def split_at(words: list[str], meanings: list[int], place: int) -> tuple[Phrase, Phrase]:
-    """Cut a verb in two; the part without the main verb leans on the part that has it."""
+def split_at(words: list[str], meanings: list[int], index: int) -> tuple[Phrase, Phrase]:
+    """Split a verb into two phrases. The main verb is the head of both."""
     parts = []
-    for some_words, some_meanings in ((words[:place], meanings[:place]), (words[place:], meanings[place:])):
-        head = head_place(some_meanings)
-        parts.append(rootless(some_words, some_meanings) if head < 0 else phrase(some_words, some_meanings, head))
+    for some_words, some_meanings in ((words[:index], meanings[:index]), (words[index:], meanings[index:])):
+        head = verb_index(some_meanings)
+        parts.append(
+            rootless_phrase(some_words, some_meanings) if head < 0 else phrase(some_words, some_meanings, head)
+        )
     return parts[0], parts[1]
 
 
@@ -236,7 +248,7 @@ def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, or
 
 
 def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
-    """ "question" puts the auxiliary first, "fronted" the object; "tail" drops the subject."""
+    """The word order. "question": the auxiliary first. "fronted": the object first. "tail": without the subject."""
     if "tail" in order:
         return parts[1:]
     if "question" in order:

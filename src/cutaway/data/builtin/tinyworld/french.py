@@ -1,4 +1,4 @@
-"""French: gender, adjectives on either side of the noun, ne ... pas, object pronouns before the verb, elision."""
+"""French grammar: gender, adjectives before or after the noun, ne ... pas, object pronouns, elision."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cutaway.data.builtin.tinyworld.meaning import (
     NP,
     Agreement,
-    Both,
     Clause,
-    It,
+    Coordination,
     Mood,
-    Placed,
+    ObjectPronoun,
+    PrepositionalPhrase,
     Quality,
-    Relative,
+    RelativePronoun,
     agreement,
 )
 from cutaway.data.builtin.tinyworld.phrases import (
@@ -30,10 +30,10 @@ from cutaway.data.builtin.tinyworld.phrases import (
     TENSE,
     VERB,
     Phrase,
-    in_front,
-    joined,
+    join,
     phrase,
-    rootless,
+    prepend,
+    rootless_phrase,
     shape,
 )
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Chain = list[tuple[str, int]]  # words with their meanings
 
 VOWELS = "aeiouyâàéèêëîïôœùû"
-# An h is silent (l'homme) except in these words, which also refuse elision (le hibou); so does onze.
+# Words without elision (le hibou, le onze). Before all other words with h, there is elision (l'homme).
 NO_ELISION = ("hibou", "hérisson", "huit", "onze")
 ELIDED = {"le": "l'", "la": "l'", "je": "j'", "me": "m'", "te": "t'", "ne": "n'", "de": "d'", "que": "qu'", "ce": "c'"}
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
@@ -103,7 +103,7 @@ class FrenchVerb(NamedTuple):
     command: str
 
 
-# ---- Reading a column of the word tables -----------------------------------------------------------------
+# ---- Parse a column of the word tables -------------------------------------------------------------------
 
 
 def read_noun(column: str) -> FrenchNoun:
@@ -134,7 +134,7 @@ def read_verb(column: str) -> FrenchVerb:
 
 
 def regular_verb(infinitive: str, with_etre: bool) -> FrenchVerb:
-    """Verbs in -er. The stem softens before o (mangeons) and opens before a silent e (achète)."""
+    """Verbs in -er, with the spelling changes of mangeons and achète."""
     stem = infinitive.removesuffix("er")
     silent = stem[:-2] + "è" + stem[-1] if stem.endswith("et") else stem
     we = stem + ("eons" if stem.endswith("g") else "ons")
@@ -172,13 +172,13 @@ def opens_with_vowel(word: str) -> bool:
 
 @lru_cache(maxsize=1 << 15, typed=True)
 def phrase_of(value: Any, feature: str = "object") -> Phrase:
-    """A noun phrase; the feature is "subject", "object", "bare" (no determiner) or a preposition."""
-    if isinstance(value, Placed):
+    """A noun phrase or a pronoun. The feature is "subject", "object", "bare" (no determiner) or a preposition."""
+    if isinstance(value, PrepositionalPhrase):
         return phrase_of(value.np, value.preposition.french)
     if isinstance(value, NP):
         return noun_phrase(value, feature)
-    if isinstance(value, Both):
-        return joined(phrase_of(value.first, feature), "et", phrase_of(value.second, feature))
+    if isinstance(value, Coordination):
+        return join(phrase_of(value.first, feature), "et", phrase_of(value.second, feature))
     return phrase([pronoun(value, feature)], [NOUN], 0)
 
 
@@ -192,7 +192,7 @@ def noun_phrase(np: NP, feature: str) -> Phrase:
     chain = [*determiner, *before, noun, *after]
     head = len(determiner) + len(before)
     result = phrase([word for word, _ in chain], [meaning for _, meaning in chain], head)
-    return lean_on_adjective(result, np)
+    return attach_to_adjective(result, np)
 
 
 def determiner_words(np: NP, next_word: str, adjective_first: bool) -> Chain:
@@ -210,7 +210,7 @@ def determiner_words(np: NP, next_word: str, adjective_first: bool) -> Chain:
 
 
 def after_preposition(preposition: str, determiner: Chain, next_word: str, meaning: int = PREPOSITION) -> Chain:
-    """de + le = du, à + les = aux; but de l'arbre, because le has already become l'."""
+    """Contraction: de + le = du, à + les = aux. No contraction with elision: de l'arbre."""
     article = determiner[0][0] if determiner else ""
     short = CONTRACTED.get((preposition, article))
     if short is None or (article == "le" and opens_with_vowel(next_word)):
@@ -219,7 +219,7 @@ def after_preposition(preposition: str, determiner: Chain, next_word: str, meani
 
 
 def adjective_words(np: NP) -> tuple[Chain, Chain]:
-    """What stands before and after the noun: (petit) chat, chat (noir), (plus petit) chat, chat (le plus rapide)."""
+    """The words before and after the noun: (petit) chat, chat (noir), (plus petit) chat, chat (le plus rapide)."""
     if np.adjective is None:
         return [], []
     adjective, gender = np.adjective.french, np.noun.french.gender
@@ -240,20 +240,20 @@ def adjective_form(adjective: FrenchAdjective, gender: str, plural: bool) -> str
     return with_s(form) if plural else form
 
 
-def lean_on_adjective(result: Phrase, np: NP) -> Phrase:
-    """In "le chat le plus rapide", the small words of the superlative lean on their adjective."""
+def attach_to_adjective(result: Phrase, np: NP) -> Phrase:
+    """In "le chat le plus rapide", the head of the second "le" and of "plus" is the adjective."""
     if not np.most:
         return result
-    meanings, old_leans, root = result.shape.meanings, result.shape.leans, result.shape.root
+    meanings, old_offsets, root = result.shape.meanings, result.shape.head_offsets, result.shape.root
     target = meanings.index(ADJECTIVE)
-    leans = [target - i if m == MORE else old_leans[i] for i, m in enumerate(meanings)]
-    return Phrase(result.words, shape(meanings, tuple(leans), root))
+    head_offsets = [target - i if m == MORE else old_offsets[i] for i, m in enumerate(meanings)]
+    return Phrase(result.words, shape(meanings, tuple(head_offsets), root))
 
 
 def pronoun(value: Any, feature: str) -> str:
-    if isinstance(value, Relative):
+    if isinstance(value, RelativePronoun):
         return "qui" if feature == "subject" else "que"
-    if isinstance(value, It):
+    if isinstance(value, ObjectPronoun):
         return DETERMINERS["the"][2 if value.antecedent.plural else "mf".index(value.antecedent.noun.french.gender)]
     subject, clitic = value.french
     return str(clitic if feature == "clitic" else subject)
@@ -264,9 +264,9 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
     form = adjective_form(value.adjective.french, subject.french, subject.plural)
     result = phrase([form], [ADJECTIVE], 0)
     if value.more:
-        return in_front(["plus"], [MORE], result)
+        return prepend(["plus"], [MORE], result)
     degree = {"very": "très", "too": "trop"}.get(value.degree)
-    return in_front([degree], [DEGREE], result) if degree else result
+    return prepend([degree], [DEGREE], result) if degree else result
 
 
 # ---- Verbs -----------------------------------------------------------------------------------------------
@@ -274,15 +274,15 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
     value: Any = clause.slots.get("object")
-    is_said = value is not None and ("fronted" in order or not isinstance(value, NP | Relative))
-    return verb(row, modal, clause.mood, subject, agreement(value) if is_said else None)
+    is_before_verb = value is not None and ("fronted" in order or not isinstance(value, NP | RelativePronoun))
+    return verb(row, modal, clause.mood, subject, agreement(value) if is_before_verb else None)
 
 
 @cache
 def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, ahead: Agreement | None) -> dict[str, Phrase]:
-    """The verb with its ne ... pas: ``whole``, or in two pieces, ``verb`` and ``rest``, with an object pronoun between.
+    """The verb with ne ... pas: ``whole``, or in two parts, ``verb`` and ``rest``, with an object pronoun between them.
 
-    ``ahead`` is an object that has already been said: the participle of an avoir verb agrees with it.
+    ``ahead``: the agreement of an object before the verb. The participle of an avoir verb agrees with it.
     """
     finite, others = verb_chain(row, modal, mood, subject, ahead)
     inner = [(NEGATIVES[mood.polarity], NEGATION)] if mood.polarity else []
@@ -291,7 +291,7 @@ def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, ahead: A
     # il ne veut pas | le | voir, but il ne | le | voit pas
     cut = len(outer) + len(finite) + len(inner) if modal else len(outer)
     return {
-        "front": rootless(["est-ce", "que"], [ASKING, ASKING]),
+        "front": rootless_phrase(["est-ce", "que"], [ASKING, ASKING]),
         "whole": verb_phrase(chain),
         "verb": verb_phrase(chain[:cut]),
         "rest": verb_phrase(chain[cut:]),
@@ -300,14 +300,14 @@ def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, ahead: A
 
 def verb_phrase(chain: Chain) -> Phrase:
     words, meanings = [word for word, _ in chain], [meaning for _, meaning in chain]
-    head = next((place for place, meaning in enumerate(meanings) if meaning & VERB), -1)
-    return phrase(words, meanings, head) if head >= 0 else rootless(words, meanings)
+    head = next((index for index, meaning in enumerate(meanings) if meaning & VERB), -1)
+    return phrase(words, meanings, head) if head >= 0 else rootless_phrase(words, meanings)
 
 
 def verb_chain(
     row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, ahead: Agreement | None
 ) -> tuple[Chain, Chain]:
-    """The finite word, and what follows it: (dort), (a, vu), (veut, voir)."""
+    """The finite verb, and the words after it: (dort), (a, vu), (veut, voir)."""
     tense = TENSE if mood.tense in ("past", "future") else 0
     if modal:
         finite = simple_form(modal.french, mood.tense, subject.person)
@@ -316,7 +316,7 @@ def verb_chain(
         return [(simple_form(row.french, mood.tense, subject.person), VERB | tense)], []
     auxiliary = (ETRE if row.french.with_etre else AVOIR)[subject.person]
     agrees = subject if row.french.with_etre else ahead
-    return [(auxiliary, TENSE)], [(agreeing(row.french.participle, agrees), VERB)]
+    return [(auxiliary, TENSE)], [(agree(row.french.participle, agrees), VERB)]
 
 
 AVOIR = ("ai", "as", "a", "avons", "ont")
@@ -333,7 +333,7 @@ def simple_form(verb: FrenchVerb, tense: str, person: int) -> str:
     return verb.present[person]
 
 
-def agreeing(participle: str, other: Agreement | None) -> str:
+def agree(participle: str, other: Agreement | None) -> str:
     if other is None:
         return participle
     form = participle + "e" if other.french == "f" else participle
@@ -344,7 +344,7 @@ def agreeing(participle: str, other: Agreement | None) -> str:
 
 
 def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
-    """ "question" puts est-ce que first, "fronted" the object; "tail" drops the subject."""
+    """The word order. "question": est-ce que first. "fronted": the object first. "tail": without the subject."""
     if "tail" in order:
         return parts[1:]
     if "question" in order:
@@ -355,10 +355,10 @@ def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
 
 
 def finish(words: list[str]) -> list[str]:
-    """Elision: le + arbre = l'arbre, ne + est = n'est, si + il = s'il (but si + elle stays)."""
-    for place, word in enumerate(words):
-        if word in ELIDED and opens_with_vowel(words[place + 1]):
-            words[place] = ELIDED[word]
-        elif word == "si" and words[place + 1] in ("il", "ils"):
-            words[place] = "s'"
+    """Apply elision: le + arbre = l'arbre, ne + est = n'est, si + il = s'il (but si elle)."""
+    for index, word in enumerate(words):
+        if word in ELIDED and opens_with_vowel(words[index + 1]):
+            words[index] = ELIDED[word]
+        elif word == "si" and words[index + 1] in ("il", "ils"):
+            words[index] = "s'"
     return words

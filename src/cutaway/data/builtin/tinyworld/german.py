@@ -1,4 +1,4 @@
-"""German: three genders, four cases, and a verb whose place depends on the clause.
+"""German grammar: three genders, four cases, and a verb position that depends on the clause.
 
 Die Katze schläft.   Heute schläft die Katze.   ..., weil die Katze schläft.   Die Katze hat geschlafen.
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cutaway.data.builtin.tinyworld.meaning import (
     NP,
     Agreement,
-    Both,
     Clause,
-    It,
+    Coordination,
     Mood,
-    Placed,
+    ObjectPronoun,
+    PrepositionalPhrase,
     Quality,
-    Relative,
+    RelativePronoun,
     agreement,
 )
 from cutaway.data.builtin.tinyworld.phrases import (
@@ -35,10 +35,10 @@ from cutaway.data.builtin.tinyworld.phrases import (
     TENSE,
     VERB,
     Phrase,
-    in_front,
-    joined,
+    join,
     phrase,
-    rootless,
+    prepend,
+    rootless_phrase,
 )
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ THE = (
     ("dem", "der", "dem", "den"),
     ("des", "der", "des", "der"),
 )
-# The endings of dieser, jeder, welcher, viele: those of der with an e; also the strong endings of adjectives.
+# The endings of dieser, jeder, welcher, viele. The strong endings of adjectives are similar.
 STRONG = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
-# ein, mein, kein: like the strong ones, but with three gaps.
+# ein, mein, kein: the strong endings, but three of them are empty.
 MIXED_DETERMINER = (("", "e", "", "e"), ("en", "e", "", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
-# Adjectives: after der or dieser (weak), after ein or mein (mixed), and when nothing else shows the case (strong).
+# Adjectives: after der or dieser (weak), after ein or mein (mixed), and without an article (strong).
 WEAK = (("e", "e", "e", "en"), ("en", "e", "e", "en"), ("en", "en", "en", "en"), ("en", "en", "en", "en"))
 MIXED = (("er", "e", "es", "en"), ("en", "e", "es", "en"), ("en", "en", "en", "en"), ("en", "en", "en", "en"))
 STRONG_ADJECTIVE = (*STRONG[:3], ("en", "er", "en", "er"))
@@ -109,7 +109,7 @@ class GermanVerb(NamedTuple):
     command: str
 
 
-# ---- Reading a column of the word tables -----------------------------------------------------------------
+# ---- Parse a column of the word tables -------------------------------------------------------------------
 
 
 def read_noun(column: str) -> GermanNoun:
@@ -130,12 +130,12 @@ def read_verb(column: str) -> GermanVerb:
     case = "dat" if "dat" in rest else "acc"
     participle = next(part for part in rest if part not in ("ist", "dat"))
     present = present_forms(base, third)
-    told = command(base, third, participle)
-    return GermanVerb(prefix + base, present, participle, (), "ist" in rest, prefix, case, told)
+    command_form = command(base, third, participle)
+    return GermanVerb(prefix + base, present, participle, (), "ist" in rest, prefix, case, command_form)
 
 
 def present_forms(infinitive: str, third: str) -> tuple[str, ...]:
-    """ich sehe, du siehst, er sieht, wir sehen, sie sehen: du follows er, the others the infinitive."""
+    """ich sehe, du siehst, er sieht, wir sehen, sie sehen: du has the stem of er, the others that of the infinitive."""
     if third == "weiß":
         return ("weiß", "weißt", "weiß", infinitive, infinitive)
     stem = third.removesuffix("t")
@@ -148,7 +148,8 @@ def first_person(infinitive: str) -> str:
 
 
 def command(infinitive: str, third: str, participle: str) -> str:
-    """Iss! Nimm! follow er isst, er nimmt. Others follow ich: Kaufe! Warte!; strong verbs drop the e: Geh! Schlaf!"""
+    """The imperative. Iss! Nimm! have the stem of er isst, er nimmt. Others have the form of ich: Kaufe! Warte! Strong
+    verbs drop the e: Geh! Schlaf!"""
     stem = third.removesuffix("t")
     if "e" in infinitive[:-2] and "i" in stem and "i" not in infinitive[:-2]:
         return stem
@@ -170,13 +171,13 @@ def read_helper(column: str) -> GermanVerb:
 
 @lru_cache(maxsize=1 << 15, typed=True)
 def phrase_of(value: Any, feature: str = "nom") -> Phrase:
-    """A noun phrase; the feature is a case, a preposition ("mit", "in+dat") or "bare" (no determiner)."""
-    if isinstance(value, Placed):
+    """A noun phrase or a pronoun. The feature is a case, a preposition ("mit", "in+dat") or "bare" (no determiner)."""
+    if isinstance(value, PrepositionalPhrase):
         return phrase_of(value.np, value.preposition.german)
     if isinstance(value, NP):
         return noun_phrase(value, feature)
-    if isinstance(value, Both):
-        return joined(phrase_of(value.first, feature), "und", phrase_of(value.second, feature))
+    if isinstance(value, Coordination):
+        return join(phrase_of(value.first, feature), "und", phrase_of(value.second, feature))
     return phrase([pronoun(value, feature)], [NOUN], 0)
 
 
@@ -187,7 +188,7 @@ def noun_phrase(np: NP, feature: str) -> Phrase:
     meanings += [ADJECTIVE | MORE if np.most else ADJECTIVE] if np.adjective else []
     meanings.append(NOUN)
     if not preposition and case in ("dat", "gen"):
-        meanings[0] |= PREPOSITION  # a bare case says what English says with "to" and "of"
+        meanings[0] |= PREPOSITION  # dative and genitive correspond to "to" and "of" in English
     result = phrase(words, meanings, len(words) - 1)
     return with_preposition(preposition, result) if preposition else result
 
@@ -204,7 +205,7 @@ def preposition_and_case(feature: str) -> tuple[str, str]:
 def with_preposition(preposition: str, rest: Phrase) -> Phrase:
     short = CONTRACTED.get(f"{preposition} {rest.words[0]}")
     if short is None:
-        return in_front([preposition], [PREPOSITION], rest)
+        return prepend([preposition], [PREPOSITION], rest)
     meanings = [PREPOSITION | DETERMINER, *rest.shape.meanings[1:]]
     return phrase([short, *rest.words[1:]], meanings, rest.shape.root)
 
@@ -254,7 +255,7 @@ def noun_form(np: NP, case: str) -> str:
 
 
 def genitive_ending(noun: GermanNoun) -> str:
-    """des Hauses, des Kindes, but des Gartens, des Autos: short nouns and those in -s take the full ending."""
+    """des Hauses, des Kindes, but des Gartens, des Autos: nouns of one syllable and nouns in -s have -es."""
     word = noun.singular.lower()
     if word[-1] in VOWELS or noun.plural == noun.singular + "s":
         return "s"
@@ -264,12 +265,12 @@ def genitive_ending(noun: GermanNoun) -> str:
 
 def pronoun(value: Any, feature: str) -> str:
     case = CASES.index(feature)
-    if isinstance(value, Relative | It):
+    if isinstance(value, RelativePronoun | ObjectPronoun):
         shape = agreement(value)
-        place = 3 if shape.plural else "mfn".index(shape.german)
-        if isinstance(value, Relative):
-            return RELATIVE_DATIVE_PLURAL if (case, place) == (2, 3) else THE[case][place]
-        return (("er", "sie", "es", "sie"), ("ihn", "sie", "es", "sie"), ("ihm", "ihr", "ihm", "ihnen"))[case][place]
+        gender = 3 if shape.plural else "mfn".index(shape.german)
+        if isinstance(value, RelativePronoun):
+            return RELATIVE_DATIVE_PLURAL if (case, gender) == (2, 3) else THE[case][gender]
+        return (("er", "sie", "es", "sie"), ("ihn", "sie", "es", "sie"), ("ihm", "ihr", "ihm", "ihnen"))[case][gender]
     return str(value.german[case])
 
 
@@ -280,7 +281,7 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
         return phrase([adjective.comparative], [ADJECTIVE | MORE], 0)
     result = phrase([adjective.plain], [ADJECTIVE], 0)
     degree = {"very": "sehr", "too": "zu"}.get(value.degree)
-    return in_front([degree], [DEGREE], result) if degree else result
+    return prepend([degree], [DEGREE], result) if degree else result
 
 
 # ---- Verbs -----------------------------------------------------------------------------------------------
@@ -288,34 +289,34 @@ def quality(value: Quality, subject: Agreement) -> Phrase:
 
 @cache
 def verb(row: Verb, modal: Verb | None, mood: Mood, subject: Agreement, order: str) -> dict[str, Phrase]:
-    """The pieces of a verb: the finite ``verb``, and the ``end`` that closes the clause (prefix, participle,
-    infinitive). When the finite verb itself comes last, a prefix stays with it (dass er ankommt)."""
+    """The parts of a verb: the finite ``verb``, and the ``end`` of the clause (prefix, participle, infinitive). If the
+    finite verb is last, it includes the prefix (dass er ankommt)."""
     adverbs = [(NEGATIVES[mood.polarity], NEGATION)] if mood.polarity else []
     if mood.modal == "like":  # "likes to sleep" is schläft gern: an adverb, not a verb
         adverbs.append(("gern", MODAL))
         modal = None
     finite, end = verb_chain(row.german, modal.german if modal else None, mood, subject.person)
-    if "question" in order:  # the verb in front is what "does" says in English
+    if "question" in order:  # the verb at the front corresponds to "does" in English
         finite = (finite[0], finite[1] | ASKING)
     if "last" in order and row.german.prefix and end and end[0] == row.german.prefix:
         finite, end = (end[0] + finite[0], finite[1]), None
-    pieces = {"not": rootless([word for word, _ in adverbs], [meaning for _, meaning in adverbs])}
+    pieces = {"not": rootless_phrase([word for word, _ in adverbs], [meaning for _, meaning in adverbs])}
     for name, piece in (("verb", finite), ("end", end)):
         pieces[name] = one_word(*piece) if piece else NOTHING
-    if end and finite[1] & VERB:  # kommt ... an: the prefix leans on its verb
-        pieces["end"] = rootless([end[0]], [end[1]])
+    if end and finite[1] & VERB:  # kommt ... an: the verb is the head of its prefix
+        pieces["end"] = rootless_phrase([end[0]], [end[1]])
     return pieces
 
 
 def one_word(word: str, meaning: int) -> Phrase:
-    """The main verb is the head of its clause; auxiliaries lean on it."""
-    return phrase([word], [meaning], 0) if meaning & VERB else rootless([word], [meaning])
+    """The main verb is the head of its clause and of auxiliaries."""
+    return phrase([word], [meaning], 0) if meaning & VERB else rootless_phrase([word], [meaning])
 
 
 def verb_chain(
     row: GermanVerb, modal: GermanVerb | None, mood: Mood, person: int
 ) -> tuple[tuple[str, int], tuple[str, int] | None]:
-    """The finite word, and the word that closes the clause if there is one."""
+    """The finite verb, and the word at the end of the clause or None."""
     prefix = (row.prefix, VERB) if row.prefix else None
     if mood.tense == "command":
         return (row.command, VERB), prefix
@@ -346,17 +347,17 @@ def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, or
 
 @cache
 def kein(object_: Agreement) -> Phrase:
-    """ "does not have a hat" is hat keinen Hut: the negation is the determiner of the (accusative) object."""
-    place = 3 if object_.plural else "mfn".index(object_.german)
-    return rootless(["kein" + MIXED_DETERMINER[1][place]], [NEGATION])
+    """ "does not have a hat" is hat keinen Hut: the negation is the determiner of the accusative object."""
+    gender = 3 if object_.plural else "mfn".index(object_.german)
+    return rootless_phrase(["kein" + MIXED_DETERMINER[1][gender]], [NEGATION])
 
 
 # ---- Word order ------------------------------------------------------------------------------------------
 
 
 def arrange(parts: list[Any], order: str, front: Any) -> list[Any]:
-    """Templates are written with the verb second. "question" puts it first and "last" puts it last; "fronted"
-    puts the object before all; "tail" drops the subject."""
+    """The word order. Templates have the verb second. "question": the verb first. "last": the verb last. "fronted": the
+    object first. "tail": without the subject."""
     if "tail" in order:
         return parts[1:]
     finite = [p for p in parts if p.kind == "verb" and p.feature == "verb"]

@@ -1,4 +1,4 @@
-"""The word tables of ``words.py``, read into rows."""
+"""The lexicon: rows parsed from the word tables of ``words.py``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cutaway.data.builtin.tinyworld.phrases import Phrase, fixed_phrase
 
 
 class Preposition(NamedTuple):
-    """How the three languages say where: on, sur, auf+dat."""
+    """A preposition in three languages: on, sur, auf+dat."""
 
     english: str
     french: str
     german: str
 
 
-# Rows are compared by identity: two words are the same word only if they are the same row.
+# Rows are compared by identity, not by value.
 @dataclass(frozen=True, eq=False, slots=True)
 class Noun:
     name: str
@@ -66,8 +66,8 @@ class Pronoun:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fixed:
-    """Words that never change: "every morning", chaque matin, jeden Morgen."""
+class FixedPhrase:
+    """Words without inflection: "every morning", chaque matin, jeden Morgen."""
 
     name: str
     phrases: dict[str, Phrase]
@@ -80,13 +80,13 @@ class Lexicon:
     verbs: dict[str, Verb]  # also under their French and German names: templates call "être" and "sein"
     pronouns: dict[str, Pronoun]
     spots: list[tuple[Preposition, frozenset[str]]]
-    fixed: dict[str, dict[str, Fixed]] = field(default_factory=dict)
+    fixed: dict[str, dict[str, FixedPhrase]] = field(default_factory=dict)
 
     def verbs_in(self, frames: frozenset[str]) -> list[Verb]:
         return [verb for name, verb in self.verbs.items() if verb.name == name and verb.frames & frames]
 
-    def extended(self, nouns: str = "", adjectives: str = "", verbs: str = "") -> Lexicon:
-        """This lexicon with more rows, written as in ``words.py``."""
+    def extend(self, nouns: str = "", adjectives: str = "", verbs: str = "") -> Lexicon:
+        """A new lexicon with more rows, in the format of ``words.py``."""
         return Lexicon(
             {**self.nouns, **read_nouns(nouns)},
             {**self.adjectives, **read_adjectives(adjectives)},
@@ -134,7 +134,7 @@ def noun_row(
 ) -> Noun:
     genders = (in_french.gender, in_german.gender)
     agreements = (Agreement(THIRD, False, *genders), Agreement(THIRD_PLURAL, True, *genders))
-    name = in_english.singular  # which is also a kind, so that a row may ask for one noun
+    name = in_english.singular  # also a kind, so that rows and rules can select a single noun
     return Noun(name, in_english, in_french, in_german, kinds | {name}, agreements, at, to)
 
 
@@ -211,12 +211,12 @@ def read_pronouns(table: str) -> dict[str, Pronoun]:
     return result
 
 
-def read_fixed(table: str) -> dict[str, Fixed]:
+def read_fixed(table: str) -> dict[str, FixedPhrase]:
     result = {}
     for columns in rows(table):
         phrases = {name: fixed_phrase(column) for name, column in zip(("en", "fr", "de"), columns, strict=True)}
         name = " ".join(phrases["en"].words)
-        result[name] = Fixed(name, phrases)
+        result[name] = FixedPhrase(name, phrases)
     return result
 
 

@@ -1,4 +1,4 @@
-"""What a sentence says, before any language has its say: the values that fill the slots of a rule.
+"""The meaning of a sentence, independent of language: the values that fill the slots of a rule.
 
 "The small cat sleeps."  =  Clause(rule "intransitive", subject=NP(the, cat, small), verb=sleep)
 """
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from cutaway.data.builtin.tinyworld.lexicon import Adjective, Noun, Preposition, Pronoun
     from cutaway.data.builtin.tinyworld.rules import GrammarRule
 
-# Places in a row of five verb forms: I, you, he, we, they. Plural "you" is not part of this world.
+# Indices of the five verb forms: I, you, he, we, they. Tinyworld has no plural "you".
 FIRST, SECOND, THIRD, FIRST_PLURAL, THIRD_PLURAL = range(5)
 
 
 class NP(NamedTuple):
-    """A noun phrase: ``NP("the", cat, small)``. The determiner settles singular or plural unless it is "the"."""
+    """A noun phrase: ``NP("the", cat, small)``. Most determiners are singular or plural only; "the" can be both."""
 
     determiner: str
     noun: Noun
@@ -25,34 +25,34 @@ class NP(NamedTuple):
     most: bool = False  # the superlative: "the smallest cat"
 
 
-class Both(NamedTuple):
-    """Two noun phrases that act together: "the cat and the dog"."""
+class Coordination(NamedTuple):
+    """Two noun phrases joined by "and": "the cat and the dog"."""
 
     first: NP
     second: NP
 
 
-class Relative(NamedTuple):
-    """The pronoun that opens a relative clause (who, qui, der); it agrees with its antecedent."""
+class RelativePronoun(NamedTuple):
+    """The pronoun at the start of a relative clause (who, qui, der). It agrees with its antecedent."""
 
     antecedent: NP
 
 
-class It(NamedTuple):
-    """An object pronoun for something said earlier in the same sentence, whose gender is therefore known."""
+class ObjectPronoun(NamedTuple):
+    """An object pronoun (it, le, ihn) for a noun phrase earlier in the sentence. It agrees with its antecedent."""
 
     antecedent: NP
 
 
-class Placed(NamedTuple):
-    """A noun phrase behind a preposition that its noun, or the situation, has chosen: "on the table"."""
+class PrepositionalPhrase(NamedTuple):
+    """A preposition and a noun phrase: "on the table"."""
 
     preposition: Preposition
     np: NP
 
 
 class Quality(NamedTuple):
-    """An adjective said of the subject: "small", "very small", "too small"; ``more`` for "smaller than"."""
+    """A predicative adjective: "small", "very small", "too small"; ``more`` for "smaller than"."""
 
     adjective: Adjective
     degree: str = ""
@@ -60,7 +60,7 @@ class Quality(NamedTuple):
 
 
 class Mood(NamedTuple):
-    """How a clause is meant: tense (or "command"), polarity ("", "not", "never") and modal ("", "can", ...)."""
+    """Tense (or "command"), polarity ("", "not", "never") and modal ("", "can", ...) of a clause."""
 
     tense: str = "present"
     polarity: str = ""
@@ -71,7 +71,7 @@ PLAIN = Mood()
 
 
 class Clause(NamedTuple):
-    """One rule with its slots filled. Slots hold values of this file, rows of the lexicon, or clauses."""
+    """A rule with filled slots. A slot value is a class of this file, a row of the lexicon or a clause."""
 
     rule: GrammarRule
     slots: dict[str, Any]
@@ -79,7 +79,7 @@ class Clause(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What other words must know of a noun phrase in order to agree with it."""
+    """The features of a noun phrase that other words agree with."""
 
     person: int
     plural: bool
@@ -87,16 +87,16 @@ class Agreement(NamedTuple):
     german: str  # m, f, n
 
 
-NOBODY = Agreement(THIRD, False, "m", "n")  # the "it" of "it rains"
+IMPERSONAL = Agreement(THIRD, False, "m", "n")  # the "it" of "it rains"
 
 
-def agreement(value: NP | Pronoun | Both | Relative | It) -> Agreement:
+def agreement(value: NP | Pronoun | Coordination | RelativePronoun | ObjectPronoun) -> Agreement:
     if isinstance(value, NP):
         return value.noun.agreements[value.plural]
-    if isinstance(value, Both):
+    if isinstance(value, Coordination):
         first, second = agreement(value.first), agreement(value.second)
-        french = "f" if first.french == second.french == "f" else "m"  # one masculine makes the group masculine
+        french = "f" if first.french == second.french == "f" else "m"  # a mixed group is masculine
         return Agreement(THIRD_PLURAL, True, french, first.german)
-    if isinstance(value, Relative | It):
+    if isinstance(value, RelativePronoun | ObjectPronoun):
         return agreement(value.antecedent)
     return value.agreement

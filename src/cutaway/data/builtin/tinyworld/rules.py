@@ -1,19 +1,19 @@
-"""The constructions of the small world: one entry a rule, a template for each language.
+"""The grammar rules of tinyworld, with a template for each language.
 
-A template is a row of words and slots:
+A template is a sequence of words and slots:
 
-    {subject} {verb} {object}      a slot; the value that fills it is inflected by the language
-    {object.acc} {friend.pour}     a slot with a feature: a German case, "bare" (no article), a preposition,
-                                   or, for a clause, its word order (question, last, fronted, tail)
-    {be} {avoir} {sein}            a verb called by its name
-    {verb+object}                  French: the verb with its object pronoun in front (le voit, l'a vu)
-    {not} {end}                    German: where nicht stands, and where participles and infinitives go
-    because:1                      a word; words with the same number are aligned, words without stay alone
-    because:1>other                ... and this one leans on the head of the slot "other"
+    {subject} {verb} {object}      a slot; each language inflects its value
+    {object.acc} {friend.pour}     a slot with a feature: a German case, "bare" (no article) or a preposition;
+                                   for a clause, its word order (question, last, fronted, tail)
+    {be} {avoir} {sein}            a verb by its name
+    {verb+object}                  French: the verb with an object pronoun before it (le voit, l'a vu)
+    {not} {end}                    German: the positions of nicht, and of participles and infinitives
+    because:1                      a word; words with the same number are aligned, others are not
+    because:1>other                its head is the head of the slot "other"
 
-German templates have the verb second, as in "Der Hund sieht die Katze"; German itself moves it (see
-``german.arrange``). After the templates come the choices for the slots, in the words of ``choices.py``, and the
-``moods`` in which a clause may appear.
+German templates have the verb second, as in "Der Hund sieht die Katze". ``german.arrange`` moves it for other word
+orders. After the templates, a rule has constraints for its slots (see ``choices.py``), and the ``moods`` that a clause
+can have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a rule and its filled slots to words: reading templates, and putting phrases together."""
+"""From a rule with filled slots to words: parse templates, and combine phrases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cutaway.data.builtin.tinyworld import english, french, german
 from cutaway.data.builtin.tinyworld.lexicon import Lexicon
-from cutaway.data.builtin.tinyworld.meaning import NOBODY, Clause, agreement
+from cutaway.data.builtin.tinyworld.meaning import IMPERSONAL, Clause, agreement
 from cutaway.data.builtin.tinyworld.phrases import shape
 from cutaway.data.builtin.tinyworld.rules import GrammarRule
 
@@ -17,7 +17,7 @@ LANGUAGES: dict[str, ModuleType] = {"en": english, "fr": french, "de": german}
 CLAUSE_SLOTS = ("clause", "other")
 FIXED_SLOTS = ("number", "feeling", "habit", "manner", "time")
 VERB_PIECES = ("not", "end", "kein", "front")
-CLOSING = {".": 9, "?": 9, "!": 9}  # the closing mark of every language shares one number
+CLOSING = {".": 9, "?": 9, "!": 9}  # final punctuation marks have the same alignment number
 
 
 class TemplateItem(NamedTuple):
@@ -26,24 +26,24 @@ class TemplateItem(NamedTuple):
     kind: str  # word, phrase, fixed, quality, verb, clause
     name: str
     feature: str
-    key: int  # parts of two languages with the same key are aligned with each other; 0 is never aligned
-    leans_on: str
+    key: int  # items of two languages with the same key are aligned; 0 is never aligned
+    head_slot: str  # the slot that contains its head; "" for the head of the clause
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The parts of a template, in the order of one kind of clause. Each exists once; compared by identity."""
+    """The items of a template in one word order. Each object exists once, so they are compared by identity."""
 
     parts: tuple[TemplateItem, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """One rule in one language, in each order that was asked for."""
+    """One rule in one language, with a cache of its word orders."""
 
     language: ModuleType
     parts: list[TemplateItem]
-    verb: str  # "verb" for the verb slot, or the name of a verb, or ""
+    verb: str  # "verb" for the verb slot, the name of a verb, or ""
     impersonal: bool
     orders: dict[str, Order]
 
@@ -56,7 +56,7 @@ class Template:
         return found
 
 
-# ---- Reading templates -----------------------------------------------------------------------------------
+# ---- Parse templates -------------------------------------------------------------------------------------
 
 VERB_KEY, FIRST_KEY, WORD_KEY = 1, 2, 100
 
@@ -72,7 +72,7 @@ def template(rule: GrammarRule, code: str) -> Template:
 
 
 def slot_keys(rule: GrammarRule) -> dict[str, int]:
-    """A number for each slot. All three languages share them, which is what aligns the languages."""
+    """A number for each slot, the same in all three languages. The alignment uses it."""
     names = {slot_name(item) for text in rule.templates.values() for item in text.split() if item[0] == "{"}
     return {name: key for key, name in enumerate(sorted(names | {"object"}), start=FIRST_KEY)}
 
@@ -83,13 +83,13 @@ def slot_name(item: str) -> str:
 
 def read_item(item: str, code: str, keys: dict[str, int]) -> list[TemplateItem]:
     if item[0] != "{":
-        text, _, leans_on = item.partition(">")
+        text, _, head_slot = item.partition(">")
         word, _, label = text.partition(":")
         number = CLOSING.get(word, int(label or 0))
-        return [TemplateItem("word", word, "", WORD_KEY + number if number else 0, leans_on)]
-    text, _, leans_on = item.strip("{}").partition(">")
+        return [TemplateItem("word", word, "", WORD_KEY + number if number else 0, head_slot)]
+    text, _, head_slot = item.strip("{}").partition(">")
     name, _, feature = text.partition(".")
-    if name.endswith("+object"):  # the verb opens, its object pronoun follows, the verb goes on
+    if name.endswith("+object"):  # verb, object pronoun, rest of the verb
         clitic = TemplateItem("phrase", "object", "clitic", keys["object"], "")
         verb = name.removesuffix("+object")
         return [
@@ -97,21 +97,21 @@ def read_item(item: str, code: str, keys: dict[str, int]) -> list[TemplateItem]:
             clitic,
             TemplateItem("verb", verb, "rest", VERB_KEY, ""),
         ]
-    return [read_slot(name, feature, code, keys[name], leans_on)]
+    return [read_slot(name, feature, code, keys[name], head_slot)]
 
 
-def read_slot(name: str, feature: str, code: str, key: int, leans_on: str) -> TemplateItem:
+def read_slot(name: str, feature: str, code: str, key: int, head_slot: str) -> TemplateItem:
     if name in CLAUSE_SLOTS:
-        return TemplateItem("clause", name, feature, key, leans_on)
+        return TemplateItem("clause", name, feature, key, head_slot)
     if name in FIXED_SLOTS:
-        return TemplateItem("fixed", name, code, key, leans_on)
+        return TemplateItem("fixed", name, code, key, head_slot)
     if name == "quality":
-        return TemplateItem("quality", name, "", key, leans_on)
+        return TemplateItem("quality", name, "", key, head_slot)
     if name in VERB_PIECES:
         return TemplateItem("verb", name, name, VERB_KEY, "")
     if name == "verb" or is_verb_name(name):
         return TemplateItem("verb", name, "whole" if code == "fr" else "verb", VERB_KEY, "")
-    return TemplateItem("phrase", name, feature or default_feature(name, code), key, leans_on)
+    return TemplateItem("phrase", name, feature or default_feature(name, code), key, head_slot)
 
 
 def is_verb_name(name: str) -> bool:
@@ -124,27 +124,27 @@ def default_feature(name: str, code: str) -> str:
     return "subject" if name == "subject" else "object"
 
 
-# ---- Saying a clause -------------------------------------------------------------------------------------
+# ---- Realise a clause ------------------------------------------------------------------------------------
 #
-# Alignment and heads do not depend on the words, only on the shapes of the phrases that make up a sentence; and
-# there are far fewer shapes than sentences. So saying a clause collects its words and returns its *layout*: its
-# order, the shapes of its phrases, and the layouts of the clauses inside it. All else is worked out once a layout.
+# Alignment and heads do not depend on the words, only on the shapes of the phrases, and there are far fewer shapes than
+# sentences. So `realise` collects the words of a clause and returns its *layout*: the word order, the shapes of its
+# phrases, and the layouts of inner clauses. Alignment and heads are computed once for each layout.
 
 
 @dataclass(frozen=True, eq=False)
 class SentenceLayout:
-    """(Order, then for each part but the plain words its Shape or Layout). Each exists once; compared by identity."""
+    """An Order, then the Shape or SentenceLayout of each item except plain words. Compared by identity."""
 
     items: tuple[Any, ...]
     alignments: dict[SentenceLayout, tuple[tuple[int, int], ...]]
 
     @cached_property
     def structure(self) -> Structure:
-        return structure(self)
+        return compute_structure(self)
 
     @cached_property
     def heads(self) -> tuple[int, ...]:
-        return tuple(place + lean if lean else -1 for place, lean in enumerate(self.structure.leans))
+        return tuple(index + offset if offset else -1 for index, offset in enumerate(self.structure.head_offsets))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -158,11 +158,11 @@ def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list
     form = template(rule, code)
     phrase_of = form.language.phrase_of
     arranged = form.orders.get(order) or form.in_order(order)
-    subject = agreement(slots[rule.agrees]) if rule.agrees in slots else NOBODY
+    subject = agreement(slots[rule.agrees]) if rule.agrees in slots else IMPERSONAL
     if form.verb:
         row = slots["verb"] if form.verb == "verb" else lexicon.verbs[form.verb]
         modal = lexicon.verbs[mood.modal] if mood.modal else None
-        verb = form.language.pieces(clause, row, modal, NOBODY if form.impersonal else subject, order)
+        verb = form.language.pieces(clause, row, modal, IMPERSONAL if form.impersonal else subject, order)
     items: list[Any] = [arranged]
     for kind, name, feature, _, _ in arranged.parts:
         if kind == "phrase":
@@ -188,7 +188,7 @@ def realise(lexicon: Lexicon, clause: Clause, code: str, order: str, words: list
 
 
 class PlacedPhrase(NamedTuple):
-    """A phrase or a clause in its place: what it is aligned with, where it begins, and what it is made of."""
+    """A phrase or a clause with its alignment key and its position in the sentence."""
 
     key: int
     start: int
@@ -196,25 +196,25 @@ class PlacedPhrase(NamedTuple):
 
 
 class Structure(NamedTuple):
-    leans: tuple[int, ...]
+    head_offsets: tuple[int, ...]
     root: int
     phrases: tuple[PlacedPhrase, ...]
     clauses: tuple[PlacedPhrase, ...]
 
 
-def structure(layout: SentenceLayout) -> Structure:
-    """Where everything stands. The head of a clause is its verb, or else its main clause."""
+def compute_structure(layout: SentenceLayout) -> Structure:
+    """Positions and heads. The head of a clause is its verb, or the head of its main clause."""
     arranged, items = layout.items[0], iter(layout.items[1:])
-    leans: list[int] = []
-    heads: list[int] = []  # of each part
+    head_offsets: list[int] = []
+    heads: list[int] = []  # of each item
     phrases: list[PlacedPhrase] = []
     clauses: list[PlacedPhrase] = []
     root = -1
     for kind, name, _, key, _ in arranged.parts:
-        start = len(leans)
+        start = len(head_offsets)
         item: Any = ONE_WORD if kind == "word" else next(items)
         found = item.structure if kind == "clause" else item
-        leans += found.leans
+        head_offsets += found.head_offsets
         heads.append(start + found.root)
         if kind == "clause":
             clauses.append(PlacedPhrase(key, start, item))
@@ -222,21 +222,21 @@ def structure(layout: SentenceLayout) -> Structure:
             phrases.append(PlacedPhrase(key, start, found.meanings))
         if name == "clause" or (kind == "verb" and found.root >= 0):
             root = heads[-1]
-    # What leans on nothing yet leans on the head of the clause, unless the template says otherwise.
-    leans = [lean or root - place for place, lean in enumerate(leans)]
-    lean_on_others(arranged.parts, heads, leans)
-    return Structure(tuple(leans), root, tuple(phrases), tuple(clauses))
+    # Words without a head get the head of the clause.
+    head_offsets = [offset or root - index for index, offset in enumerate(head_offsets)]
+    attach_to_slots(arranged.parts, heads, head_offsets)
+    return Structure(tuple(head_offsets), root, tuple(phrases), tuple(clauses))
 
 
 ONE_WORD = shape((1,), (0,), 0)
 
 
-def lean_on_others(parts: tuple[TemplateItem, ...], heads: list[int], leans: list[int]) -> None:
-    """Carry out ``>``: some parts lean not on the verb but on another part."""
+def attach_to_slots(parts: tuple[TemplateItem, ...], heads: list[int], head_offsets: list[int]) -> None:
+    """Apply ``>`` of the template: the head of these items is in another slot."""
     for part, head in zip(parts, heads, strict=True):
-        if part.leans_on:
+        if part.head_slot:
             named = {part.name: head for part, head in zip(parts, heads, strict=True)}
-            leans[head] = named[part.leans_on] - head
+            head_offsets[head] = named[part.head_slot] - head
 
 
 def align(source: SentenceLayout, target: SentenceLayout) -> tuple[tuple[int, int], ...]:
@@ -246,22 +246,22 @@ def align(source: SentenceLayout, target: SentenceLayout) -> tuple[tuple[int, in
     return found
 
 
-def aligned_words(here: Structure, there: Structure) -> list[tuple[int, int]]:
-    """Words are aligned when they come from the same slot and share a meaning there."""
+def aligned_words(source: Structure, target: Structure) -> list[tuple[int, int]]:
+    """Index pairs of words that belong to the same slot and share a meaning."""
     pairs = [
         (one.start + i, other.start + j)
-        for one in here.phrases
-        for other in there.phrases
+        for one in source.phrases
+        for other in target.phrases
         if one.key == other.key
-        for i, j in shared(one.content, other.content)
+        for i, j in shared_meanings(one.content, other.content)
     ]
-    for one in here.clauses:
-        for other in there.clauses:
+    for one in source.clauses:
+        for other in target.clauses:
             if one.key == other.key:
                 pairs += [(one.start + i, other.start + j) for i, j in align(one.content, other.content)]
     return pairs
 
 
 @cache
-def shared(meanings: tuple[int, ...], others: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def shared_meanings(meanings: tuple[int, ...], others: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((i, j) for i, one in enumerate(meanings) for j, other in enumerate(others) if one & other)

@@ -1,17 +1,18 @@
-"""The words of the small world: one row a word, the three languages side by side.
+"""The words of tinyworld: one row for each word, with a column for each language.
 
-To add a word, add a row. Regular forms are worked out by the short rules in ``english.py``, ``french.py`` and
-``german.py`` (``read_noun``, ``read_adjective``, ``read_verb``); whatever a rule would get wrong is written in the row.
+To add a word, add a row. ``english.py``, ``french.py`` and ``german.py`` compute regular forms (``read_noun``,
+``read_adjective``, ``read_verb``). Irregular forms are in the row.
 """
 
-# ruff: noqa: E501  (a word is one row, however long)
+# ruff: noqa: E501  (one row for each word, of any length)
 
 from __future__ import annotations
 
 # English [plural] | French gender [plural] | German gender plural [weak] | kinds | where: en fr de | to: fr de
-# A dash stands for a plural that is not used. Every noun is also a kind of its own, so other rows may ask for "bird".
-# "own" places and all things may be possessed; "one" is said in the singular; other kinds say who does what with it.
-# "weak" German nouns take their plural form in every case but the nominative (der Junge, den Jungen).
+# A dash is a plural that is not used. Every noun is also a kind, so other rows can select a single noun, as in "bird".
+# Kinds: "own" marks places that can have possessives; "one" nouns are used in the singular only. Verbs and adjectives
+# select nouns by the other kinds.
+# "weak" German nouns have the plural form in every case except the nominative (der Junge, den Jungen).
 NOUNS = """
 man men         | homme m           | Mann m Männer               | person adult
 woman women     | femme f           | Frau f Frauen               | person adult
@@ -139,15 +140,15 @@ river           | rivière f         | Fluss m Flüsse              | waters    
 lake            | lac m             | See m Seen                  | waters                 | in dans in | à zu
 """
 
-# Names are the same word everywhere; their gender matters to what agrees with them.
+# Names are the same in all languages. Other words agree with their gender.
 NAMES = """
 Anna f | Emma f | Nina f | Clara f | Tom m | Paul m | Leo m | Max m
 """
 
 # English [-er -est, or "more"] | French [feminine] [before vowels] [before] | German [comparative superlative] | kinds
-# "before" adjectives stand before their noun in French (un petit chat); the others follow it (un chat noir).
-# The kinds are those of the nouns it fits; "absolute" ones are never very or too much so, and "attributive" ones are
-# not said after "is".
+# "before": in French, before the noun (un petit chat); the others are after it (un chat noir).
+# kinds: of the nouns that the adjective fits. "absolute" adjectives have no "very" or "too"; "attributive" adjectives
+# are not used after "is".
 ADJECTIVES = """
 small smaller smallest    | petit before                   | klein                   | animal thing clothes furniture plant place waters vehicle part instrument
 big bigger biggest        | grand before                   | groß größer größt       | animal thing furniture plant place waters vehicle opening roof
@@ -193,11 +194,11 @@ famous more               | célèbre                        | berühmt         
 interesting more          | intéressant                    | interessant             | text place people
 """
 
-# English [third past] | French principal parts | German principal parts | frames | who > what
-#   French: infinitive, then for irregular verbs je, il, nous, ils, participle [il-future]; "est" before the
-#           participle means that être forms the past (il est allé).
-#   German: infinitive, er, participle; "ist" before the participle means that sein forms the past; a plus
-#           marks a prefix that leaves its verb (an+kommen: er kommt an); "dat" asks for a dative object.
+# English [third past] | French principal parts | German principal parts | frames | kinds of subjects > kinds of objects
+#   French: infinitive; irregular verbs also je, il, nous, ils, participle [il-future]; "est" before the
+#           participle: the past is formed with être (il est allé).
+#   German: infinitive, er, participle; "ist" before the participle: the past is formed with sein; a plus
+#           marks a separable prefix (an+kommen: er kommt an); "dat": the object is dative.
 VERBS = """
 sleep sleeps slept       | dormir dors dort dormons dorment dormi | schlafen schläft geschlafen        | activity skill             | living
 sing sings sang          | chanter                  | singen singt gesungen              | activity company skill     | people
@@ -259,7 +260,7 @@ think thinks thought     | penser                   | denken denkt gedacht      
 know knows knew          | savoir sais sait savons savent su saura | wissen weiß gewusst                | claim                      | people
 """
 
-# The verbs that templates and moods call by name. Their past is simple in all three languages (was, était, war).
+# The verbs that templates and moods use by name. Their past is one word in all three languages (was, était, war).
 # English: I you he we they, past | French: je tu il nous ils, imperfect, future | German: ich du er wir sie, past
 HELPERS = """
 be: am are is are are, was were was were were | être: suis es est sommes sont, étais, sera | sein: bin bist ist sind sind, war
@@ -271,7 +272,7 @@ want: want+to want+to wants+to want+to want+to, wanted+to | vouloir: veux veux v
 like: like+to like+to likes+to like+to like+to, liked+to | aimer: aime aimes aime aimons aiment, aimais, aimera | gern: gern gern gern gern gern, gern
 """
 
-# Prepositions that place one thing at another: English | French | German + case | kinds
+# Prepositions of place: English | French | German + case | kinds of nouns
 SPOTS = """
 on          | sur      | auf+dat    | surface
 under       | sous     | unter+dat  | surface tree
@@ -280,7 +281,7 @@ in_front_of | devant   | vor+dat    | beside
 in          | dans     | in+dat     | inside
 """
 
-# What never changes: English | French | German. Words with the same number are aligned (see phrases.py).
+# Words without inflection: English | French | German. Words with the same number are aligned (see phrases.py).
 NUMBERS = """
 two | deux | zwei
 three | trois | drei
@@ -331,7 +332,7 @@ next:1 year:2       | la:3 année*:2 prochaine:1      | nächstes:1 Jahr:2
 """
 
 # subject other | subject object-before-the-verb | nominative accusative dative | person, gender
-# A question word has no form for standing before a French verb: it opens the sentence instead.
+# Question words have no French form before the verb, because they are at the start of the sentence.
 PRONOUNS = """
 I me      | je me      | ich mich mir  | 0 m
 you you   | tu te      | du dich dir   | 1 m
@@ -343,5 +344,5 @@ who who   | qui -      | wer wen wem   | 2 m
 what what | que -      | was was -     | 2 m
 """
 
-# Shorthand for several kinds of noun.
+# Names for groups of kinds.
 KINDS = {"people": "person family", "living": "person family animal"}

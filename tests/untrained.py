@@ -1,8 +1,8 @@
-"""Untrained pipelines of every task, for tests of what looks into them."""
+"""Untrained pipelines of every task, and an example with alignment and heads."""
 
 from __future__ import annotations
 
-from helpers import perturbed, tiny_of
+from helpers import perturbed_model, tiny_of
 
 from cutaway.config import Config, DataConfig
 from cutaway.data.tokenizer import Tokenizer
@@ -12,8 +12,8 @@ from cutaway.inference.pipelines import KINDS
 TEXTS = ["a b c d e f g h , .", "b a , c .", "d e f g h a b"]
 
 
-def untrained(family="encoder_decoder", seed=0, **changes):
-    """A pipeline whose model nobody trained, and whose tokenizer knows the letters a to h, the comma and the stop."""
+def untrained_pipeline(family="encoder_decoder", seed=0, **changes):
+    """A pipeline with random weights. Its tokenizer knows the letters a to h, the comma and the full stop."""
     has_mask = family == "encoder" and changes.get("head", "language") == "language"
     tokenizer = None if family == "vision" else Tokenizer.train(TEXTS, "word", 40, has_mask)
     sizes = {} if tokenizer is None else {"vocab_size": tokenizer.vocab_size}
@@ -22,11 +22,11 @@ def untrained(family="encoder_decoder", seed=0, **changes):
     config = Config(model=model, data=DataConfig(**(texts if tokenizer else {"corpus": "digits"}), heldout_size=12))
     kind = next(kind for kind in KINDS if model.task in kind.tasks)
     labels = [f"label {i}" for i in range(model.n_classes)]
-    return kind(TorchEngine(perturbed(model, seed)), tokenizer, config, labels)
+    return kind(TorchEngine(perturbed_model(model, seed)), tokenizer, config, labels)
 
 
-class Aligned:
-    """A pair that knows everything: c b a , is the source the other way round, and every word hangs on the next."""
+class AlignedExample:
+    """A pair with alignment and syntactic heads: the target reverses the source; each word depends on its neighbour."""
 
     def __init__(self, source="a b c ,", target="c b a"):
         self.source, self.target = source, target

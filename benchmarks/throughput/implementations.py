@@ -1,8 +1,8 @@
-"""Cutaway and its peers, each built in the way that its users would, all with the same work to do.
+"""Cutaway and other libraries, each built as its users would build it, with the same work to do.
 
-To be the same for all: the architecture, where dropout falls, fused Adam with a constant learning rate, gradients
-clipped at 1. A library that has one dropout for everything gets it taken off again wherever the others have none, so a
-peer here does rather less work than as it comes out of the box.
+All have the same architecture, the same places of dropout, fused Adam with a constant learning rate, and gradients
+clipped at 1. If a library has one dropout for everything, it is set to 0 where the others have none. So a library here
+does less work than with its defaults.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ LEARNING_RATE, BETAS, EPSILON, CLIP_NORM = 1e-4, (0.9, 0.98), 1e-9, 1.0
 Loss = Callable[[nn.Module, PairBatch], Tensor]  # the mean over the target tokens of a batch
 
 
-class Contestant(Protocol):
+class Implementation(Protocol):
     parameters: int
 
     def step(self, batch: PairBatch) -> float:
-        """Train on a batch; with several processes, on this one's share of it. Gives the loss a token."""
+        """Train on a batch, or on this process's part of it. Return the loss per token."""
         ...
 
 
 class Cutaway:
-    """What `cutaway train` does at each step, under torchrun too."""
+    """The training step of `cutaway train`, also under torchrun."""
 
     def __init__(self, shape: Shape, prepared: PreparedData):
         model = ModelConfig(
@@ -68,7 +68,7 @@ class Cutaway:
             device="cpu",
         )
         data = DataConfig(max_tokens=shape.max_length - 1, batch_tokens=shape.batch_tokens)
-        self.folder = tempfile.TemporaryDirectory()  # of a run that is never saved
+        self.folder = tempfile.TemporaryDirectory()  # of a run that is not saved
         training = start_training(Config(model, data, train), RunFolder(self.folder.name), prepared=prepared)
         self.trainer, self.parameters = training.trainer, training.parameters
 
@@ -77,7 +77,7 @@ class Cutaway:
 
 
 class Peer:
-    """A model of another library in the loop that everybody writes around it."""
+    """A model of another library in a usual training loop."""
 
     def __init__(self, model: nn.Module, loss: Loss):
         self.model, self.loss, self.parameters = model, loss, count_parameters(model)
@@ -89,7 +89,7 @@ class Peer:
             dist.init_process_group("gloo")
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
             self.worker = DistributedDataParallel(model)
-        # what is trained, and what is not: Marian's table of positions is a parameter in name alone
+        # Marian's position table is a parameter, but is not trained
         weights = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(weights, lr=LEARNING_RATE, betas=BETAS, eps=EPSILON, fused=True)
 
@@ -113,7 +113,7 @@ def cross_entropy(logits_BTV: Tensor, batch: PairBatch, tokenizer: Tokenizer, sh
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer between an embedding and the same matrix as output, as in PyTorch's own tutorial."""
+    """torch.nn.Transformer with tied embedding and output, as in PyTorch's tutorial."""
 
     positions: Tensor
 
@@ -126,7 +126,7 @@ class TorchTransformer(nn.Module):
         self.transformer = nn.Transformer(
             shape.d_model, shape.n_heads, shape.layers, shape.layers, shape.d_ff, shape.dropout, batch_first=True
         )
-        for module in self.transformer.modules():  # its one `dropout` falls on these two as well
+        for module in self.transformer.modules():  # its one `dropout` setting applies to these two as well
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = shape.attention_dropout
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
@@ -137,7 +137,7 @@ class TorchTransformer(nn.Module):
         return self.dropout(scaled + self.positions[: ids.size(1)])
 
     def forward(self, source: Tensor, target_in: Tensor, source_padding: Tensor, target_padding: Tensor) -> Tensor:
-        """Masks are True where nothing may be seen, as nn.Transformer has it."""
+        """Masks are True for masked positions, as in nn.Transformer."""
         future = torch.ones(target_in.size(1), target_in.size(1), dtype=torch.bool).triu(diagonal=1)
         x = self.transformer(
             self.embed(source),
@@ -167,7 +167,7 @@ def torch_transformer(shape: Shape, prepared: PreparedData) -> Peer:
 
 
 def marian(shape: Shape, prepared: PreparedData) -> Peer:
-    """Hugging Face's MarianMTModel, with SDPA attention; target padding unmasked, as its data collator leaves it."""
+    """Hugging Face's MarianMTModel with SDPA attention; target padding is not masked, as with its data collator."""
     from transformers import MarianConfig, MarianMTModel
 
     tokenizer = tokenizer_of(prepared)
@@ -210,7 +210,7 @@ def marian(shape: Shape, prepared: PreparedData) -> Peer:
 
 
 class XTransformers(nn.Module):
-    """x-transformers' encoder and decoder in their wrappers; its XTransformer cannot tie output and embedding."""
+    """x-transformers' encoder and decoder in wrappers, because its XTransformer cannot tie output and embedding."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -244,7 +244,7 @@ class XTransformers(nn.Module):
         )
 
     def forward(self, source: Tensor, target_in: Tensor, source_mask: Tensor) -> Tensor:
-        """As in its XTransformer, target padding stays unmasked: no token before it could see it anyway."""
+        """Target padding is not masked, as in its XTransformer: no earlier token can attend to it."""
         memory = self.encoder(source, mask=source_mask)
         return self.decoder(target_in, context=memory, context_mask=source_mask)
 
@@ -259,7 +259,7 @@ def x_transformers(shape: Shape, prepared: PreparedData) -> Peer:
 
 
 def joeynmt(shape: Shape, prepared: PreparedData) -> Peer:
-    """JoeyNMT's model, batch and loss: what its TrainManager does at each step."""
+    """JoeyNMT's model, batch and loss, as in a step of its TrainManager."""
     import logging
 
     from joeynmt.batch import Batch  # type: ignore[import-not-found]
@@ -279,13 +279,13 @@ def joeynmt(shape: Shape, prepared: PreparedData) -> Peer:
         "dropout": shape.dropout,
         "layer_norm": "post",
     }
-    logging.disable(logging.INFO)  # it logs what it builds
+    logging.disable(logging.INFO)  # it logs the whole model
     config = {"tied_embeddings": True, "tied_softmax": True, "encoder": side, "decoder": side}
     tokenizer = tokenizer_of(prepared)
     vocabulary = joey_vocabulary(shape, tokenizer)
     model = build_joey(config, vocabulary, vocabulary)
     model.loss_function = ("crossentropy", shape.label_smoothing)
-    for module in model.modules():  # its one `dropout` falls on these two as well
+    for module in model.modules():  # its one `dropout` setting applies to these two as well
         if isinstance(module, MultiHeadedAttention):
             module.dropout.p = shape.attention_dropout
         if isinstance(module, PositionwiseFeedForward):
@@ -311,7 +311,7 @@ def joeynmt(shape: Shape, prepared: PreparedData) -> Peer:
 
 
 def joey_vocabulary(shape: Shape, tokenizer: Tokenizer) -> Any:
-    """A vocabulary of made-up words, whose special tokens have the numbers that Cutaway's tokenizer gives them."""
+    """Return a vocabulary of placeholder words with the special token ids of Cutaway's tokenizer."""
     from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
 
     special = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Nothing is lost, and nothing goes wrong in silence: folders that are not ours, bases that move, heads that are new."""
+"""Nothing is lost or ignored silently: folders of other programs, moved bases, new heads."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import shutil
 import pytest
 import safetensors.numpy
 import torch
-from helpers import cutaway_here, max_difference, small_recipe
+from helpers import max_difference, run_cutaway, small_recipe
 
 from cutaway.config import FinetuneConfig, config_from_tables
 from cutaway.config.presets import preset
@@ -19,11 +19,11 @@ from cutaway.inference.pipelines import Translator
 from cutaway.inference.training.setup import start_training
 from cutaway.models.build import build_model
 from cutaway.runs import RunFolder
-from cutaway.runs.base import Base, opened
+from cutaway.runs.base import Base, open_folder
 from cutaway.runs.files import replacing_folder, write_bytes
 from cutaway.runs.merge import merge_run
-from cutaway.runs.recipe import find_base, on_base
-from cutaway.runs.weights import sealed
+from cutaway.runs.recipe import complete_from_base, find_base
+from cutaway.runs.weights import seal_weights
 
 RECIPE = """
 [finetune]
@@ -56,7 +56,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def place(base, tmp_path):
-    """A folder with runs/base, and recipes for it."""
+    """A folder with runs/base and recipes that use it."""
     shutil.copytree(base, tmp_path / "runs/base")
     write_recipe(tmp_path, "full", "full")
     write_recipe(tmp_path, "lora", "lora", 'parts = ["*_attention.*"]\ntrain = ["*.query.weight"]\nrank = 2\n')
@@ -67,8 +67,8 @@ def write_recipe(folder, name, method, more="", steps=2):
     (folder / f"{name}.toml").write_text(RECIPE.format(method=method, more=more, steps=steps), encoding="utf-8")
 
 
-def done(folder, *arguments):
-    told = cutaway_here(*arguments, cwd=folder)
+def run_ok(folder, *arguments):
+    told = run_cutaway(*arguments, cwd=folder)
     assert told.returncode == 0, told.stderr
     return told
 
@@ -79,13 +79,13 @@ def answers(run):
         return Translator.load(run, dtype="float64").model(ids, ids)
 
 
-def test_what_was_trained_itself_and_has_matrices_beside_it_is_merged_with_both(place, monkeypatch):
+def test_merging_a_weight_that_has_lora_and_is_also_trained(place, monkeypatch):
     monkeypatch.chdir(place)
-    done(place, "train", "lora.toml")
+    run_ok(place, "train", "lora.toml")
     merge_run("runs/lora", "merged")
     assert max_difference(answers("merged"), answers("runs/lora")) < 1e-6
     assert max_difference(answers("merged"), answers("runs/base")) > 1e-4
-    # what it needs, and what others put there, is not replaced, whatever is asked for
+    # its own base and folders of other programs are never replaced
     (place / "mine/src").mkdir(parents=True)
     shutil.copy(place / "runs/base/config.json", place / "mine/config.json")
     for target, why in {
@@ -100,22 +100,22 @@ def test_what_was_trained_itself_and_has_matrices_beside_it_is_merged_with_both(
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_goes_on_where_its_base_is_no_more_or_elsewhere(place):
-    done(place, "train", "full.toml")
-    done(place, "train", "lora.toml", "--run", "else/lora")
+def test_a_fine_tuning_resumes_without_its_base_or_with_a_moved_one(place):
+    run_ok(place, "train", "full.toml")
+    run_ok(place, "train", "lora.toml", "--run", "else/lora")
     shutil.copytree(place / "runs/base", place / "else/base")
     shutil.rmtree(place / "runs/base")
     write_recipe(place, "full", "full", steps=4)
     write_recipe(place, "lora", "lora", 'parts = ["*_attention.*"]\ntrain = ["*.query.weight"]\nrank = 2\n', steps=4)
-    assert "Resuming at step 2" in done(place, "train", "full.toml", "--resume").stderr
-    assert "Resuming at step 2" in done(place, "train", "lora.toml", "--run", "else/lora", "--resume").stderr
-    told = cutaway_here("train", "full.toml", "--run", "runs/new", cwd=place)
+    assert "Resuming at step 2" in run_ok(place, "train", "full.toml", "--resume").stderr
+    assert "Resuming at step 2" in run_ok(place, "train", "lora.toml", "--run", "else/lora", "--resume").stderr
+    told = run_cutaway("train", "full.toml", "--run", "runs/new", cwd=place)
     assert (told.returncode, "finetune.base = 'base' is no run folder" in told.stderr) == (1, True)
 
 
-def test_a_folder_of_others_with_the_name_of_the_base_is_passed_over(place, monkeypatch):
+def test_another_folder_with_the_name_of_the_base_is_ignored(place, monkeypatch):
     monkeypatch.chdir(place)
-    done(place, "train", "lora.toml")
+    run_ok(place, "train", "lora.toml")
     (place / "base").mkdir()
     (place / "base/config.json").write_text(json.dumps({"model_type": "marian"}), encoding="utf-8")
     assert find_base("base") == RunFolder("runs/base").path
@@ -125,7 +125,7 @@ def test_a_folder_of_others_with_the_name_of_the_base_is_passed_over(place, monk
 def test_a_new_head_is_not_frozen():
     model = build_model(preset("tiny-bert"))
     config = FinetuneConfig(base="a run", freeze=("head.*",))
-    with pytest.raises(ConfigError, match=r"would freeze head\.\w+, which is new"):
+    with pytest.raises(ConfigError, match=r"freezes head\.\w+, which is new"):
         adapt(model, config, new_head=True)
     assert adapt(model, config).trained > 0
     told = adapt(build_model(preset("tiny-bert")), FinetuneConfig(base="a run"), new_head=True)
@@ -133,7 +133,7 @@ def test_a_new_head_is_not_frozen():
 
 
 def test_labels_keep_the_order_of_the_base(tmp_path):
-    """A head says its classes in an order: that of `labels.json`, which need not be the alphabet's."""
+    """The classes of a head have the order of `labels.json`, which may not be alphabetical."""
     tokenizer = tmp_path / "tokenizer.json"
     assert order_labels(["a", "b"], None) == ["a", "b"]
     assert order_labels(["a", "b"], tokenizer) == ["a", "b"]
@@ -143,8 +143,8 @@ def test_labels_keep_the_order_of_the_base(tmp_path):
     assert order_labels([], tokenizer) == []
 
 
-def test_a_classifier_goes_on_with_its_head(tmp_path):
-    """Labels in another order than the alphabet's, and one that the new data does not have: the head stays."""
+def test_a_classifier_keeps_its_head(tmp_path):
+    """The labels are not in alphabetical order, and one is not in the new data: the head is kept."""
     (tmp_path / "a.tsv").write_text(
         "".join(f"{t}\t{label}\n" for t, label in (("a b", "yes"), ("c", "no"), ("d", "maybe")) * 20)
     )
@@ -160,53 +160,53 @@ def test_a_classifier_goes_on_with_its_head(tmp_path):
         (tmp_path / f"{name}.toml").write_text(
             text.replace("[data]\n", "[data]\n" + ('tokenizer = "word"\n' if name == "base" else "")), encoding="utf-8"
         )
-    done(tmp_path, "train", "base.toml")
+    run_ok(tmp_path, "train", "base.toml")
     run = RunFolder(tmp_path / "runs/base")
-    turned = [1, 2, 0]  # as if it had been published so
+    permuted = [1, 2, 0]  # as if it had been published so
     labels = run.read_labels()
     weights = safetensors.numpy.load(run.model.read_bytes())
     for name in ("head.classify.weight", "head.classify.bias"):
-        weights[name] = weights[name][turned].copy()
-    write_bytes(run.model, sealed(safetensors.numpy.save(weights)))
-    run.labels.write_text(json.dumps([labels[i] for i in turned]), encoding="utf-8")
-    told = done(tmp_path, "train", "tuned.toml")
+        weights[name] = weights[name][permuted].copy()
+    write_bytes(run.model, seal_weights(safetensors.numpy.save(weights)))
+    run.labels.write_text(json.dumps([labels[i] for i in permuted]), encoding="utf-8")
+    told = run_ok(tmp_path, "train", "tuned.toml")
     assert "a new head" not in told.stderr
-    assert RunFolder(tmp_path / "runs/tuned").read_labels() == [labels[i] for i in turned]
+    assert RunFolder(tmp_path / "runs/tuned").read_labels() == [labels[i] for i in permuted]
 
 
-def test_data_that_was_cut_by_another_tokenizer_is_refused(place, monkeypatch):
+def test_data_prepared_with_another_tokenizer_is_refused(place, monkeypatch):
     monkeypatch.chdir(place)
     tables = {
         "finetune": {"base": "base"},
         "data": {"corpus": "reverse", "size": 50, "heldout_size": 10, "max_tokens": 64},
     }
-    config = config_from_tables(on_base(tables))
+    config = config_from_tables(complete_from_base(tables))
     other = prepare(
         small_recipe().data.__class__(corpus="copy", size=20, heldout_size=5, tokenizer="char", max_tokens=64),
         "translation",
     )
-    with pytest.raises(ConfigError, match="prepared with another tokenizer than that of the base"):
+    with pytest.raises(ConfigError, match="prepared with another tokenizer than the base"):
         start_training(config, RunFolder(place / "runs/new"), prepared=other)
 
 
-def test_a_base_that_changes_meanwhile_is_noticed(place):
-    found = opened(place / "runs/base")
+def test_a_base_that_changes_during_loading_is_noticed(place):
+    found = open_folder(place / "runs/base")
     assert found.read()
     with pytest.raises(RunError, match="have just been replaced by others"):
         Base(found.run, found.config, "0" * 64).read()
 
 
 def test_no_adapter_for_a_base_that_is_being_trained(place):
-    with RunFolder(place / "runs/base").locked():
-        told = cutaway_here("train", "lora.toml", cwd=place)
+    with RunFolder(place / "runs/base").lock():
+        told = run_cutaway("train", "lora.toml", cwd=place)
     assert told.returncode == 1
     assert "is being trained right now" in told.stderr
 
 
-# ---- Folders are replaced whole, or not at all -------------------------------------------------------------------
+# ---- Folders are replaced completely or not at all -------------------------------------------------------------------
 
 
-def test_the_folder_that_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/kept").write_text("here")
     monkeypatch.chdir(tmp_path / "inner")
@@ -216,7 +216,7 @@ def test_the_folder_that_one_is_in_is_not_replaced(tmp_path, monkeypatch):
     assert (tmp_path / "inner/kept").read_text() == "here"
 
 
-def test_what_was_there_comes_back_if_the_new_folder_cannot_be_put_there(tmp_path, monkeypatch):
+def test_the_old_folder_is_restored_if_replacing_fails(tmp_path, monkeypatch):
     (tmp_path / "target").mkdir()
     (tmp_path / "target/old").write_text("old")
     real, moves = os.replace, []
@@ -234,7 +234,7 @@ def test_what_was_there_comes_back_if_the_new_folder_cannot_be_put_there(tmp_pat
     assert (tmp_path / "target/old").read_text() == "old"
 
 
-def test_a_link_is_replaced_where_it_points_to(tmp_path):
+def test_the_target_of_a_link_is_replaced(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/old").write_text("old")
     (tmp_path / "link").symlink_to("real")

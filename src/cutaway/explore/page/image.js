@@ -1,11 +1,11 @@
-// Pictures that a vision model reads: [C][H][W] of 0 ... 1.
+// The images that a vision model reads: [C][H][W] of 0 ... 1.
 
 import {h} from "./dom.js";
 
-/** One pixel a value; style.css enlarges it without smoothing. One channel is grey, three are red, green, blue. */
-export function picture(pixels, label = "The picture") {
+/** A canvas with one pixel per value; style.css enlarges it. One channel is grey, three are red, green, blue. */
+export function imageCanvas(pixels, label = "The image") {
   const [height, width] = [pixels[0].length, pixels[0][0].length];
-  const canvas = h("canvas", {class: "picture", width, height, role: "img", aria: {label}});
+  const canvas = h("canvas", {class: "image", width, height, role: "img", aria: {label}});
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   for (let y = 0; y < height; y++) {

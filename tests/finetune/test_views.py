@@ -1,9 +1,9 @@
-"""Looking into fine-tuned models: pictures show the text, as if there were no adapter, and the numbers are the model's."""
+"""Traces and figures of fine-tuned models: they show only the text, with the numbers of the model."""
 
 import numpy as np
 import pytest
 import torch
-from looking import untrained
+from untrained import untrained_pipeline
 
 from cutaway.config import FinetuneConfig
 from cutaway.data.examples import Pair
@@ -38,7 +38,7 @@ every_model = pytest.mark.parametrize("task", list(MODELS))
 
 
 def pipeline_of(task, method):
-    pipeline = untrained(**MODELS[task])
+    pipeline = untrained_pipeline(**MODELS[task])
     adapt(pipeline.model, FinetuneConfig(base="x", method=method, **SETTINGS[method]))
     with torch.no_grad():
         for weight in trainable_parameters(pipeline.model).values():
@@ -48,7 +48,7 @@ def pipeline_of(task, method):
 
 @every_method
 @every_model
-def test_a_trace_is_of_the_text(task, method):
+def test_a_trace_shows_only_the_text(task, method):
     pipeline = pipeline_of(task, method)
     traced = trace(pipeline, TEXT)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_a_trace_is_of_the_text(task, method):
         logits = example.logits(pipeline.model)
     assert traced.log_p == pytest.approx(example.total_log_p(logits), abs=1e-5)
     assert len(traced.lens["p"][-1]) == len(example.answers)
-    assert traced.lens["p"][-1] == pytest.approx(logits.softmax(-1).amax(-1).tolist(), abs=1e-3)  # the last layer's
+    assert traced.lens["p"][-1] == pytest.approx(logits.softmax(-1).amax(-1).tolist(), abs=1e-3)  # of the last layer
     for kind in traced.kinds():
         rows, columns = traced.axes(kind)
         for layer in range(traced.n_layers(kind)):
@@ -64,15 +64,15 @@ def test_a_trace_is_of_the_text(task, method):
             assert weights.shape[1:] == (len(rows), len(columns))
             total = weights.sum(-1)
             assert (total < 1.001).all()
-            # the rest of a row goes to what was learned; the first token of a decoder has no other choice in the base
+            # the rest of a row belongs to the adapter; in the base, the first token of a decoder has weight 1 on itself
             assert (total > 0.999).all() == (method == "lora" or (method == "prompt" and kind == "cross"))
 
 
 @pytest.mark.parametrize("method", ["prefix", "prompt"])
 @every_model
-def test_masks_and_leaks_are_those_of_the_base(task, method):
-    """A prompt is among the positions of a stack; the masks that are shown are of the text, and nothing leaks."""
-    plain, pipeline = untrained(**MODELS[task]), pipeline_of(task, method)
+def test_masks_and_leaks_are_the_same_as_in_the_base(task, method):
+    """A prompt takes positions of a stack, but the masks show only the text, and nothing leaks."""
+    plain, pipeline = untrained_pipeline(**MODELS[task]), pipeline_of(task, method)
     example = encode_examples(plain, [Pair("a b c d e", "c b a") if task == "translation" else "a b c d e"])[0]
     before, after = mask_views(plain, example), mask_views(pipeline, example)
     assert [view.title for view in before] == [view.title for view in after]
@@ -84,7 +84,7 @@ def test_masks_and_leaks_are_those_of_the_base(task, method):
 
 
 @pytest.mark.parametrize("method", ["prompt", *(pytest.param(m, marks=pytest.mark.slow) for m in ("lora", "prefix"))])
-def test_the_rest_of_the_looking_works(method):
+def test_the_other_views_work(method):
     pipeline = pipeline_of("translation", method)
     with record_steps(pipeline.model) as steps:
         prepare_example(pipeline, TEXT).logits(pipeline.model)

@@ -1,4 +1,4 @@
-"""An adapter that several processes train is the one that a single process would have trained."""
+"""Several processes train the same adapter as a single process."""
 
 import json
 import os
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import json, sys
 from cutaway.config import config_from_tables
-from cutaway.runs.recipe import on_base
+from cutaway.runs.recipe import complete_from_base
 from cutaway.runs import RunFolder
 from cutaway.inference.training.setup import start_training, resume
 
 folder, tables, go_on = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:] == ["--resume"]
-(resume if go_on else start_training)(config_from_tables(on_base(tables)), RunFolder(folder)).trainer.run()
+(resume if go_on else start_training)(config_from_tables(complete_from_base(tables)), RunFolder(folder)).trainer.run()
 """
 MODEL = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
 DATA = {"corpus": "tinyworld:en-fr", "size": 300, "heldout_size": 20, "max_tokens": 60, "batch_tokens": 300}
@@ -54,7 +54,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(base):
-    """What a single process makes of it, by the name of the method; trained when it is first asked for."""
+    """The result of a single process for each method, trained on first use."""
     return cache(lambda name: train(base.parent / name, tables_of(base, name)))
 
 
@@ -67,7 +67,7 @@ def tables_of(base, name, **settings):
     [("lora", "auto"), ("lora", "ddp"), ("lora", "fsdp"), ("prefix", "fsdp"), ("prompt", "fsdp"),
      ("freeze", "fsdp")],
 )  # fmt: skip
-def test_divided_it_is_the_same(base, alone, tmp_path, name, parallel):
+def test_two_processes_train_the_same_weights(base, alone, tmp_path, name, parallel):
     one, two = alone(name), train(tmp_path / "two", tables_of(base, name, parallel=parallel), 2)
     last = "checkpoints/step_000008"
     for file in (own_file(name), f"{last}/{own_file(name)}", f"{last}/optimizer.safetensors"):
@@ -75,14 +75,14 @@ def test_divided_it_is_the_same(base, alone, tmp_path, name, parallel):
         assert a.keys() == b.keys()
         assert max(float(np.abs(a[key] - b[key]).max()) for key in a) < 1e-9
     if name == "freeze":
-        assert not any(key.startswith("encoder.") for key in a)  # the optimizer knows nothing of them
+        assert not any(key.startswith("encoder.") for key in a)  # frozen weights are not in the optimizer
 
 
 def own_file(name):
     return "model.safetensors" if name == "freeze" else "adapter.safetensors"
 
 
-def test_it_resumes_with_another_number_of_processes(base, tmp_path):
+def test_resuming_with_another_number_of_processes(base, tmp_path):
     whole = train(tmp_path / "whole", tables_of(base, "lora", steps=12))
     parts = train(tmp_path / "parts", tables_of(base, "lora", parallel="fsdp"), 2)
     train(parts, tables_of(base, "lora", steps=12), 1, "--resume")
