@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from typer.main import get_command
 
 from cutaway.cli import app
+from cutaway.cli.base_command import option_row
 from cutaway.config import Config
 
 DOCS = Path(__file__).parent
@@ -102,7 +103,7 @@ def readable_default(value: object) -> str:
 
 
 def escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def commands_page() -> str:
@@ -111,13 +112,14 @@ def commands_page() -> str:
         "# Commands",
         GENERATED,
         "",
-        "Every command of the command line. `cutaway COMMAND --help` prints the same. Results go to standard output, messages",
-        "and progress to standard error.",
+        "Every command of the command line. `cutaway COMMAND --help` prints the common options, `--help-all` all of",
+        "them. Results go to standard output, messages and progress to standard error. `cutaway --install-completion`",
+        "lets the shell complete commands, options, run folders, recipes, experiments, lessons and exercises.",
         "",
         "| exit code | meaning |",
         "|---|---|",
         "| 0 | success |",
-        "| 1 | an error that you can fix; the message says how |",
+        "| 1 | an error; the message says what to do. Or `cutaway mask` found a leak, or `cutaway check` a mistake |",
         "| 2 | the command line itself is wrong |",
         "| 3 | `cutaway doctor` found a problem |",
         "| 130 | stopped by Ctrl-C, SIGTERM or SIGHUP; finished work is saved |",
@@ -155,16 +157,13 @@ def command_section(name: str, command: Any) -> list[str]:
         lines += [f"| `{(p.metavar or p.name).upper()}` | {escape(p.help or '')} |" for p in arguments] + [""]
     if options:
         lines += ["| option | default | meaning |", "|---|---|---|"]
-        lines += [f"| {spellings(p)} | {option_default(p)} | {escape(one_line(p.help))} |" for p in options] + [""]
+        lines += [f"| `{option_row(p)[0]}` | {option_default(p)} | {escape(one_line(p.help))} |" for p in options]
+        lines.append("")
     return lines
 
 
 def one_line(text: str | None) -> str:
     return re.sub(r"\s+", " ", text or "")
-
-
-def spellings(option: Any) -> str:
-    return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 
 def option_default(option: Any) -> str:

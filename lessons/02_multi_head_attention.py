@@ -116,8 +116,8 @@ axes.set_title("Who, and to whom? One head cannot report two words", loc="left")
 save(figure, "02_learning")
 
 # %% [markdown]
-# What do the heads do? `record_activations` shows any value that has a name inside a module; `weights` is the one we want. We
-# take the row of the verb, and put the columns of all sentences into the same order, verb first.
+# What do the heads do? `record_activations` shows any value that has a name inside a module; `weights` is the one we
+# want. We take the row of the verb, and put the columns of all sentences into the same order, verb first.
 
 
 # %%
@@ -167,10 +167,10 @@ assert patterns[1][0, 1:3].min() > 0.25  # the single head is torn
 print(f"subject: head {who}, object: head {whom}")
 
 # %% [markdown]
-# Do the heads really share the work like that? We can switch one off: `edit_activations` changes a value inside a module while
-# it runs. Without the head that looks at subjects, the first eight numbers of the report should suffer, and the last
-# eight much less. (Less, not nothing: two heads must look *differently* to be of use, but nothing forces them to be
-# pure.)
+# Do the heads really share the work like that? We can switch one off: `edit_activations` changes a value inside a
+# module while it runs. Without the head that looks at subjects, the first eight numbers of the report should suffer,
+# and the last eight much less. (Less, not nothing: two heads must look *differently* to be of use, but nothing forces
+# them to be pure.)
 
 # %%
 two_heads, _ = learned[2]
@@ -552,8 +552,8 @@ for G, numbers in kept.items():
 # %% [markdown]
 # ## Looking inside a model
 #
-# A whole Transformer has many attentions. `record_activations` takes a pattern of names and keeps what passes there. The
-# ordinary fused kernel never has the weights in memory; while somebody looks, the library runs `attend_exact`
+# A whole Transformer has many attentions. `record_activations` takes a pattern of names and keeps what passes there.
+# The ordinary fused kernel never has the weights in memory; while somebody looks, the library runs `attend_exact`
 # instead. Here is a tiny encoder-decoder with fresh weights, and a batch of two: the second source is shorter by two
 # tokens.
 

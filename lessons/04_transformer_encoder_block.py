@@ -636,9 +636,9 @@ assert masked_error < 1e-5
 #    neither? What would a norm do about it?
 # 2. Add `"sandwich"` to the placements in `gradients` (it norms before and after the sub-layer). Where do its lines
 #    lie?
-# 3. In the section on mixing, use `attention_window=3` (and `SlidingWindow(3)`). By how many tokens a layer does `reach`
-#    grow? Then try `attention="sparse"` with `Strided(3)` of `cutaway.nn.masks`. (The
-#    `assert` on `reach` will stop you: change it to what you expect.)
+# 3. In the section on mixing, use `attention_window=3` (and `SlidingWindow(3)`). By how many tokens a layer does
+#    `reach` grow? Then try `attention="sparse"` with `Strided(3)` of `cutaway.nn.sparse_masks`. (The `assert` on
+#    `reach` will stop you: change it to what you expect.)
 #
 # ## Next
 #

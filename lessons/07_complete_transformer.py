@@ -488,9 +488,9 @@ save(figure, "07_alignment")
 #
 # ## Switching heads off
 #
-# Does the model *use* that head? Weights cannot tell; an experiment can. `edit_activations` changes values while the model runs,
-# and `without_head` puts zeros in the place of what a head fetched. We translate once without each head of the
-# cross-attention, and once without any of them.
+# Does the model *use* that head? Weights cannot tell; an experiment can. `edit_activations` changes values while the
+# model runs, and `without_head` puts zeros in the place of what a head fetched. We translate once without each head of
+# the cross-attention, and once without any of them.
 
 # %%
 from cutaway import edit_activations

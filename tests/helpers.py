@@ -64,7 +64,7 @@ def name_of(choice: dict) -> str:
 
 def twin_choices() -> list[dict]:
     """A few choices that together contain every pair of settings that the twin supports."""
-    known = {**twin.KNOWN, "experts": (0,), "head": ("language",), "pooling": ("cls",)}
+    known = {**twin.SUPPORTED, "experts": (0,), "head": ("language",), "pooling": ("cls",)}
     return all_pairs({name: [v for v in values if v in known.get(name, values)] for name, values in AXES.items()})[0]
 
 

@@ -67,7 +67,9 @@ def by_torch(search, vocab, seed, prompts=None, sentences=None, lengths=()):
     model = read_prompts(Fake(vocab, seed, sentences or range(len(search.limits)), lengths), start)
     coverage = search.decode.coverage_penalty if search.has_coverage else 0.0
     own = [lengths[s] for s in model.sentence] if lengths else []
-    return torch_search(model, start, search, coverage=Coverage(own, search.with_alignment, coverage) if lengths else None)
+    return torch_search(
+        model, start, search, coverage=Coverage(own, search.with_alignment, coverage) if lengths else None
+    )
 
 
 def by_numpy(search, vocab, seed, prompts=None, sentences=None, lengths=()):

@@ -91,7 +91,10 @@ def serve_in_process(runs, *options, environment=None, wait=True, before="", com
     try:
         until(lambda: process.poll() is not None or any("http://" in line for line in lines), 60)
         if wait:
-            until(lambda: process.poll() is not None or any(line.startswith(("Ready", "Ctrl-C")) for line in lines), 60)
+            until(
+                lambda: process.poll() is not None or any(line.startswith(("Ready", "Press Ctrl-C")) for line in lines),
+                60,
+            )
         found = re.search(r":(\d+)/", "".join(lines))
         yield SimpleNamespace(port=int(found[1]) if found else 0, process=process, lines=lines)
     finally:

@@ -126,7 +126,7 @@ def record(run: str) -> None:
             page.get_by_role("radiogroup", name="head").get_by_role("radio", name=str(number)).check(force=True)
             page.wait_for_timeout(300)
             film.shoot(900)
-        page.get_by_role("tab", name="What if").click()
+        page.get_by_role("tab", name="Experiments").click()
         settle(page)
         film.shoot(1200)
         switch = page.get_by_role(

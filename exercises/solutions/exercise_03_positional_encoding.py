@@ -33,7 +33,7 @@ def rotate(x, positions):
     angle = positions[:, None] * speeds(x.shape[-1])
     sin, cos = np.sin(angle), np.cos(angle)
     a, b = x[..., 0::2], x[..., 1::2]
-    turned = np.zeros(x.shape)
-    turned[..., 0::2] = a * cos - b * sin
-    turned[..., 1::2] = a * sin + b * cos
-    return turned
+    rotated = np.zeros(x.shape)
+    rotated[..., 0::2] = a * cos - b * sin
+    rotated[..., 1::2] = a * sin + b * cos
+    return rotated

@@ -20,10 +20,10 @@ def feed_forward(x, weights):
 
 def encoder_block(x, weights, n_heads, mask=None):
     norm_1, norm_2 = weights["norm_1"], weights["norm_2"]
-    attended = multi_head_attention(x, x, weights["attention"], n_heads, mask)
-    x = layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)
-    thought = feed_forward(x, weights["feed_forward"])
-    return layer_norm(x + thought, norm_2["gain"], norm_2["bias"], EPS)
+    attention_output = multi_head_attention(x, x, weights["attention"], n_heads, mask)
+    x = layer_norm(x + attention_output, norm_1["gain"], norm_1["bias"], EPS)
+    feed_forward_output = feed_forward(x, weights["feed_forward"])
+    return layer_norm(x + feed_forward_output, norm_2["gain"], norm_2["bias"], EPS)
 
 
 def encoder(x, layers, n_heads, mask=None):

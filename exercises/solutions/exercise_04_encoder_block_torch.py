@@ -26,11 +26,11 @@ def encoder_block(x, weights, n_heads, mask=None):
     def attend(x):
         return multi_head_attention(x, x, weights["attention"], n_heads, mask)
 
-    def think(x):
+    def apply_feed_forward(x):
         return feed_forward(x, weights["feed_forward"])
 
     x = add_and_norm(x, attend, weights["norm_1"])
-    return add_and_norm(x, think, weights["norm_2"])
+    return add_and_norm(x, apply_feed_forward, weights["norm_2"])
 
 
 def encoder(x, layers, n_heads, mask=None):

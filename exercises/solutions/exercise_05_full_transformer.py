@@ -24,12 +24,12 @@ def decoder_mask(ids, pad):
 
 def decoder_block(x, memory, weights, n_heads, mask, memory_mask):
     norm_1, norm_2, norm_3 = weights["norm_1"], weights["norm_2"], weights["norm_3"]
-    seen = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
-    x = layer_norm(x + seen, norm_1["gain"], norm_1["bias"], EPS)
-    found = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
-    x = layer_norm(x + found, norm_2["gain"], norm_2["bias"], EPS)
-    thought = feed_forward(x, weights["feed_forward"])
-    return layer_norm(x + thought, norm_3["gain"], norm_3["bias"], EPS)
+    self_output = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
+    x = layer_norm(x + self_output, norm_1["gain"], norm_1["bias"], EPS)
+    cross_output = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
+    x = layer_norm(x + cross_output, norm_2["gain"], norm_2["bias"], EPS)
+    feed_forward_output = feed_forward(x, weights["feed_forward"])
+    return layer_norm(x + feed_forward_output, norm_3["gain"], norm_3["bias"], EPS)
 
 
 def transformer(source, target_in, weights, n_heads, pad):

@@ -8,9 +8,9 @@ from cutaway.course.given import embed, encoder, feed_forward, layer_norm, multi
 
 
 def shift_right(target, start):
-    moved = target.roll(1, dims=1)
-    moved[:, 0] = start  # where the last id has come back
-    return moved
+    shifted = target.roll(1, dims=1)
+    shifted[:, 0] = start  # where the last id has come back
+    return shifted
 
 
 def padding_mask(ids, pad):

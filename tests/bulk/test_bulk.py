@@ -59,7 +59,7 @@ def stop_after(calls):
     return on_progress
 
 
-def left_behind(folder):
+def file_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -71,39 +71,39 @@ def left_behind(folder):
         *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 40), (1, 100_000), (2, 40), (2, 100_000))),
     ],
 )
-def test_results_are_in_order_whoever_works(source, tmp_path, workers, budget):
+def test_results_are_in_order(source, tmp_path, workers, budget):
     report = run_job(Backwards(), source, tmp_path / "out", workers, budget)
     assert (report.lines, report.resumed_at, report.failed, report.workers) == (1_500, 0, [], workers)
     assert (tmp_path / "out").read_text() == backwards(LINES)
-    assert left_behind(tmp_path) == ["in.txt", "out"]
+    assert file_names(tmp_path) == ["in.txt", "out"]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 100))
-def test_batches_hold_every_line_once_within_the_budget(sizes, budget):
+def test_batches_contain_every_line_once_within_the_budget(sizes, budget):
     window = LineWindow(7, [str(i) for i in range(len(sizes))], "")
-    cut = make_batches(window, sizes, budget)
-    assert sorted(number for batch in cut for number in batch.numbers) == [7 + i for i in range(len(sizes))]
-    for batch in cut:
+    batches = make_batches(window, sizes, budget)
+    assert sorted(number for batch in batches for number in batch.numbers) == [7 + i for i in range(len(sizes))]
+    for batch in batches:
         assert batch.texts == [str(number - 7) for number in batch.numbers]
         widest = max(sizes[number - 7] for number in batch.numbers)
         assert len(batch.texts) == 1 or len(batch.texts) * widest <= budget
-    lengths = [sizes[number - 7] for batch in cut for number in batch.numbers]
+    lengths = [sizes[number - 7] for batch in batches for number in batch.numbers]
     assert lengths == sorted(lengths, reverse=True)
 
 
 @settings(max_examples=6)
 @given(st.integers(0, 3 * LARGEST), st.sampled_from([1, 8_000, 100_000]))
-def test_windows_are_the_same_wherever_a_reader_begins(start, result_bytes):
+def test_windows_are_the_same_wherever_a_reader_starts(start, result_bytes):
     lines = [str(i) for i in range(3 * LARGEST)]
     edges = [0]
     while edges[-1] < len(lines):
         edges.append(edges[-1] + window_size(edges[-1], result_bytes))
-    begin = max(edge for edge in edges if edge <= start)
+    first = max(edge for edge in edges if edge <= start)
     whole, later = WindowReader(lines, result_bytes), WindowReader(lines, result_bytes)
-    later.skip(begin)
-    wanted = [window for window in whole.windows() if window.first >= begin]
-    assert list(later.windows()) == wanted
-    assert all(SMALLEST <= len(window.texts) <= min(LARGEST, RESULTS // result_bytes) for window in wanted[:-1])
+    later.skip(first)
+    expected = [window for window in whole.windows() if window.first >= first]
+    assert list(later.windows()) == expected
+    assert all(SMALLEST <= len(window.texts) <= min(LARGEST, RESULTS // result_bytes) for window in expected[:-1])
 
 
 def test_a_window_of_long_lines_is_short(monkeypatch):
@@ -119,84 +119,84 @@ def test_an_interrupted_job_continues_and_no_batch_is_processed_twice(source, tm
     with pytest.raises(Stopped):
         run_job(job(log=str(log)), source, out, 0, 700, on_progress=stop_after(moment))
     assert not out.exists()
-    notes = len((tmp_path / "out.journal").read_text().splitlines()) - 1
-    assert (notes == len(log.read_text().splitlines())) == (moment < 9)  # of what is written, none is kept
+    records = len((tmp_path / "out.journal").read_text().splitlines()) - 1
+    assert (records == len(log.read_text().splitlines())) == (moment < 9)  # records of written batches are dropped
     with (tmp_path / "out.part").open("ab") as part:
-        part.write(b"written, but not noted before the power failed")
+        part.write(b"written, but not in the journal yet")
     with (tmp_path / "out.journal").open("a") as journal:
         journal.write('{"batch": "half a li')
     report = run_job(job(log=str(log)), source, out, 0, 700)
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
-    worked = [line.split()[1] for line in log.read_text().splitlines()]
-    assert len(worked) == len(set(worked))
+    batches = [line.split()[1] for line in log.read_text().splitlines()]
+    assert len(batches) == len(set(batches))
     assert (report.resumed_at > 0) == (moment >= 9)
-    assert left_behind(tmp_path) == ["in.txt", "log", "out", "whole"]
+    assert file_names(tmp_path) == ["in.txt", "log", "out", "whole"]
 
 
-def test_a_kill_after_the_last_rename_is_no_matter(source, tmp_path):
+def test_a_kill_after_the_last_rename_is_harmless(source, tmp_path):
     (tmp_path / "out.journal").write_text('{"lines": 5, "bytes": 10, "digest": "", "job": {"setting": ""}}\n')
     run_job(Backwards(), source, tmp_path / "out", 0)
     assert (tmp_path / "out").read_text() == backwards(LINES)
 
 
 @pytest.fixture
-def begun(source, tmp_path):
+def interrupted(source, tmp_path):
     with pytest.raises(Stopped):
         run_job(Backwards(), source, tmp_path / "out", 0, 700, on_progress=stop_after(20))
     return tmp_path / "out"
 
 
-def test_other_settings_do_not_mix(source, begun):
-    before = (begun.parent / "out.part").read_bytes(), (begun.parent / "out.journal").read_bytes()
+def test_other_settings_raise(source, interrupted):
+    before = (interrupted.parent / "out.part").read_bytes(), (interrupted.parent / "out.journal").read_bytes()
     with pytest.raises(DataError, match=r"setting was '' and is 'other'.*--fresh"):
-        run_job(Backwards(setting="other"), source, begun, 0, 700)
-    assert before == ((begun.parent / "out.part").read_bytes(), (begun.parent / "out.journal").read_bytes())
-    run_job(Backwards(setting="other"), source, begun, 0, 700, fresh=True)
-    assert begun.read_text() == backwards(LINES)
+        run_job(Backwards(setting="other"), source, interrupted, 0, 700)
+    assert before == ((interrupted.parent / "out.part").read_bytes(), (interrupted.parent / "out.journal").read_bytes())
+    run_job(Backwards(setting="other"), source, interrupted, 0, 700, fresh=True)
+    assert interrupted.read_text() == backwards(LINES)
 
 
-def test_other_lines_do_not_mix_but_lines_to_come_may_change(source, begun):
+def test_changed_lines_raise_unless_they_are_not_done_yet(source, interrupted):
     source.write_text("\n".join(["changed", *LINES[1:]]) + "\n")
     with pytest.raises(DataError, match=r"the first \d+ lines of .*in.txt have changed.*--fresh"):
-        run_job(Backwards(), source, begun, 0, 700)
+        run_job(Backwards(), source, interrupted, 0, 700)
     source.write_text("\n".join(LINES[:300]) + "\n")
     with pytest.raises(DataError, match="have changed"):
-        run_job(Backwards(), source, begun, 0, 700)
+        run_job(Backwards(), source, interrupted, 0, 700)
     changed = [*LINES[:-3], "changed", "and", "more", "lines"]
     source.write_text("\n".join(changed) + "\n")
-    assert run_job(Backwards(), source, begun, 0, 700).resumed_at > 0
-    assert begun.read_text() == backwards(changed)
+    assert run_job(Backwards(), source, interrupted, 0, 700).resumed_at > 0
+    assert interrupted.read_text() == backwards(changed)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"lines": 3}'])
-def test_a_damaged_journal_is_refused(source, begun, content):
-    (begun.parent / "out.journal").write_text(content)
+def test_a_damaged_journal_raises(source, interrupted, content):
+    (interrupted.parent / "out.journal").write_text(content)
     with pytest.raises(DataError, match="out.journal is damaged"):
-        run_job(Backwards(), source, begun, 0)
+        run_job(Backwards(), source, interrupted, 0)
 
 
-def test_a_part_that_was_cut_is_refused(source, begun):
-    part = begun.parent / "out.part"
+def test_a_truncated_part_file_raises(source, interrupted):
+    part = interrupted.parent / "out.part"
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(DataError, match="is shorter than"):
-        run_job(Backwards(), source, begun, 0)
+        run_job(Backwards(), source, interrupted, 0)
 
 
 @pytest.mark.parametrize("name", ["out.part", "out.journal"])
-def test_a_file_of_that_name_that_is_not_ours_is_not_lost(source, tmp_path, name):
+def test_a_foreign_file_of_that_name_is_not_overwritten(source, tmp_path, name):
     (tmp_path / name).write_text("{}\nprecious")
     with pytest.raises(DataError, match=rf"{name} exists without.*--fresh"):
         run_job(Backwards(), source, tmp_path / "out", 0)
     assert (tmp_path / name).read_text() == "{}\nprecious"
-    assert left_behind(tmp_path) == sorted(["in.txt", name])
+    assert file_names(tmp_path) == sorted(["in.txt", name])
     run_job(Backwards(), source, tmp_path / "out", 0, fresh=True)
     assert (tmp_path / "out").read_text() == backwards(LINES)
-    assert left_behind(tmp_path) == ["in.txt", "out"]
+    assert file_names(tmp_path) == ["in.txt", "out"]
 
 
 @pytest.mark.parametrize("job", [Backwards, Lengths])
 @pytest.mark.parametrize("moment", ["before its journal", "after its journal"])
-def test_a_kill_at_the_very_beginning_is_no_matter(source, tmp_path, job, moment):
+def test_a_kill_at_the_very_start_is_harmless(source, tmp_path, job, moment):
     with FileSink(tmp_path / "out", {**job().description(), "skip_errors": False}, header=job().header):
         journal = (tmp_path / "out.journal").read_bytes()
     (tmp_path / "out.part").write_bytes(b"")
@@ -207,7 +207,7 @@ def test_a_kill_at_the_very_beginning_is_no_matter(source, tmp_path, job, moment
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_two_at_once_do_not_mix(source, tmp_path):
+def test_two_processes_cannot_write_the_same_file(source, tmp_path):
     with FileSink(tmp_path / "out", {}), pytest.raises(DataError, match="another process is writing"):
         run_job(Backwards(), source, tmp_path / "out", 0)
 
@@ -221,9 +221,9 @@ def test_a_failed_line_is_named_or_skipped(source, tmp_path):
     report = run_job(Backwards(), source, out, 0, 700, skip_errors=True)
     assert report.resumed_at > 0
     assert report.failed == [FailedLine(700, "the text is too long.")]
-    wanted = backwards(lines).splitlines(keepends=True)
-    wanted[700] = "\n"
-    assert out.read_text() == "".join(wanted)
+    expected = backwards(lines).splitlines(keepends=True)
+    expected[700] = "\n"
+    assert out.read_text() == "".join(expected)
     with pytest.raises(ConfigError, match="no line can be skipped"):
         run_job(Lengths(), source, out, 0, skip_errors=True)
 
@@ -236,7 +236,7 @@ def test_the_error_does_not_suggest_skipping_where_it_is_impossible(tmp_path):
 
 
 @pytest.mark.parametrize("moment", [3, 9, 20])
-def test_lines_that_were_skipped_are_known_after_a_restart(source, tmp_path, moment):
+def test_skipped_lines_are_known_after_a_restart(source, tmp_path, moment):
     lines, bad = LINES.copy(), [3, 150, 400, 1_200]
     for number in bad:
         lines[number] = "too long"
@@ -266,11 +266,11 @@ def test_nothing_is_left_if_nothing_was_done(tmp_path):
     (tmp_path / "in.txt").write_text("too long\n")
     with pytest.raises(DataError, match="line 1"):
         run_job(Backwards(), tmp_path / "in.txt", tmp_path / "out", 0)
-    assert left_behind(tmp_path) == ["in.txt"]
+    assert file_names(tmp_path) == ["in.txt"]
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_noticed_and_the_rest_is_kept(source, tmp_path):
+def test_a_dead_worker_is_reported_and_finished_work_is_kept(source, tmp_path):
     source.write_text("\n".join([*LINES, "kill"]) + "\n")
     with pytest.raises(BulkFailed, match=r"with code -9.*memory ran out.*Finished work is saved"):
         run_job(Backwards(), source, tmp_path / "out", 2, 700)
@@ -279,8 +279,8 @@ def test_a_worker_that_dies_is_noticed_and_the_rest_is_kept(source, tmp_path):
     assert (tmp_path / "out").read_text() == backwards(LINES)
 
 
-class TooMuch:
-    """Takes three lines at most."""
+class LimitedMemory:
+    """Fails with more than three lines."""
 
     def __init__(self, error):
         self.error = error
@@ -294,29 +294,29 @@ class TooMuch:
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried"), RuntimeError("x: can't allocate memory: y")]
 )
-def test_a_batch_that_memory_cannot_hold_is_halved(error):
+def test_a_batch_that_does_not_fit_into_memory_is_halved(error):
     texts = [*"abcdefgh", "huge"]
-    results = process_batch(TooMuch(error), LineBatch(list(range(9)), texts))
+    results = process_batch(LimitedMemory(error), LineBatch(list(range(9)), texts))
     assert results[:8] == [text.encode() for text in "abcdefgh"]
     assert results[8].number == 8
     with pytest.raises(RuntimeError, match="a bug"):
-        process_batch(TooMuch(RuntimeError("a bug")), LineBatch(list(range(9)), texts))
+        process_batch(LimitedMemory(RuntimeError("a bug")), LineBatch(list(range(9)), texts))
 
 
 ODD = "a\r\n\n\u2028b\u0085c\n\x00\n  \nno end".encode()
 
 
-def test_lines_end_with_a_line_feed_and_nothing_else(tmp_path):
+def test_lines_are_split_only_at_line_feeds(tmp_path):
     (tmp_path / "odd").write_bytes(ODD)
     with gzip.open(tmp_path / "odd.gz", "wb") as file:
         file.write(ODD)
-    wanted = ["a", "", "\u2028b\u0085c", "\x00", "  ", "no end"]
+    expected = ["a", "", "\u2028b\u0085c", "\x00", "  ", "no end"]
     for name in ("odd", "odd.gz"):
         run_job(Backwards(), tmp_path / name, tmp_path / "out", 0)
-        assert (tmp_path / "out").read_bytes() == backwards(wanted).encode()
+        assert (tmp_path / "out").read_bytes() == backwards(expected).encode()
 
 
-def test_mistakes(source, tmp_path):
+def test_invalid_arguments(source, tmp_path):
     def fails(error, match, file=source, out=tmp_path / "out", **options):
         with pytest.raises(error, match=match):
             run_job(Backwards(), file, out, **options)
@@ -370,7 +370,7 @@ def test_only_errors_of_the_file_are_reported_as_such(source, tmp_path, monkeypa
     monkeypatch.setattr(ProcessPool, "start_worker", start_worker)
     with pytest.raises(BulkFailed, match="worker process 1 of 2 cannot start: Resource.*fewer workers"):
         run_job(Backwards(), source, tmp_path / "out", 2)
-    assert left_behind(tmp_path) == ["in.txt"]
+    assert file_names(tmp_path) == ["in.txt"]
 
 
 def test_ctrl_c_waits_until_workers_are_started():
@@ -389,10 +389,10 @@ def test_ctrl_c_waits_until_workers_are_started():
 def test_a_load_error_of_a_worker_is_raised_unchanged(source, tmp_path):
     with pytest.raises(RunError, match="there is no such run"):
         run_job(Unloadable(), source, tmp_path / "out", 2)
-    assert left_behind(tmp_path) == ["in.txt"]
+    assert file_names(tmp_path) == ["in.txt"]
 
 
-def test_an_array_is_one_that_numpy_reads(source, tmp_path):
+def test_numpy_reads_the_array(source, tmp_path):
     run_job(Lengths(), source, tmp_path / "out.npy", 0)
     array = np.load(tmp_path / "out.npy")
     assert array.dtype == np.float32
@@ -401,20 +401,25 @@ def test_an_array_is_one_that_numpy_reads(source, tmp_path):
 
 
 def test_a_stream_gets_windows_as_they_are_done(source):
-    out, seen = io.BytesIO(), []
+    out, progress = io.BytesIO(), []
     run_job(
-        Backwards(), source, out, 0, 700, on_progress=lambda done, total, before: seen.append((done, out.tell() > 0))
+        Backwards(),
+        source,
+        out,
+        0,
+        700,
+        on_progress=lambda done, total, before: progress.append((done, out.tell() > 0)),
     )
     assert out.getvalue().decode() == backwards(LINES)
-    assert any(written for done, written in seen if done < len(LINES))
+    assert any(written for done, written in progress if done < len(LINES))
 
 
 def test_no_more_windows_are_open_than_needed(tmp_path, monkeypatch):
-    """However large the file and however slow its first lines: the reader waits."""
+    """The reader waits for slow first lines, however large the file is."""
     lines, opened = [f"{i}" for i in range(20 * SMALLEST)], []
     monkeypatch.setattr("cutaway.bulk.windows.LARGEST", SMALLEST)
 
-    class Lazy:  # keeps the very first batch to itself as long as it can
+    class LastInFirstOut:  # finishes the first batch last
         def __init__(self):
             self.batches = []
 
@@ -430,7 +435,7 @@ def test_no_more_windows_are_open_than_needed(tmp_path, monkeypatch):
             return batch, [text.encode() for text in batch.texts]
 
     sink = runner.StreamSink(io.BytesIO())
-    scheduler = runner.BatchScheduler(Lazy(), sink, lambda texts: [1] * len(texts), 100, "", None)
+    scheduler = runner.BatchScheduler(LastInFirstOut(), sink, lambda texts: [1] * len(texts), 100, "", None)
     for _ in scheduler.run(WindowReader(lines).windows()):
         pass
     assert sink.stream.getvalue().decode() == "".join(lines)

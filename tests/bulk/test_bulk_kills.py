@@ -15,16 +15,16 @@ HELPERS = Path(__file__).parents[1]
 CODE = """
 import sys
 from bulk_jobs import Backwards, Large, Lengths
-from cutaway.bulk.runner import carry_out
+from cutaway.bulk.runner import run_job
 if __name__ == "__main__":
     source, out, seconds, workers, budget, log, job = sys.argv[1:]
-    carry_out(globals()[job](float(seconds), log=log), source, out, int(workers), int(budget))
-    # not ru_maxrss, which a process has from the one that started it, if that was larger
+    run_job(globals()[job](float(seconds), log=log), source, out, int(workers), int(budget))
+    # not ru_maxrss, which a process inherits from its parent if that was larger
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
 
-def started(source, out, seconds=0.0, workers=2, budget=700, log="", job="Backwards"):
+def start_job(source, out, seconds=0.0, workers=2, budget=700, log="", job="Backwards"):
     arguments = [source, out, seconds, workers, budget, log, job]
     return subprocess.Popen(
         [sys.executable, "-c", CODE, *map(str, arguments)],
@@ -51,13 +51,13 @@ def is_alive(pid):
         return False
 
 
-def logged(log):
+def read_log(log):
     return log.read_text().splitlines() if log.exists() else []
 
 
-def waited(holds, seconds):
-    ends = time.monotonic() + seconds
-    while not holds() and time.monotonic() < ends:
+def wait_until(holds, seconds):
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)
     return holds()
 
@@ -67,14 +67,14 @@ def waited(holds, seconds):
 def test_a_job_that_is_killed_often_has_the_same_result(tmp_path, number):
     source, out, log = tmp_path / "in", tmp_path / "out", tmp_path / "log"
     write_lines(source, 6_000)
-    whole = started(source, tmp_path / "whole", workers=0)
+    whole = start_job(source, tmp_path / "whole", workers=0)
     assert whole.wait() == 0, whole.stderr.read()
     draw, kills = random.Random(number), 0
     while not out.exists():
-        before = len(logged(log))
-        process = started(source, out, seconds=0.03, log=log)
-        if kills % 2:  # every other time when there is something to lose, however long its start takes
-            waited(lambda: process.poll() is not None or len(logged(log)) > before, 60)  # noqa: B023
+        before = len(read_log(log))
+        process = start_job(source, out, seconds=0.03, log=log)
+        if kills % 2:  # every second time, wait until a batch is done
+            wait_until(lambda: process.poll() is not None or len(read_log(log)) > before, 60)  # noqa: B023
         try:
             assert process.wait(draw.uniform(0.1, 1.5)) == 0, process.stderr.read()
             assert out.exists()
@@ -82,13 +82,13 @@ def test_a_job_that_is_killed_often_has_the_same_result(tmp_path, number):
             process.send_signal(number)
             process.wait()
             kills += 1
-        workers = {int(line.split()[0]) for line in logged(log)[before:]}
-        assert waited(lambda: not any(map(is_alive, workers)), 10), "a worker outlived its parent"  # noqa: B023
+        workers = {int(line.split()[0]) for line in read_log(log)[before:]}
+        assert wait_until(lambda: not any(map(is_alive, workers)), 10), "a worker outlived its parent"  # noqa: B023
         assert kills < 60
     assert kills >= 2
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
-    batches = [line.split()[1] for line in logged(log)]
-    assert len(batches) <= len(set(batches)) + 4 * kills  # no more is lost than what the workers had in hand
+    batches = [line.split()[1] for line in read_log(log)]
+    assert len(batches) <= len(set(batches)) + 4 * kills  # only batches in progress are lost
     left = {path.name for path in tmp_path.iterdir()} - {"in", "log", "out", "whole"}
     assert not left or (process.returncode and left == {"out.journal"})  # killed between the last two steps
 
@@ -99,7 +99,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, workers):
     peaks = []
     for count in (50_000, 400_000):
         write_lines(tmp_path / "in", count)
-        process = started(tmp_path / "in", tmp_path / "out", workers=workers, budget=4_000)
+        process = start_job(tmp_path / "in", tmp_path / "out", workers=workers, budget=4_000)
         output, errors = process.communicate()
         assert process.returncode == 0, errors
         peaks.append(int(output) / 1024)
@@ -110,11 +110,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path, workers):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_large_results(tmp_path):
-    """Of a window of 16,384 lines, they would be 130 MB."""
+    """The results of a window of 16,384 lines would be 130 MB."""
     peaks = []
     for count in (300, 33_000):
         write_lines(tmp_path / "in", count)
-        process = started(tmp_path / "in", tmp_path / "out", workers=0, budget=4_000, job="Large")
+        process = start_job(tmp_path / "in", tmp_path / "out", workers=0, budget=4_000, job="Large")
         output, errors = process.communicate()
         assert process.returncode == 0, errors
         assert (tmp_path / "out").stat().st_size == count * LARGE
@@ -125,12 +125,12 @@ def test_memory_does_not_grow_with_large_results(tmp_path):
 FULL = """
 import resource, sys
 from bulk_jobs import Backwards, Lengths
-from cutaway.bulk.runner import carry_out
+from cutaway.bulk.runner import run_job
 from cutaway.errors import BulkFailed
 source, out, limit, job = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), -1))
 try:
-    carry_out(globals()[job](), source, out, 0, 700)
+    run_job(globals()[job](), source, out, 0, 700)
 except BulkFailed as error:
     print(error)
 """
@@ -142,7 +142,7 @@ def test_a_full_disk_is_reported_at_every_stage(tmp_path, job):
     """At the start, in the journal, in OUT.part, at the end. Then the job continues."""
     source, out, whole = tmp_path / "in", tmp_path / "out", tmp_path / "whole"
     write_lines(source, 3_000)
-    assert started(source, whole, workers=0, job=job).wait() == 0
+    assert start_job(source, whole, workers=0, job=job).wait() == 0
     for limit in (0, 50, 3_000, 20_000, whole.stat().st_size - 1):
         environment = {**os.environ, "PYTHONPATH": str(HELPERS)}
         command = [sys.executable, "-c", FULL, *map(str, (source, out, limit, job))]
@@ -151,7 +151,7 @@ def test_a_full_disk_is_reported_at_every_stage(tmp_path, job):
         assert "out.part cannot be written: File too large." in result.stdout
         assert not out.exists()
         assert limit > 50 or sorted(os.listdir(tmp_path)) == ["in", "whole"]
-    again = started(source, out, workers=0, job=job)
+    again = start_job(source, out, workers=0, job=job)
     assert again.wait() == 0, again.stderr.read()
     assert out.read_bytes() == whole.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]

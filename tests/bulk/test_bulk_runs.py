@@ -1,4 +1,4 @@
-"""Every task on a file gives what its pipeline gives, with and without workers."""
+"""Every task on a file gives the same results as its pipeline, with and without workers."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ MODELS = {
     "language_model": {"family": "decoder"},
     "classification": {"family": "encoder", "head": "classes"},
     "tagging": {"family": "encoder", "head": "tags"},
-    "embedding": {"family": "encoder", "head": "classes"},  # of any model
+    "embedding": {"family": "encoder", "head": "classes"},  # works with any model
 }
 
 
@@ -35,29 +35,29 @@ def home(tmp_path_factory):
     return folder
 
 
-def saved(task, home):
-    """An untrained run on the disk, and its pipeline."""
-    made, run = untrained_pipeline(**MODELS[task]), RunFolder(home / task)
-    sampling = dataclasses.replace(made.config.decode, strategy="sample", seed=4, max_length=9)
-    made.config = dataclasses.replace(made.config, decode=sampling)
-    write_text(run.tokenizer, made.tokenizer.to_json())
-    if made.labels:
-        write_json(run.labels, list(made.labels))
-    write_bytes(run.model, seal_weights(weights_to_bytes(made.model)))
-    run.write_config(made.config)
-    return run.path, made
+def write_run(task, home):
+    """Write an untrained run. Return its path and its pipeline."""
+    pipeline, run = untrained_pipeline(**MODELS[task]), RunFolder(home / task)
+    sampling = dataclasses.replace(pipeline.config.decode, strategy="sample", seed=4, max_length=9)
+    pipeline.config = dataclasses.replace(pipeline.config, decode=sampling)
+    write_text(run.tokenizer, pipeline.tokenizer.to_json())
+    if pipeline.labels:
+        write_json(run.labels, list(pipeline.labels))
+    write_bytes(run.model, seal_weights(weights_to_bytes(pipeline.model)))
+    run.write_config(pipeline.config)
+    return run.path, pipeline
 
 
-def wanted(task, made):
-    """What the pipeline gives for the lines, one by one where chance has a part in it."""
+def expected_output(task, pipeline):
+    """The results of the pipeline; line by line where it samples."""
     if task == "translation":
-        return "".join(f"{made.translate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
+        return "".join(f"{pipeline.translate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
     if task == "language_model":
-        return "".join(f"{made.generate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
+        return "".join(f"{pipeline.generate([line], first=i)[0]}\n" for i, line in enumerate(LINES))
     if task == "classification":
-        return "".join(f"{label}\t{p:.4f}\n" for label, p in made.classify(LINES))
-    words = [made.words(line) for line in LINES]
-    rows = (zip(*row, strict=True) for row in zip(words, made.tag(words), strict=True))
+        return "".join(f"{label}\t{p:.4f}\n" for label, p in pipeline.classify(LINES))
+    words = [pipeline.words(line) for line in LINES]
+    rows = (zip(*row, strict=True) for row in zip(words, pipeline.tag(words), strict=True))
     return "".join("".join(f"{word}\t{tag}\n" for word, tag in row) + "\n" for row in rows)
 
 
@@ -68,17 +68,17 @@ SLOW = [(task, 0) for task in ("translation", "language_model")] + [(task, 2) fo
     ("task", "workers"),
     [("classification", 0), ("tagging", 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
-def test_a_file_gives_what_the_pipeline_gives(home, task, workers):
-    run, made = saved(task, home)
+def test_a_file_gives_the_results_of_the_pipeline(home, task, workers):
+    run, pipeline = write_run(task, home)
     report = process_file(run, home / "in.txt", home / "out", workers=workers, batch_tokens=60)
     assert (report.lines, report.workers) == (60, workers)
-    assert (home / "out").read_text() == wanted(task, made)
+    assert (home / "out").read_text() == expected_output(task, pipeline)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_vectors_as_an_array_and_as_text(home, workers):
-    run, made = saved("embedding", home)
-    vectors = Embedder(made.engine, made.tokenizer, made.config).embed(LINES, normalize=False)
+    run, pipeline = write_run("embedding", home)
+    vectors = Embedder(pipeline.engine, pipeline.tokenizer, pipeline.config).embed(LINES, normalize=False)
     settings = {"task": "embedding", "normalize": False, "workers": workers, "batch_tokens": 60}
     process_file(run, home / "in.txt", home / "v.npy", **settings)
     array = np.load(home / "v.npy")
@@ -89,12 +89,12 @@ def test_vectors_as_an_array_and_as_text(home, workers):
     assert np.array_equal(np.array(rows, np.float32), array)
 
 
-def test_the_description_holds_what_the_results_depend_on(home):
-    run, made = saved("translation", home)
+def test_the_description_contains_what_the_results_depend_on(home):
+    run, pipeline = write_run("translation", home)
     job = make_job(run, engine="torch")
     assert job.description() == make_job(run, engine="torch", device="cpu").description()
     assert job.description() == make_job(run, engine="auto").description()
-    beam = dataclasses.replace(made.config.decode, strategy="beam")
+    beam = dataclasses.replace(pipeline.config.decode, strategy="beam")
     others = [{"decode": beam}, {"engine": "numpy"}, {"dtype": "float64"}, {"prefix": "a"}, {"choices": ("a",)}]
     descriptions = [
         job.description(),
@@ -107,7 +107,7 @@ def test_the_description_holds_what_the_results_depend_on(home):
 
 
 def test_no_workers_start_for_little_work(home, monkeypatch):
-    run, _ = saved("translation", home)
+    run, _ = write_run("translation", home)
     monkeypatch.setattr("cutaway.bulk.jobs.shutil.which", lambda name: None)
     monkeypatch.setattr("cutaway.bulk.jobs.cores", lambda: 8)
     weights = RunFolder(run).model.stat().st_size
@@ -115,7 +115,7 @@ def test_no_workers_start_for_little_work(home, monkeypatch):
     enough = int(job.parallel_threshold / weights) + 1
     assert job.default_workers(60, 1_000) == 0
     assert job.default_workers(1_000_000, enough) == 8
-    assert ClassificationJob(str(run)).default_workers(1_000_000, enough) == 0  # a text takes it a tenth of the time
+    assert ClassificationJob(str(run)).default_workers(1_000_000, enough) == 0  # ten times faster per text
     assert job.default_workers(20, enough) == 2
     assert dataclasses.replace(job, device="cuda").default_workers(1_000_000, enough) == 0
     assert dataclasses.replace(job, device="cuda", engine="numpy").default_workers(1_000_000, enough) == 8
@@ -125,8 +125,8 @@ def test_no_workers_start_for_little_work(home, monkeypatch):
     assert job.default_workers(1_000_000, enough) == 1
 
 
-def test_mistakes(home):
-    run, _ = saved("classification", home)
+def test_invalid_arguments(home):
+    run, _ = write_run("classification", home)
     source, out = home / "in.txt", home / "none"
     with pytest.raises(ConfigError, match=r"unknown setting 'tpo'.*Did you mean 'top'"):
         process_file(run, source, out, tpo=3)

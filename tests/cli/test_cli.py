@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a process, its output, its exit code. No traceback for a user's mistake."""
+"""The command line as a process: its output and exit code. A user's mistake never shows a traceback."""
 
 import json
 import shutil
@@ -10,14 +10,14 @@ import time
 import pytest
 from helpers import run_cutaway
 
-from cutaway.bulk.formats import on_one_line
+from cutaway.bulk.formats import join_lines
 from cutaway.cli.console import clock, command
 
 SMALL = [
     "--set", "model.d_model=16", "--set", "model.d_ff=32", "--set", "data.size=300", "--set", "data.heldout_size=30",
     "--set", "train.warmup=10", "--set", "train.valid_every=10", "--set", "train.save_every=5",
 ]  # fmt: skip
-NUMPY = ["--engine", "numpy"]  # starts in no time
+NUMPY = ["--engine", "numpy"]  # starts faster than torch
 
 
 def cutaway(*arguments, cwd, stdin="", **kwargs):
@@ -28,7 +28,7 @@ def cutaway(*arguments, cwd, stdin="", **kwargs):
 
 
 def translate(*arguments, cwd, **kwargs):
-    """Without a process and without torch, for what depends on neither."""
+    """Without a process and without torch, for tests that need neither."""
     return run_cutaway("translate", *arguments, *NUMPY, cwd=cwd, **kwargs)
 
 
@@ -68,18 +68,18 @@ def test_translate_a_text_a_file_and_standard_input(home):
 
 
 def test_decoding_options(home):
-    def drawn(*options):
+    def sample(*options):
         return translate("runs/reverse", "a b c d", "--strategy", "sample", *options, cwd=home).stdout
 
-    assert drawn("--seed", "1") == drawn("--seed", "1")
-    assert drawn("--temperature", "3", "--seed", "1") != drawn("--temperature", "3", "--seed", "2")
+    assert sample("--seed", "1") == sample("--seed", "1")
+    assert sample("--temperature", "3", "--seed", "1") != sample("--temperature", "3", "--seed", "2")
     greedy = translate("runs/reverse", "a b c d", "--strategy", "greedy", cwd=home).stdout
-    assert drawn("--top-k", "1") == greedy == drawn("--top-p", "0.0001")
+    assert sample("--top-k", "1") == greedy == sample("--top-p", "0.0001")
     beam = translate("runs/reverse", "a b c d", "--strategy", "beam", "--beam-size", "1", cwd=home).stdout
     assert beam == greedy
 
 
-def test_equal_lines_are_drawn_for_anew_wherever_they_come_from(home):
+def test_equal_lines_are_sampled_independently_for_every_kind_of_input(home):
     (home / "same.txt").write_text("a b c d e f\n" * 3, encoding="utf-8")
     hot = ("--strategy", "sample", "--temperature", "3", "--seed", "1")
     from_file = translate("runs/reverse", "--file", "same.txt", *hot, cwd=home).stdout
@@ -142,7 +142,7 @@ def test_version(tmp_path):
         (["evaluate", "runs/nope"], ["there is no run folder"]),
     ],
 )  # fmt: skip
-def test_a_users_mistake_is_told_in_a_sentence_and_leaves_nothing_behind(arguments, parts, tmp_path):
+def test_a_users_mistake_gives_a_message_and_leaves_no_files(arguments, parts, tmp_path):
     (tmp_path / "three").write_text("a\nb\nc\n")
     (tmp_path / "two").write_text("a\nb\n")
     (tmp_path / "empty").write_text("")
@@ -153,7 +153,7 @@ def test_a_users_mistake_is_told_in_a_sentence_and_leaves_nothing_behind(argumen
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_mistakes_with_a_run(home, tmp_path):
+def test_errors_with_a_run(home, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(home / "runs" / "reverse", run)
     weights = (run / "model.safetensors").read_bytes()
@@ -164,14 +164,14 @@ def test_mistakes_with_a_run(home, tmp_path):
     assert fails(translate(home / "runs" / "reverse", "--file", "none", cwd=tmp_path), "there is no file 'none'")
     (tmp_path / "empty").write_text("")
     result = translate(home / "runs" / "reverse", "--file", "empty", "--out", "out", cwd=tmp_path)
-    assert (result.returncode, (tmp_path / "out").read_text()) == (0, "")  # as of an empty pipe
+    assert (result.returncode, (tmp_path / "out").read_text()) == (0, "")  # like an empty pipe
     (tmp_path / "folder").mkdir()
     assert fails(translate(home / "runs" / "reverse", "--file", "folder", cwd=tmp_path), "folder is a folder")
     (tmp_path / "wide").write_bytes("a b\n".encode("utf-16"))
     assert fails(translate(home / "runs" / "reverse", "--file", "wide", cwd=tmp_path), "iconv -f utf-16 -t utf-8 wide")
     result = translate(home / "runs" / "reverse", "a", "--out", "folder", cwd=tmp_path)
-    assert fails(result, "folder is a folder. Give the name of a file.")
-    assert "greater than or equal to 1" in run_cutaway("generate", "x", "y", "--max-tokens", "0", cwd=tmp_path).stderr
+    assert fails(result, "folder is a folder. Give a file name.")
+    assert "greater than or equal to 1" in run_cutaway("generate", "x", "y", "--max-length", "0", cwd=tmp_path).stderr
     assert fails(
         translate(home / "runs" / "reverse", " ".join("a" * 100), cwd=tmp_path),
         "101 tokens",
@@ -182,32 +182,32 @@ def test_mistakes_with_a_run(home, tmp_path):
         "Did you mean 'greedy'",
     )
     assert fails(
-        run_cutaway("evaluate", home / "runs" / "reverse", "--split", "unseen", cwd=tmp_path), "no split 'unseen'"
+        run_cutaway("evaluate", home / "runs" / "reverse", "--split", "unseen", cwd=tmp_path), "no --split unseen"
     )
 
 
-def test_more_mistakes_with_a_run(home):
+def test_more_errors_with_a_run(home):
     run = home / "runs" / "reverse"
     assert fails(
-        run_cutaway("translate", run, "a", "--device", "nonsense", cwd=home), "the device 'nonsense' cannot be used"
+        run_cutaway("translate", run, "a", "--device", "nonsense", cwd=home), "--device nonsense cannot be used"
     )
-    assert fails(translate(run, "a", "--top-k", "3", cwd=home), "--top-k has no effect on strategy 'greedy'")
+    assert fails(translate(run, "a", "--top-k", "3", cwd=home), "--top-k has no effect with strategy 'greedy'")
     assert fails(run_cutaway("evaluate", run, "--limit", "0", cwd=home), "--limit 0 leaves nothing to score")
 
 
-def test_words_that_the_model_does_not_know_are_named(home):
+def test_unknown_words_are_listed(home):
     result = translate("runs/reverse", "a zebra b zebra", cwd=home)
     assert result.returncode == 0
     assert result.stderr.rstrip().endswith("not in this model's vocabulary: zebra")  # once
 
 
-def test_a_byte_order_mark_is_no_letter(home):
+def test_a_byte_order_mark_is_ignored(home):
     plain = translate("runs/reverse", cwd=home, stdin="a b c\n").stdout
     assert translate("runs/reverse", cwd=home, stdin="\ufeffa b c\n").stdout == plain
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_saves_and_names_the_command_to_resume(tmp_path):
     command = [sys.executable, "-c", "from cutaway.cli import main; main()", "train", "reverse", *SMALL]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
@@ -217,7 +217,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in stderr
-    assert "everything is saved. Go on with: cutaway train reverse --resume --set model.d_model=16" in stderr
+    assert "everything is saved. Resume with: cutaway train reverse --resume --set model.d_model=16" in stderr
     step = int(stderr.partition("stopped at step ")[2].split()[0])
     assert (tmp_path / "runs/reverse/latest").read_text().strip() == f"step_{step:06d}"
     again = cutaway("train", "reverse", *SMALL, "--set", f"train.steps={step + 3}", "--resume", cwd=tmp_path)
@@ -233,14 +233,14 @@ def test_tensorboard(tmp_path):
     assert b"train/loss" in events.read_bytes()
 
 
-def test_small_things():
+def test_clock_and_one_line():
     assert clock(75) == "1:15"
     assert clock(3671) == "1:01:11"
-    assert on_one_line("a\nb") == "a b"
-    assert on_one_line("") == ""
+    assert join_lines("a\nb") == "a b"
+    assert join_lines("") == ""
 
 
-def test_a_suggested_command_can_be_typed_as_it_stands(tmp_path, monkeypatch):
+def test_a_suggested_command_can_be_copied_into_a_shell(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/cutaway"
     program.write_text("")

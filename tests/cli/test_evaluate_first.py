@@ -1,4 +1,4 @@
-"""`train --evaluate`: what cannot be scored is known before the first step, and nothing that was trained is lost."""
+"""`train --evaluate`: data that cannot be scored is an error before the first step, and no training is lost."""
 
 import sys
 
@@ -22,8 +22,8 @@ IMAGES = (
     f'[model]\nfamily = "vision"\nhead = "classes"\n{SMALL}image_size = 4\npatch_size = 2\n[data]\ntrain = ["a.npz"]\n{{}}\n'
     f"batch_tokens = 8\n{STEPS}"
 )
-# what is wrong with the test data -> recipe, what is said of it
-REFUSED = {
+# problem of the test data -> recipe, message
+REJECTED = {
     "none": (PAIRS.format(""), "the recipe has no test data"),
     "gone": (PAIRS.format('test = ["x.en", "x.de"]'), "there is no file 'x.en'"),
     "too long": (
@@ -56,43 +56,45 @@ def folder(tmp_path):
     return tmp_path
 
 
-def trained(folder, recipe, *more):
+def train_and_evaluate(folder, recipe, *more):
     (folder / "r.toml").write_text(recipe, encoding="utf-8")
     return run_cutaway("train", "r.toml", "--evaluate", *more, cwd=folder)
 
 
-def refused(told, why):
-    assert told.returncode == 1
-    said = [line for line in told.stderr.splitlines() if line and not line.startswith("Export: ")]
-    assert len(said) == 1, said  # one sentence, and no step
-    assert why in told.stderr
+def is_rejected(result, reason):
+    assert result.returncode == 1
+    lines = [line for line in result.stderr.splitlines() if line and not line.startswith("Export: ")]
+    assert len(lines) == 1, lines  # one message, and no step
+    assert reason in result.stderr
     return True
 
 
-@pytest.mark.parametrize("wrong", REFUSED)
-def test_what_cannot_be_scored_is_refused_before_the_first_step(folder, wrong):
-    recipe, why = REFUSED[wrong]
-    assert refused(trained(folder, recipe), why)
+@pytest.mark.parametrize("problem", REJECTED)
+def test_data_that_cannot_be_scored_is_rejected_before_the_first_step(folder, problem):
+    recipe, reason = REJECTED[problem]
+    assert is_rejected(train_and_evaluate(folder, recipe), reason)
     assert not (folder / "runs/r").exists()
 
 
-def test_an_earlier_run_is_not_replaced_by_one_that_is_refused(folder):
+def test_a_rejected_run_does_not_replace_an_earlier_one(folder):
     earlier = [folder / "runs/r" / name for name in ("config.json", "model.safetensors")]
     earlier[0].parent.mkdir(parents=True)
     for file in earlier:
         file.write_text("mine")
     for more in (("--overwrite",), ("--overwrite", "--engine", "numpy")):
-        assert refused(trained(folder, PAIRS.format('test = ["longer.en", "a.de"]'), *more), "are longer than")
+        assert is_rejected(
+            train_and_evaluate(folder, PAIRS.format('test = ["longer.en", "a.de"]'), *more), "are longer than"
+        )
         assert [file.read_text() for file in earlier] == ["mine", "mine"]
 
 
 @pytest.mark.parametrize("recipe", [PAIRS.format('test = ["a.en", "a.de"]'),
                                     PAIRS.format('valid = ["a.en", "a.de"]') + 'best_by = "bleu"\n'])  # fmt: skip
-def test_a_missing_library_is_known_before_the_first_step(folder, recipe, monkeypatch):
+def test_a_missing_library_is_reported_before_the_first_step(folder, recipe, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     (folder / "r.toml").write_text(recipe, encoding="utf-8")
     evaluate = () if "bleu" in recipe else ("--evaluate",)
-    assert refused(run_cutaway("train", "r.toml", *evaluate, cwd=folder), "needs sacrebleu, which is not installed")
+    assert is_rejected(run_cutaway("train", "r.toml", *evaluate, cwd=folder), "needs sacrebleu, which is not installed")
 
 
 NOTED = [
@@ -113,8 +115,8 @@ NOTED = [
 
 
 @pytest.mark.parametrize(("recipe", "note"), NOTED)
-def test_what_should_be_known_about_scores_is_said_first(folder, recipe, note, capsys):
-    """It is no reason not to train."""
+def test_notes_about_the_scores_come_before_the_training(folder, recipe, note, capsys):
+    """They do not stop the training."""
     (folder / "r.toml").write_text(recipe, encoding="utf-8")
     config = read_recipe(folder / "r.toml", [f"data.root='{folder}'"])
     check_evaluation(config, prepare(config.data, config.model.task))
@@ -122,25 +124,25 @@ def test_what_should_be_known_about_scores_is_said_first(folder, recipe, note, c
 
 
 @pytest.mark.parametrize(
-    "error", [DataError("no pencil"), pytest.param(MemoryError("no pencil"), marks=pytest.mark.slow)]
+    "error", [DataError("scoring failed"), pytest.param(MemoryError("scoring failed"), marks=pytest.mark.slow)]
 )
-def test_whatever_an_evaluation_raises_report_and_findings_are_there(folder, error, monkeypatch):
+def test_a_failed_evaluation_still_leaves_report_and_findings(folder, error, monkeypatch):
     def fails(run):
         raise error
 
     monkeypatch.setattr(sys.modules["cutaway.cli.train"], "evaluate_run", fails)
     recipe = PAIRS.format('valid = ["a.en", "a.de"]\ntest = ["a.en", "a.de"]')
     if isinstance(error, DataError):
-        told = trained(folder, recipe)
-        assert told.returncode == 1
-        lines = told.stderr.strip().splitlines()
-        assert lines[-1] == "error: no pencil"
-        assert "Again:  cutaway evaluate runs/r" in told.stderr
-        assert "problem: Held-out examples stand in the training data" in told.stderr  # findings
-        assert "The report: runs/r/report.html" in told.stderr
+        result = train_and_evaluate(folder, recipe)
+        assert result.returncode == 1
+        lines = result.stderr.strip().splitlines()
+        assert lines[-1] == "error: scoring failed"
+        assert "Again:  cutaway evaluate runs/r" in result.stderr
+        assert "problem: Held-out examples are in the training data" in result.stderr  # findings
+        assert "The report: runs/r/report.html" in result.stderr
     else:
         with pytest.raises(type(error)):
-            trained(folder, recipe)
+            train_and_evaluate(folder, recipe)
     assert (folder / "runs/r/report.html").is_file()
 
 
@@ -148,34 +150,34 @@ DEMO = ("train.steps=2", "data.size=100", "data.heldout_size=5", "model.d_model=
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"),
+    ("settings", "reason"),
     [
         (["data.corpus=reverse"], "these settings are for something else"),
-        (["model.max_length=9", "data.max_tokens=9"], "the demo could not score this model when it is trained"),
+        (["model.max_length=9", "data.max_tokens=9"], "the demo could not score this model after the training"),
     ],
 )
-def test_a_demo_that_could_not_be_scored_is_refused(tmp_path, settings, why):
-    told = run_cutaway("demo", *(word for setting in (*DEMO, *settings) for word in ("--set", setting)), cwd=tmp_path)
-    assert told.returncode == 1
-    assert why in told.stderr
+def test_a_demo_that_cannot_be_scored_is_rejected(tmp_path, settings, reason):
+    result = run_cutaway("demo", *(word for setting in (*DEMO, *settings) for word in ("--set", setting)), cwd=tmp_path)
+    assert result.returncode == 1
+    assert reason in result.stderr
     assert not (tmp_path / "runs/demo").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("position", ["sinusoidal", "rope"])
-def test_a_demo_that_fails_leaves_a_report(tmp_path, monkeypatch, position):
+def test_a_failed_demo_leaves_a_report(tmp_path, monkeypatch, position):
     settings = (*DEMO, f"model.position={position}")
     given = [word for setting in settings for word in ("--set", setting)]
     fine = run_cutaway("demo", *given, cwd=tmp_path)
     assert fine.returncode == 0, fine.stderr
 
     def fails(translator):
-        raise DataError("no pencil")
+        raise DataError("scoring failed")
 
-    monkeypatch.setattr(sys.modules["cutaway.cli.demo"], "measure", fails)
+    monkeypatch.setattr(sys.modules["cutaway.cli.demo"], "translate_splits", fails)
     (tmp_path / "runs/demo/report.html").unlink()
-    told = run_cutaway("demo", *given, cwd=tmp_path)
-    assert told.returncode == 1
-    assert told.stderr.strip().splitlines()[-1] == "error: no pencil"
-    assert "The report: runs/demo/report.html" in told.stderr
+    result = run_cutaway("demo", *given, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.strip().splitlines()[-1] == "error: scoring failed"
+    assert "The report: runs/demo/report.html" in result.stderr
     assert (tmp_path / "runs/demo/report.html").is_file()

@@ -1,4 +1,4 @@
-"""cutaway figures: which figures there are for which run, and what is said when there are none."""
+"""cutaway figures: the figures of each kind of run, and the errors."""
 
 import sys
 
@@ -13,7 +13,7 @@ from cutaway.errors import ConfigError, RunError
 from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
 
-command = sys.modules["cutaway.cli.figures"]  # in the package, the function of that name stands before the module
+command = sys.modules["cutaway.cli.figures"]  # the package attribute is the function
 
 
 def figures(*arguments):
@@ -32,9 +32,9 @@ def trained(tmp_path_factory):
 
 
 def test_every_figure_that_a_translator_has(trained, monkeypatch):
-    """Drawn and not saved: to write a file takes longer than to draw it."""
+    """Drawn but not saved, because saving takes longer."""
     saved = []
-    monkeypatch.setattr(command, "print_saved", lambda figure, path, shows: saved.append((path, figure)))
+    monkeypatch.setattr(command, "save_figure", lambda figure, path, shows: saved.append((path, figure)))
     figures(trained.path)
     without_gold = set(command.FIGURES) - {"alignment", "confusion"}
     assert {path.name for path, _ in saved} == {f"{name}.png" for name in without_gold}
@@ -43,8 +43,8 @@ def test_every_figure_that_a_translator_has(trained, monkeypatch):
 
 
 def test_files_are_written_and_listed(trained, tmp_path):
-    said = figures(trained.path, "a b c", "--only", "cross", "--format", "svg", "--out", tmp_path / "here").stdout
-    assert said == f"{tmp_path / 'here' / 'cross.svg'}  cross-attention, all heads\n"
+    text = figures(trained.path, "a b c", "--only", "cross", "--format", "svg", "--out", tmp_path / "here").stdout
+    assert text == f"{tmp_path / 'here' / 'cross.svg'}  cross-attention, all heads\n"
     assert "<svg" in (tmp_path / "here" / "cross.svg").read_text("utf-8")
 
 
@@ -63,19 +63,19 @@ def test_which_figures_other_tasks_have(family, changes, missing, tmp_path):
     subject.examples = pictures if family == "vision" else ["a b c", "d e f g"]
     names = ("encoder", "decoder", "cross", "alignment", "positions", "masks", "roles", "heads", "parameters", "time")
     assert {name for name in names if command.draw(subject, name) is None} == missing
-    for name in ("loss", "schedule", "schedules", "smoothing"):  # a run without metrics was not trained here
+    for name in ("loss", "schedule", "schedules", "smoothing"):  # a run without metrics was imported
         assert command.draw(subject, name) is None
     subject.run.append_metrics({"step": 100, "nll": 3.0})
     trained = command.Subject(subject.run, pipeline, subject.text)
     assert command.draw(trained, "schedules").axes[0].lines
 
 
-def test_mistakes(trained, tmp_path):
-    with pytest.raises(ConfigError, match="--only crosss: there is no such figure. Did you mean 'cross'"):
+def test_errors(trained, tmp_path):
+    with pytest.raises(ConfigError, match="--only crosss is not a figure. Did you mean 'cross'"):
         figures(trained.path, "--only", "crosss")
     with pytest.raises(ConfigError, match="--format gif is not a choice"):
         figures(trained.path, "--format", "gif")
-    with pytest.raises(ConfigError, match="there is nothing to draw. It needs an example with a gold alignment"):
+    with pytest.raises(ConfigError, match="cannot be drawn for this run. It needs an example with a gold alignment"):
         figures(trained.path, "a b", "--only", "alignment")
     with pytest.raises(RunError, match="there is no run folder"):
         figures(tmp_path / "no")

@@ -1,4 +1,4 @@
-"""What commands say of imported weights, which have neither data nor a training. All kinds: interop/test_imported_runs.py"""
+"""Commands on imported weights, which have neither data nor metrics. All kinds: interop/test_imported_runs.py"""
 
 import pytest
 from foreign import write_theirs
@@ -16,28 +16,28 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_mask_is_shown_of_a_plain_sentence(folder):
-    told = run_cutaway("mask", "runs/it", cwd=folder)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "Nothing leaks" in told.stdout
+def test_mask_uses_a_plain_sentence(folder):
+    result = run_cutaway("mask", "runs/it", cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Nothing leaks" in result.stdout
 
 
-def test_no_figure_of_a_training_that_never_was(folder):
-    told = run_cutaway("figures", "runs/it", "--only", "schedule", cwd=folder)
-    assert "It needs the metrics of its training, which imported weights do not have." in told.stderr
+def test_there_is_no_figure_of_a_training(folder):
+    result = run_cutaway("figures", "runs/it", "--only", "schedule", cwd=folder)
+    assert "It needs the metrics of a training, which imported weights do not have." in result.stderr
     assert not (folder / "runs/it/figures").exists()
 
 
-def test_the_doctor_says_what_it_is(folder):
-    told = run_cutaway("doctor", "runs/it", cwd=folder)
-    assert told.returncode == 1
-    assert "was not trained here" in told.stderr
-    assert "cutaway evaluate runs/it --data FILE" in told.stderr
+def test_doctor_names_another_command(folder):
+    result = run_cutaway("doctor", "runs/it", cwd=folder)
+    assert result.returncode == 1
+    assert "was not trained here" in result.stderr
+    assert "cutaway evaluate runs/it --data FILE" in result.stderr
 
 
-def test_it_can_be_scored_on_files(folder):
+def test_evaluate_on_files(folder):
     (folder / "a.txt").write_text("w5 w6 w7 w8 w9\n", encoding="utf-8")
-    told = run_cutaway("evaluate", "runs/it", "--data", "a.txt", cwd=folder)
-    assert (told.returncode, told.stderr) == (0, "")
+    result = run_cutaway("evaluate", "runs/it", "--data", "a.txt", cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
     without = run_cutaway("evaluate", "runs/it", cwd=folder)
-    assert "this run names no test data to be scored on. Give text files: --data FILE." in without.stderr
+    assert "this run has no test data. Give text files: --data FILE." in without.stderr

@@ -26,7 +26,7 @@ def test_trace_prints_every_step_and_the_answer(home):
     result = cutaway("trace", "runs/reverse", "a b c", cwd=home)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["step", "equation", "axes", "mean", "spread", "range"]
+    assert lines[0].split() == ["step", "equation", "axes", "mean", "std", "range"]
     names = [line.split()[0] for line in lines[1:] if "." in line.split(" ")[0]]
     assert names[0] == "source_embedding.embedded"
     assert "decoder.layers.1.cross_attention.weights" in names
@@ -38,10 +38,10 @@ def test_trace_prints_every_step_and_the_answer(home):
 
 
 def test_trace_some_steps_with_a_part_off_and_as_json(home):
-    told = json.loads(cutaway("trace", "runs/reverse", "a b c", "--json", "--only", "head.*", cwd=home).stdout)
-    assert [step["name"] for step in told["walk"]] == ["head.logits"]
-    assert told["beam"]["nodes"][0]["token"] == "<s>"
-    assert told["lens"]["rows"] == ["embedding", "layer 0", "layer 1"]
+    found = json.loads(cutaway("trace", "runs/reverse", "a b c", "--json", "--only", "head.*", cwd=home).stdout)
+    assert [step["name"] for step in found["walk"]] == ["head.logits"]
+    assert found["beam"]["nodes"][0]["token"] == "<s>"
+    assert found["lens"]["rows"] == ["embedding", "layer 0", "layer 1"]
     off = cutaway(
         "trace",
         "runs/reverse",
@@ -55,19 +55,19 @@ def test_trace_some_steps_with_a_part_off_and_as_json(home):
     )
     on = cutaway("trace", "runs/reverse", "a b c", "--target", "c b a", "--json", cwd=home)
     assert json.loads(off.stdout)["log_p"] != json.loads(on.stdout)["log_p"]
-    assert cutaway("trace", "runs/reverse", cwd=home).returncode == 0  # an example of the data
+    assert cutaway("trace", "runs/reverse", cwd=home).returncode == 0  # with an example of the data
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "--only", "nothing"], "no step fits --only 'nothing'"),
+        (["a", "--only", "nothing"], "no step matches --only 'nothing'"),
         (["a", "--off", "decoder.layers.1.feed_forwards"], "Did you mean 'decoder.layers.1.feed_forward'?"),
         (["a " * 100], "this model has positions for 64"),
         ([""], "there is nothing to translate"),
     ],
 )
-def test_trace_says_what_is_wrong(home, arguments, message):
+def test_trace_errors(home, arguments, message):
     result = cutaway("trace", "runs/reverse", *arguments, cwd=home)
     assert result.returncode == 1
     assert message in result.stderr
@@ -86,11 +86,11 @@ def test_trace_shows_where_a_diverged_model_breaks(home, tmp_path):
     assert result.returncode == 1
     flagged = [line for line in result.stdout.splitlines() if "NaN in" in line]
     assert flagged[0].startswith("decoder.layers.0.feed_forward.hidden")
-    assert "its training has diverged" in result.stderr
-    told = cutaway("trace", run.path, "a b c", "--json", cwd=home).stdout
-    assert "NaN in" in told
-    assert ": NaN" not in told
-    assert "diverged" in json.loads(told)["error"]
+    assert "its training diverged" in result.stderr
+    text = cutaway("trace", run.path, "a b c", "--json", cwd=home).stdout
+    assert "NaN in" in text
+    assert ": NaN" not in text
+    assert "diverged" in json.loads(text)["error"]
 
 
 def test_explore_writes_a_page(home):
@@ -104,12 +104,12 @@ def test_explore_writes_a_page(home):
     ("arguments", "message"),
     [
         (["runs/nothing"], "there is no run folder 'runs/nothing'"),
-        (["runs/reverse", "--text", "a"], "--text says what --export records"),
+        (["runs/reverse", "--text", "a"], "--text needs --export"),
         (["runs/reverse", "--export", "runs"], "--export runs is a folder"),
         (["runs/reverse", "--export", "p.html", "--text", "a " * 100], "this model has positions for 64"),
     ],
 )
-def test_explore_says_what_is_wrong(home, arguments, message):
+def test_explore_errors(home, arguments, message):
     result = cutaway("explore", *arguments, cwd=home)
     assert result.returncode == 1
     assert message in result.stderr

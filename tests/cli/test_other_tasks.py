@@ -67,13 +67,13 @@ def fails(result, *parts):
 
 
 def test_generate(home):
-    def drawn(*options):
-        return cutaway("generate", "runs/python-gpt", "def f(x):\n", "--max-tokens", 8, *options, cwd=home).stdout
+    def sample(*options):
+        return cutaway("generate", "runs/python-gpt", "def f(x):\n", "--max-length", 8, *options, cwd=home).stdout
 
-    assert drawn("--seed", 1) == drawn("--seed", 1)
-    assert drawn("--seed", 1).startswith("def f(x):\n")
-    assert drawn("--seed", 1, "--temperature", 3) != drawn("--seed", 2, "--temperature", 3)
-    lines = cutaway("generate", "runs/python-gpt", "--max-tokens", 8, cwd=home, stdin="import\nclass A\n").stdout
+    assert sample("--seed", 1) == sample("--seed", 1)
+    assert sample("--seed", 1).startswith("def f(x):\n")
+    assert sample("--seed", 1, "--temperature", 3) != sample("--seed", 2, "--temperature", 3)
+    lines = cutaway("generate", "runs/python-gpt", "--max-length", 8, cwd=home, stdin="import\nclass A\n").stdout
     assert len(lines.splitlines()) == 2
     assert fails(cutaway("generate", "runs/python-tagger", "x", cwd=home), "was trained for tagging", "cutaway tag")
 
@@ -88,9 +88,9 @@ def test_classify(home):
     assert [line.split("\t")[0] for line in piped.splitlines()] == [row[0] for row in rows]
     objects = cutaway("classify", "runs/python-expressions", "f(x)[0]", "a + b", "--top", 3, "--json", cwd=home).stdout
     for number, (line, row) in enumerate(zip(objects.splitlines(), rows, strict=True), 1):
-        told = json.loads(line)
-        assert (told["line"], told["label"], f"{told['probability']:.4f}") == (number, row[0], row[1])
-        assert [label["label"] for label in told["labels"]] == row[::2]
+        found = json.loads(line)
+        assert (found["line"], found["label"], f"{found['probability']:.4f}") == (number, row[0], row[1])
+        assert [label["label"] for label in found["labels"]] == row[::2]
 
 
 def test_classify_images(home):
@@ -104,8 +104,8 @@ def test_classify_images(home):
         "[3, 64], but this model reads [1, 16, 16]",
     )
     (home / "no.npy").write_text("hello")
-    assert fails(cutaway("classify", "runs/digits-vit", "--file", "no.npy", cwd=home), "not an array that can be read")
-    assert fails(cutaway("classify", "runs/digits-vit", "text", cwd=home), "no image file 'text'", "reads images")
+    assert fails(cutaway("classify", "runs/digits-vit", "--file", "no.npy", cwd=home), "not a readable array")
+    assert fails(cutaway("classify", "runs/digits-vit", "text", cwd=home), "no image file 'text'", "classifies images")
     assert fails(cutaway("classify", "runs/digits-vit", cwd=home), "this run reads images. Give image files")
     assert fails(cutaway("classify", "runs/digits-vit", "--file", "a.npz", cwd=home), "there is no file 'a.npz'")
 
@@ -120,10 +120,10 @@ def test_tag(home):
     assert of_file.stdout == ""
     words = [line.split("\t")[0] for line in (home / "tags.tsv").read_text().splitlines() if line]
     assert [w for w in words if w != "\\n"] == [*[r[0] for r in rows if r[0] != "\\n"], "import", "os"]
-    told = json.loads(cutaway("tag", "runs/python-tagger", code, "--json", cwd=home).stdout)
-    assert told["line"] == 1
-    assert told["words"] == [row[0].replace("\\n", "\n") for row in rows]
-    assert told["tags"] == [row[1] for row in rows]
+    found = json.loads(cutaway("tag", "runs/python-tagger", code, "--json", cwd=home).stdout)
+    assert found["line"] == 1
+    assert found["words"] == [row[0].replace("\\n", "\n") for row in rows]
+    assert found["tags"] == [row[1] for row in rows]
     assert fails(cutaway("tag", "runs/python-tagger", code, "--json", "--colour", cwd=home), "--json is for programs")
     coloured = cutaway("tag", "runs/python-tagger", code, "--colour", cwd=home).stdout
     assert "return 'a'  # b" in coloured

@@ -1,4 +1,4 @@
-"""Lists, comparisons, doctor and reports of runs, mostly of run folders that nobody trained."""
+"""Lists, comparisons, diagnoses and reports of runs, mostly of run folders that were not trained."""
 
 import base64
 import dataclasses
@@ -16,9 +16,8 @@ import safetensors.numpy
 from helpers import small_recipe
 from typer.testing import CliRunner
 
-from cutaway.cli import app
-from cutaway.cli import summary as look_back
-from cutaway.cli.evaluate import keep_scores
+from cutaway.cli import app, summary
+from cutaway.cli.evaluate import save_scores
 from cutaway.cli.figures import FIGURES
 from cutaway.cli.runs import sparkline
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
@@ -35,7 +34,7 @@ from cutaway.runs.weights import seal_weights
 
 
 def make_run(folder, losses=(3.0, 2.0, 1.5), steps=300, planned=300, weights=True, **settings):
-    """A run folder as a training leaves it, with nothing trained."""
+    """A run folder like that of a training, without training."""
     run = RunFolder(folder)
     config = Config(
         model=ModelConfig(vocab_size=30),
@@ -68,7 +67,7 @@ def cutaway(*arguments, code=0):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """runs/ with one run of each state."""
+    """runs/ with one run in each state."""
     monkeypatch.chdir(tmp_path)
     make_run("runs/whole")
     stopped = make_run("runs/stopped", losses=(3.0, 2.5), planned=1000, steps=430)
@@ -102,14 +101,14 @@ def test_all_runs_with_their_state(home):
     assert "▁" not in text
 
 
-def test_a_run_that_is_being_trained_is_told_by_its_lock(home):
+def test_a_locked_run_is_running(home):
     run = RunFolder("runs/stopped")
     with run.lock():
         assert summarize(run).state_text == "running, at 43%"
     assert summarize(run).state == "stopped"
 
 
-def test_a_twin_run_is_told_by_the_clock(home):
+def test_a_run_without_a_lock_is_running_if_it_was_written_recently(home):
     run = make_run("runs/twin", planned=1000)
     assert summarize(run).state == "running"
     old = time.time() - 1000
@@ -121,11 +120,11 @@ def test_a_twin_run_is_told_by_the_clock(home):
 def test_sorted_and_filtered(home):
     by_loss = json.loads(cutaway("runs", "--json", "--sort", "loss", "--task", "translation").stdout)["runs"]
     assert [row["name"] for row in by_loss] == ["patient", "whole", "stopped", "diverged"]
-    with pytest.raises(RunError, match=r"none is for the task 'tagging'. There are: translation"):
+    with pytest.raises(RunError, match=r"none of the 6 runs in 'runs' is for --task tagging. Tasks: translation"):
         cutaway("runs", "--task", "tagging")
-    with pytest.raises(ConfigError, match="--sort sise is not a choice. Did you mean 'size'"):
+    with pytest.raises(ConfigError, match="--sort sise is not a column. Did you mean 'size'"):
         cutaway("runs", "--sort", "sise")
-    with pytest.raises(RunError, match="there is no run folder 'runs/hole'. In 'runs' there are: broken"):
+    with pytest.raises(RunError, match="there is no run folder 'runs/hole'. Runs in 'runs': broken"):
         cutaway("runs", "hole")
 
 
@@ -164,7 +163,7 @@ def test_curves_of_several_runs_in_one_figure(home):
     assert "<svg" in (home / "compare.svg").read_text("utf-8")
 
 
-def test_a_figure_of_no_known_kind(home):
+def test_an_unknown_format_of_a_figure(home):
     with pytest.raises(ConfigError, match=r"Use .png, .svg or .pdf"):
         cutaway("runs", "whole", "--plot", "compare.docx")
 
@@ -176,25 +175,25 @@ def test_a_sparkline():
     assert len(sparkline(range(1000), width=24)) == 24
 
 
-def test_doctor_says_what_is_wrong_and_its_exit_code_too(home):
+def test_doctor_prints_problems_and_exits_with_3(home):
     make_run("runs/heart", losses=(3.0, 1.0, 0.5))
     run = RunFolder("runs/heart")
     run.append_metrics({"step": 300, "valid_loss": 5.3})
     result = cutaway("doctor", "runs/heart", code=3)
-    assert "problem  Overfitting: it learns the training data by heart." in result.stdout
+    assert "problem  Overfitting: the model memorizes the training data." in result.stdout
     assert "validation loss 5.300" in result.stdout
     found = json.loads(cutaway("doctor", "runs/heart", "--json", "--no-data", code=3).stdout)
     assert "overfitting" in [finding["check"] for finding in found["findings"]]
     assert found["valid_loss"] == pytest.approx(0.51)
     fine = cutaway("doctor", "runs/whole", "--no-data")
     assert "In order: " in fine.stdout
-    assert "Not known: leakage, small validation, unknown tokens" in fine.stdout
-    assert ", because the data was not looked at." in fine.stdout
+    assert "Not checked: leakage, small validation, unknown tokens" in fine.stdout
+    assert ", because the data was not read." in fine.stdout
     with pytest.raises(RunError, match="there is no run folder 'runs/no'"):
         cutaway("doctor", "runs/no")
 
 
-def test_the_report_is_one_page_that_shows_text_as_text(home):
+def test_the_report_is_one_page_with_escaped_text(home):
     run = make_run("runs/paged", weights=False)
     write_json(run.scores, {"bleu": 31.5, "bleu_signature": "case:mixed|tok:13a"})
     page = write_run_report(run, []).read_text("utf-8")
@@ -207,7 +206,7 @@ def test_the_report_is_one_page_that_shows_text_as_text(home):
     assert "prefers-color-scheme: dark" in page
 
 
-def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
+def test_the_report_of_a_trained_run_contains_the_explorer(tmp_path):
     from cutaway.inference.training.setup import start_training
 
     run = RunFolder(tmp_path / "run")
@@ -220,36 +219,36 @@ def test_the_report_of_a_trained_run_holds_the_explorer(tmp_path):
     [shown] = recorded["info"]["runs"]
     assert len(shown["examples"]) == 2
     for text in shown["examples"]:
-        told = recorded["answers"][answer_key("trace", {"text": text})]
-        assert told["output"] == Translator.load(run.path, "cpu").translate([text])[0]
-    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)  # nothing is loaded from anywhere
+        trace = recorded["answers"][answer_key("trace", {"text": text})]
+        assert trace["output"] == Translator.load(run.path, "cpu").translate([text])[0]
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)  # no external resources
     assert summarize(run).parameters == count_parameters(run) > 1000
 
 
-def test_a_report_that_fails_does_not_harm_the_training(home, monkeypatch, capsys):
+def test_an_error_in_the_report_is_a_note(home, monkeypatch, capsys):
     def fails(run, diagnosis):
-        raise ValueError("no pencil")
+        raise ValueError("no space")
 
-    monkeypatch.setattr(look_back, "write_report", fails)
-    look_back.look_back(RunFolder("runs/whole"))
-    assert "the run is trained and saved, but its report could not be written: ValueError('no pencil')" in (
+    monkeypatch.setattr(summary, "write_report", fails)
+    summary.summarize_training(RunFolder("runs/whole"))
+    assert "the run is trained and saved, but its report could not be written: ValueError('no space')" in (
         capsys.readouterr().err
     )
 
 
-def test_looking_back_names_problems_in_a_line(home, capsys):
+def test_the_end_of_a_training_prints_problems(home, capsys):
     run = make_run("runs/heart", losses=(3.0, 1.0, 0.5))
     run.append_metrics({"step": 300, "valid_loss": 5.3})
     run.weights.unlink()
-    look_back.look_back(run)
-    said = capsys.readouterr().err
-    assert "problem: Overfitting: it learns the training data by heart. Training loss" in said
-    assert "More:  cutaway doctor runs/heart" in said
-    assert "The report: runs/heart/report.html" in said
+    summary.summarize_training(run)
+    printed = capsys.readouterr().err
+    assert "problem: Overfitting: the model memorizes the training data. Training loss" in printed
+    assert "More:  cutaway doctor runs/heart" in printed
+    assert "The report: runs/heart/report.html" in printed
 
 
 def leaking_run(path: str) -> RunFolder:
-    """Half of whose validation sentences stand in the training data."""
+    """A run with half of its validation sentences in the training data."""
     run = make_run(path, losses=(3.0, 1.0, 0.9))
     files = {"train": [f"cat number {i}" for i in range(40)], "valid": ["cat number 1", "a new one"]}
     for name, lines in files.items():
@@ -263,48 +262,48 @@ def leaking_run(path: str) -> RunFolder:
     return run
 
 
-def test_report_and_doctor_say_the_same(home, capsys):
-    """Whatever a doctor finds, the end of a training and its report have said already."""
+def test_report_and_doctor_have_the_same_findings(home, capsys):
+    """The end of a training prints them as well."""
     run = leaking_run("runs/leaks")
-    look_back.look_back(run)
-    assert "problem: Held-out examples stand in the training data. 1 of 2 validation" in capsys.readouterr().err
+    summary.summarize_training(run)
+    assert "problem: Held-out examples are in the training data. 1 of 2 validation" in capsys.readouterr().err
     page = html.unescape(re.sub("<[^>]+>", "", run.report.read_text("utf-8")))
-    told = json.loads(cutaway("doctor", "runs/leaks", "--json", code=3).stdout)
-    assert "leakage" in [finding["check"] for finding in told["findings"]]
-    for finding in told["findings"]:
+    found = json.loads(cutaway("doctor", "runs/leaks", "--json", code=3).stdout)
+    assert "leakage" in [finding["check"] for finding in found["findings"]]
+    for finding in found["findings"]:
         assert finding["title"] in page
         assert finding["evidence"] in page
-    for sentence in (*told["in_order"], *(why.rstrip(".") for why in told["not_checked"].values())):
+    for sentence in (*found["in_order"], *(why.rstrip(".") for why in found["not_checked"].values())):
         assert sentence in page
 
 
-def test_of_a_large_corpus_it_is_said_that_it_was_not_read(home, capsys, monkeypatch):
+def test_the_report_names_a_large_corpus_that_was_not_read(home, capsys, monkeypatch):
     run = leaking_run("runs/large")
     monkeypatch.setattr("cutaway.data.store.IN_MEMORY", 10)
-    look_back.look_back(run)
+    summary.summarize_training(run)
     assert "Held-out" not in capsys.readouterr().err
     page = html.unescape(run.report.read_text("utf-8"))
-    assert "Not known: leakage" in page
-    assert "because the data is large. `cutaway doctor runs/large` reads it again." in page
-    cutaway("runs", "runs/large", "--report")  # who asks for it has time
-    assert "Held-out examples stand in the training data" in html.unescape(run.report.read_text("utf-8"))
+    assert "Not checked: leakage" in page
+    assert "because the data is large. `cutaway doctor runs/large` reads it." in page
+    cutaway("runs", "runs/large", "--report")  # reads the data
+    assert "Held-out examples are in the training data" in html.unescape(run.report.read_text("utf-8"))
 
 
-def test_findings_are_said_even_if_the_report_fails(home, capsys, monkeypatch):
+def test_findings_are_printed_even_if_the_report_fails(home, capsys, monkeypatch):
     def fails(run, diagnosis):
         raise OSError("disk full")
 
-    monkeypatch.setattr(look_back, "write_report", fails)
-    look_back.look_back(leaking_run("runs/full"))
-    said = capsys.readouterr().err
-    assert "problem: Held-out examples" in said
-    assert "disk full" in said
+    monkeypatch.setattr(summary, "write_report", fails)
+    summary.summarize_training(leaking_run("runs/full"))
+    printed = capsys.readouterr().err
+    assert "problem: Held-out examples" in printed
+    assert "disk full" in printed
 
 
-def test_what_is_taken_for_what_is_in_the_report_and_in_a_figure(home):
+def test_the_confusion_matrix_is_in_the_report_and_in_a_figure(home):
     run = make_run("runs/classes", weights=False)
     found = class_figures(["<a>", "b", "b"], ["<a>", "<a>", "b"])
-    keep_scores(run, "test", 3, found)
+    save_scores(run, "test", 3, found)
     page = write_run_report(run, []).read_text("utf-8")
     assert page.count("<svg") == 6
     assert "Confusion matrix" in page
@@ -318,15 +317,15 @@ def test_what_is_taken_for_what_is_in_the_report_and_in_a_figure(home):
     run.scores.unlink()
 
 
-def test_scores_are_kept_beside_those_of_other_splits(home):
+def test_scores_of_several_splits_are_saved(home):
     run = RunFolder("runs/whole")
-    keep_scores(run, "test", 10, {"bleu": 30.0})
-    keep_scores(run, "valid", 20, {"bleu": 31.0})
+    save_scores(run, "test", 10, {"bleu": 30.0})
+    save_scores(run, "valid", 20, {"bleu": 31.0})
     assert read_scores(run) == {"examples": 10, "bleu": 30.0, "valid_examples": 20, "valid_bleu": 31.0}
     assert "30.0 BLEU" in cutaway("runs").stdout
 
 
-def test_charts_hold_whatever_numbers_come():
+def test_charts_of_unusual_numbers():
     assert Scale([1, 900], 0, 100, logarithmic=True).ticks() == [1, 10, 100]
     assert Scale([0.21, 0.24], 0, 100, logarithmic=True).ticks() == pytest.approx([0.21, 0.22, 0.23, 0.24])
     assert Scale([5], 0, 100)(5) == 50

@@ -1,4 +1,4 @@
-"""translate and generate: what can be asked for and what is printed; and work on files from the command line."""
+"""translate and generate: options, output formats, and files."""
 
 import dataclasses
 import json
@@ -24,23 +24,23 @@ GREEDY = ("--strategy", "greedy")
 SAMPLE = ("--strategy", "sample", "--seed", 5)
 
 
-def saved(made, path):
+def save_run(pipeline, path):
     folder = RunFolder(path)
-    write_text(folder.tokenizer, made.tokenizer.to_json())
-    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(made.model)))
-    folder.write_config(made.config)
+    write_text(folder.tokenizer, pipeline.tokenizer.to_json())
+    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(pipeline.model)))
+    folder.write_config(pipeline.config)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
-    saved(untrained_pipeline(), folder / "translator")
-    saved(untrained_pipeline("decoder"), folder / "writer")
+    save_run(untrained_pipeline(), folder / "translator")
+    save_run(untrained_pipeline("decoder"), folder / "writer")
     (folder / "in.txt").write_text("a b c\n\nd e f g\nh a\n" * 3)
     return folder
 
 
-def told(home, *arguments, stdin=""):
+def stdout_of(home, *arguments, stdin=""):
     result = run_cutaway(*arguments, cwd=home, stdin=stdin)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -57,7 +57,7 @@ def test_n_best_prints_line_score_and_text(home):
     found = Translator.load(home / "translator").hypotheses(["a b c", "", "d"], decode_of(home), n_best=3)
     rows = [
         row.split("\t")
-        for row in told(home, "translate", "translator", "a b c", "", "d", *BEAM, "--n-best", 3).splitlines()
+        for row in stdout_of(home, "translate", "translator", "a b c", "", "d", *BEAM, "--n-best", 3).splitlines()
     ]
     assert [(row[0], row[1]) for row in rows] == [
         (str(line), f"{one.score:.4f}") for line, texts in enumerate(found, 1) for one in texts
@@ -70,10 +70,10 @@ def decode_of(home):
     return dataclasses.replace(config, strategy="beam", beam_size=3)
 
 
-def test_scores_and_json_say_the_same(home):
-    plain = told(home, "translate", "translator", "a b c", *GREEDY).splitlines()
-    score, text = told(home, "translate", "translator", "a b c", *GREEDY, "--scores").rstrip("\n").split("\t")
-    [line] = told(home, "translate", "translator", "a b c", *GREEDY, "--json", "--align").splitlines()
+def test_scores_and_json_agree(home):
+    plain = stdout_of(home, "translate", "translator", "a b c", *GREEDY).splitlines()
+    score, text = stdout_of(home, "translate", "translator", "a b c", *GREEDY, "--scores").rstrip("\n").split("\t")
+    [line] = stdout_of(home, "translate", "translator", "a b c", *GREEDY, "--json", "--align").splitlines()
     answer = json.loads(line)
     assert [text] == plain == [answer["text"]]
     assert float(score) == pytest.approx(answer["score"], abs=1e-4)
@@ -83,31 +83,31 @@ def test_scores_and_json_say_the_same(home):
     for source, target in answer["alignment"]:
         assert 0 <= source < 3
         assert 0 <= target < len(text.split())
-    best = json.loads(told(home, "translate", "translator", "a b c", *BEAM, "--json", "--n-best", 2))
+    best = json.loads(stdout_of(home, "translate", "translator", "a b c", *BEAM, "--json", "--n-best", 2))
     assert len(best["n_best"]) == 2
     assert best["n_best"][0]["text"] == best["text"]
-    assert json.loads(told(home, "translate", "translator", "", *BEAM, "--json", "--n-best", 2))["n_best"] == []
+    assert json.loads(stdout_of(home, "translate", "translator", "", *BEAM, "--json", "--n-best", 2))["n_best"] == []
 
 
 def test_alignment_is_of_words(home):
-    text, pairs = told(home, "translate", "translator", "a b c", *GREEDY, "--align").rstrip("\n").split("\t")
+    text, pairs = stdout_of(home, "translate", "translator", "a b c", *GREEDY, "--align").rstrip("\n").split("\t")
     numbers = [tuple(map(int, pair.split("-"))) for pair in pairs.split()]
     assert numbers == sorted(set(numbers), key=lambda pair: (pair[1], pair[0]))
     assert {target for _, target in numbers} == set(range(len(text.split())))  # every word looks somewhere
 
 
 @pytest.mark.slow
-def test_what_an_answer_is_made_to_be(home):
-    begun = told(home, "translate", "translator", "a b c", *GREEDY, "--prefix", "d e")
+def test_options_that_constrain_the_output(home):
+    begun = stdout_of(home, "translate", "translator", "a b c", *GREEDY, "--prefix", "d e")
     assert begun.startswith("d e")
     choices = ("--choice", "a b", "--choice", "h")
-    assert told(home, "translate", "translator", "c", "d", *BEAM, *choices).splitlines()[0] in ("a b", "h")
-    free = told(home, "generate", "writer", "a b", *SAMPLE, "--max-tokens", 12).rstrip("\n")
+    assert stdout_of(home, "translate", "translator", "c", "d", *BEAM, *choices).splitlines()[0] in ("a b", "h")
+    free = stdout_of(home, "generate", "writer", "a b", *SAMPLE, "--max-length", 12).rstrip("\n")
     stop = free[len("a b") :].split()[1]
-    cut = told(home, "generate", "writer", "a b", *SAMPLE, "--max-tokens", 12, "--stop", stop).rstrip("\n")
+    cut = stdout_of(home, "generate", "writer", "a b", *SAMPLE, "--max-length", 12, "--stop", stop).rstrip("\n")
     assert cut == "a b" + free[len("a b") :].partition(stop)[0]
-    assert len(told(home, "translate", "translator", "a b", *GREEDY, "--max-length", 2).split()) <= 2
-    assert len(told(home, "translate", "translator", "a b", *GREEDY, "--min-length", 6).split()) >= 6
+    assert len(stdout_of(home, "translate", "translator", "a b", *GREEDY, "--max-length", 2).split()) <= 2
+    assert len(stdout_of(home, "translate", "translator", "a b", *GREEDY, "--min-length", 6).split()) >= 6
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_what_an_answer_is_made_to_be(home):
 )
 def test_a_stream_is_the_same_text(home, command, run, strategy):
     texts = ("a b", "c d e")
-    assert told(home, command, run, *texts, *strategy, "--stream") == told(home, command, run, *texts, *strategy)
+    assert stdout_of(home, command, run, *texts, *strategy, "--stream") == stdout_of(
+        home, command, run, *texts, *strategy
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,12 +130,12 @@ def test_a_stream_is_the_same_text(home, command, run, strategy):
 )
 def test_a_file_standard_input_and_texts_give_the_same(home, command, run):
     lines = (home / "in.txt").read_text().splitlines()
-    of_file = told(home, command, run, "--file", "in.txt", *SAMPLE)
-    assert told(home, command, run, *SAMPLE, stdin="\n".join(lines) + "\n") == of_file
-    assert told(home, command, run, *lines, *SAMPLE) == of_file
-    told(home, command, run, "--file", "in.txt", "--out", "out.txt", "--batch-tokens", 40, *SAMPLE)
+    of_file = stdout_of(home, command, run, "--file", "in.txt", *SAMPLE)
+    assert stdout_of(home, command, run, *SAMPLE, stdin="\n".join(lines) + "\n") == of_file
+    assert stdout_of(home, command, run, *lines, *SAMPLE) == of_file
+    stdout_of(home, command, run, "--file", "in.txt", "--out", "out.txt", "--batch-tokens", 40, *SAMPLE)
     assert (home / "out.txt").read_text() == of_file
-    told(home, command, run, "--file", "in.txt", "--out", "out.json", "--json", *SAMPLE)
+    stdout_of(home, command, run, "--file", "in.txt", "--out", "out.json", "--json", *SAMPLE)
     answers = [json.loads(line) for line in (home / "out.json").read_text().splitlines()]
     assert [answer["text"] for answer in answers] == of_file.splitlines()
     assert [answer["line"] for answer in answers] == list(range(1, len(lines) + 1))
@@ -142,32 +144,32 @@ def test_a_file_standard_input_and_texts_give_the_same(home, command, run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--n-best", 2, *GREEDY], "strategy 'greedy' finds one text"),
-        (["--n-best", 4, *BEAM], "more than beam_size = 3"),
-        (["--min-p", 0.1, *GREEDY], "--min-p has no effect on strategy 'greedy'"),
-        (["--coverage-penalty", 0.1, *SAMPLE], "--coverage-penalty has no effect on strategy 'sample'"),
-        (["--json", "--scores"], "JSON holds the scores anyway"),
-        (["--workers", 2], "--workers is for a file that is worked line by line"),
-        (["--fresh"], "--fresh is for a file that is worked line by line"),
-        (["--stream", *GREEDY, "--scores"], "--stream does not go together with --scores"),
+        (["--n-best", 2, *GREEDY], "--strategy greedy returns one text"),
+        (["--n-best", 4, *BEAM], "--n-best 4 is more than --beam-size 3"),
+        (["--min-p", 0.1, *GREEDY], "--min-p has no effect with --strategy greedy"),
+        (["--coverage-penalty", 0.1, *SAMPLE], "--coverage-penalty has no effect with --strategy sample"),
+        (["--json", "--scores"], "JSON includes the scores"),
+        (["--workers", 2], "--workers is for a file that is processed line by line"),
+        (["--fresh"], "--fresh is for a file that is processed line by line"),
+        (["--stream", *GREEDY, "--scores"], "--stream cannot be combined with --scores"),
         (["--stream", *BEAM], 'Use the strategy "greedy" or "sample"'),
         (["--stream", *GREEDY, "--file", "in.txt"], "both a text and --file in.txt were given"),
-        (["--stream", *GREEDY, "--workers", 2], "--workers is for a file that is worked line by line"),
+        (["--stream", *GREEDY, "--workers", 2], "--workers is for a file that is processed line by line"),
         (["--stop", ""], "--stop is empty"),
-        (["--min-length", 5, "--max-length", 4], "--min-length 5 is more than the 4 tokens that may be"),
-        (["--prefix", "a zebra"], "the prefix 'a zebra' cannot be generated: ['zebra'] is not in the vocabulary"),
-        (["--out", "out.gz"], "out.gz is called .gz"),
+        (["--min-length", 5, "--max-length", 4], "--min-length 5 is more than the maximum of 4 tokens"),
+        (["--prefix", "a zebra"], "--prefix a zebra cannot be generated: ['zebra'] is not in the vocabulary"),
+        (["--out", "out.gz"], "out.gz ends with .gz"),
         (["--choice", "zebra"], "the choice 'zebra' cannot be generated"),
-        (["--dtype", "float8"], "dtype 'float8' is not a choice"),
+        (["--dtype", "float8"], "there is no --dtype float8"),
         (["--engine", "nump"], "Did you mean 'numpy'"),
         (["--file", "in.txt"], "both a text and --file in.txt were given"),
-        (["--skip-errors"], "--skip-errors is for a file that is worked line by line"),
-        (["caf\udce9"], r"an argument is not UTF-8: 'caf\udce9'"),
+        (["--skip-errors"], "--skip-errors is for a file that is processed line by line"),
+        (["caf\udce9"], r"TEXT is not UTF-8: 'caf\udce9'"),
         (["--prefix", "caf\udce9"], r"--prefix is not UTF-8: 'caf\udce9'"),
         (["--choice", "a", "--choice", "\udce9"], "--choice is not UTF-8"),
     ],
 )  # fmt: skip
-def test_mistakes(home, arguments, message):
+def test_errors(home, arguments, message):
     assert message in fails(home, "translate", "translator", "a b", *arguments)
 
 
@@ -176,7 +178,7 @@ def test_mistakes(home, arguments, message):
     [("trace", "translator", "\udce9"), ("mask", "translator", "\udce9"), ("figures", "translator", "\udce9"),
      ("explore", "translator", "--export", "page.html", "--text", "\udce9"), ("embed", "translator", "\udce9")],
 )  # fmt: skip
-def test_no_command_takes_a_text_that_is_not_utf_8(home, arguments):
+def test_text_that_is_not_utf_8_is_rejected(home, arguments):
     assert "is not UTF-8" in fails(home, *arguments)
 
 
@@ -185,33 +187,30 @@ def test_a_beam_that_cannot_be_streamed_prints_nothing(home):
     assert (result.returncode, result.stdout) == (1, "")
 
 
-def test_vectors_have_options_of_files_only_for_files(home):
+def test_embed_rejects_file_options_without_a_file(home):
     message = fails(home, "embed", "translator", "a", "b", "--similar", "--workers", 2)
     assert "--workers is for a file" in message
 
 
-def test_words_that_nobody_knows_are_told(home):
-    """They are translated all the same, as something else."""
+def test_unknown_words_are_reported(home):
     (home / "odd.txt").write_text("a b\na zebra\nthe zebra b\n")
     for arguments, stdin in ((("--file", "odd.txt"), ""), ((), (home / "odd.txt").read_text())):
         result = run_cutaway("translate", "translator", *arguments, *GREEDY, cwd=home, stdin=stdin)
-        assert (
-            "Note: 2 lines have something that is not in this model's vocabulary, such as zebra, the" in result.stderr
-        )
-    lines = told(home, "translate", "translator", "--file", "odd.txt", "--json", *GREEDY).splitlines()
+        assert "Note: 2 lines have words that are not in this model's vocabulary, such as zebra, the" in result.stderr
+    lines = stdout_of(home, "translate", "translator", "--file", "odd.txt", "--json", *GREEDY).splitlines()
     assert [json.loads(line).get("unknown") for line in lines] == [None, ["zebra"], ["the", "zebra"]]
     assert "Note" not in run_cutaway("generate", "writer", "--file", "odd.txt", *GREEDY, cwd=home).stderr
 
 
-def test_pipes_have_a_name(home):
-    expected = told(home, "translate", "translator", "a b", *GREEDY)
-    assert told(home, "translate", "translator", "--file", "-", "--out", "-", *GREEDY, stdin="a b\n") == expected
+def test_a_dash_means_standard_input_and_output(home):
+    expected = stdout_of(home, "translate", "translator", "a b", *GREEDY)
+    assert stdout_of(home, "translate", "translator", "--file", "-", "--out", "-", *GREEDY, stdin="a b\n") == expected
     assert not (home / "-").exists()
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full is Linux's")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 @pytest.mark.parametrize("arguments", [("a b",), ("--file", "in.txt")])
-def test_a_full_disk_behind_standard_output_is_told(home, arguments):
+def test_a_full_disk_is_reported(home, arguments):
     with open("/dev/full", "w") as full:
         work = subprocess.run(
             [sys.executable, "-m", "cutaway", "translate", "translator", *arguments],
@@ -222,20 +221,22 @@ def test_a_full_disk_behind_standard_output_is_told(home, arguments):
     assert len(work.stderr.splitlines()) <= 2
 
 
-def test_choices_of_a_run_that_draws_are_not_drawn(home):
-    """Unless that is asked for: then every seed has its own."""
+def test_choices_of_a_sampling_run_use_beam_search(home):
+    """With --strategy sample, each seed has its own choice."""
     made = untrained_pipeline("decoder")
     made.config = dataclasses.replace(made.config, decode=dataclasses.replace(made.config.decode, strategy="sample"))
-    saved(made, home / "drawing")
+    save_run(made, home / "sampling")
     choices = ("--choice", "a b", "--choice", "c", "--choice", "d e f")
-    best = told(home, "generate", "drawing", "a", *choices, "--scores")
-    likeliest = told(home, "generate", "writer", "a", *choices, *BEAM, "--length-penalty", 0, "--scores")
+    best = stdout_of(home, "generate", "sampling", "a", *choices, "--scores")
+    likeliest = stdout_of(home, "generate", "writer", "a", *choices, *BEAM, "--length-penalty", 0, "--scores")
     assert best == likeliest
-    drawn = {told(home, "generate", "drawing", "a", *choices, "--strategy", "sample", "--seed", i) for i in range(8)}
-    assert len(drawn) > 1
+    sampled = {
+        stdout_of(home, "generate", "sampling", "a", *choices, "--strategy", "sample", "--seed", i) for i in range(8)
+    }
+    assert len(sampled) > 1
 
 
-def test_a_line_that_is_too_long_is_named_or_skipped(home):
+def test_a_line_that_is_too_long_is_reported_or_skipped(home):
     (home / "long.txt").write_text("a b\n" + " ".join("a" * 40) + "\nc\n")
     message = fails(home, "generate", "writer", "--file", "long.txt", "--out", "long.out")
     assert "long.txt, line 2: the prompt has 41 tokens" in message
@@ -249,7 +250,7 @@ def test_a_line_that_is_too_long_is_named_or_skipped(home):
 LONG = "a b\n" + " ".join("a" * 40) + "\nc\n"
 
 
-def test_a_line_of_standard_input_that_is_too_long_is_named_or_skipped(home):
+def test_a_line_of_standard_input_that_is_too_long_is_reported_or_skipped(home):
     message = fails(home, "generate", "writer", stdin=LONG)
     assert "standard input, line 2: the prompt has 41 tokens" in message
     assert "--skip-errors" in message
@@ -259,25 +260,27 @@ def test_a_line_of_standard_input_that_is_too_long_is_named_or_skipped(home):
 
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "standard input"])
-def test_a_skipped_line_is_json_where_all_are(home, way):
+def test_a_skipped_line_is_json_with_json(home, way):
     (home / "long.txt").write_text(LONG)
     arguments = ("--file", "long.txt") if way == "file" else ()
-    lines = told(home, "generate", "writer", *arguments, "--json", "--skip-errors", *GREEDY, stdin=LONG).splitlines()
+    lines = stdout_of(
+        home, "generate", "writer", *arguments, "--json", "--skip-errors", *GREEDY, stdin=LONG
+    ).splitlines()
     answers = [json.loads(line) for line in lines]
     assert [answer["line"] for answer in answers] == [1, 2, 3]
     assert list(answers[1]) == ["line", "error"]
     assert answers[1]["error"].startswith("the prompt has 41 tokens")
-    best = told(home, "generate", "writer", *arguments, "--n-best", 2, "--skip-errors", *BEAM, stdin=LONG)
+    best = stdout_of(home, "generate", "writer", *arguments, "--n-best", 2, "--skip-errors", *BEAM, stdin=LONG)
     assert [line.split("\t")[0] for line in best.splitlines()] == ["1", "1", "3", "3"]
 
 
 def test_a_file_of_code_is_tagged_as_a_whole(home):
     made = untrained_pipeline("encoder", head="tags")
     made.config = dataclasses.replace(made.config, data=dataclasses.replace(made.config.data, corpus="python:tags"))
-    saved(made, home / "tagger")
+    save_run(made, home / "tagger")
     write_json(RunFolder(home / "tagger").labels, list(made.labels))
     RunFolder(home / "tagger").seal()
-    assert told(home, "tag", "tagger", "--file", "in.txt")
+    assert stdout_of(home, "tag", "tagger", "--file", "in.txt")
     assert "--workers has no effect: a file of code is tagged as a whole" in fails(
         home, "tag", "tagger", "--file", "in.txt", "--workers", 2
     )
@@ -285,25 +288,25 @@ def test_a_file_of_code_is_tagged_as_a_whole(home):
     assert not (home / "tags").exists()
 
 
-def test_the_rate_that_is_shown_is_of_this_process(monkeypatch):
+def test_the_rate_counts_lines_of_this_process(monkeypatch):
     now = iter(range(100))
     monkeypatch.setattr("cutaway.cli.bulk_progress.time.monotonic", lambda: next(now) * 5.0)
     progress = BulkProgress("translate", hidden=True)
     progress(100, 1_000, 100)
-    progress(460, 1_000, 400)  # 300 of them were found ready
+    progress(460, 1_000, 400)  # 300 of them were finished by an earlier command
     (first, _), (last, _) = progress.recent[0], progress.recent[-1]
-    assert progress.described(460, 1_000).startswith(f"460 of 1,000 lines  {60 / (last - first):,.1f}/s")
-    assert progress.worked == 60
+    assert progress.describe(460, 1_000).startswith(f"460 of 1,000 lines  {60 / (last - first):,.1f}/s")
+    assert progress.done_here == 60
 
 
-def test_an_interrupted_file_of_other_settings_is_refused(home):
+def test_an_interrupted_file_with_other_settings_is_rejected(home):
     write_text(home / "other.part", "")
     write_text(
         home / "other.journal", json.dumps({"lines": 0, "bytes": 0, "digest": "", "job": {"beam_size": 9}}) + "\n"
     )
     message = fails(home, "translate", "translator", "--file", "in.txt", "--out", "other")
-    assert "other.part was begun otherwise: beam_size was 9 and is" in message
-    told(home, "translate", "translator", "--file", "in.txt", "--out", "other", "--fresh")
+    assert "other.part was started with other settings: beam_size was 9 and is" in message
+    stdout_of(home, "translate", "translator", "--file", "in.txt", "--out", "other", "--fresh")
     assert not (home / "other.part").exists()
 
 
@@ -322,12 +325,12 @@ def test_a_broken_pipe_ends_quietly(home, workers):
     assert work.stdout.readline()
     work.stdout.close()
     assert work.wait(60) != 0
-    told = work.stderr.read().decode()  # on a slow machine, how far it has come
-    assert not any(word in told for word in ("Traceback", "BrokenPipe", "error"))
+    text = work.stderr.read().decode()  # on a slow machine, progress lines
+    assert not any(word in text for word in ("Traceback", "BrokenPipe", "error"))
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_is_done(home):
+def test_ctrl_c_keeps_finished_lines(home):
     (home / "many.txt").write_text("a b c d e f g\n" * 100_000)
     command = (
         "translate",
@@ -349,20 +352,20 @@ def test_ctrl_c_keeps_what_is_done(home):
     os.kill(work.pid, signal.SIGINT)
     _, stderr = work.communicate(timeout=30)
     assert work.returncode == 130, stderr
-    assert b"stopped. What is done is kept: the same command goes on where it was." in b" ".join(stderr.split())
+    assert b"stopped. Finished lines are saved. Run the same command again to continue." in b" ".join(stderr.split())
     assert b"Traceback" not in stderr
     again = process(home, *command)
     while again.poll() is None and not (line := again.stderr.readline()):
         pass
-    assert line.startswith(b"Going on after the first ")
+    assert line.startswith(b"Resuming after the first ")
     again.kill()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0])
-def test_ctrl_c_at_any_moment_is_no_traceback(home, tmp_path, seconds):
-    """A terminal sends it to the workers as well, who may not have been born yet. Time runs from where our own code
-    begins: until then it is Python that answers, and nothing of ours can make it do so quietly."""
+def test_ctrl_c_at_any_moment_gives_no_traceback(home, tmp_path, seconds):
+    """The signal goes to the whole process group, as on a terminal. The time starts when our code is imported, because
+    before that Python itself prints a traceback."""
     (tmp_path / "in.txt").write_text("a b c d e f g\n" * 100_000)
     arguments = ("--file", tmp_path / "in.txt", "--out", tmp_path / "out", "--workers", 2)
     begin = ("-c", "import cutaway; print('Python is up', flush=True); from cutaway.cli import main; main()")

@@ -135,7 +135,10 @@ def test_the_command_lists_runs_and_writes_notebooks(tmp_path):
     assert "Stopped" in paused.stderr
     assert run(tmp_path, lessons, "7", "--notebook").returncode == 0
     assert len(json.loads((tmp_path / "07_trial.ipynb").read_text())["cells"]) == 4
-    for arguments, message in ((["9"], "there is no lesson 9. Choose one of: 7."), (["--notebook"], "--notebook needs a lesson")):
+    for arguments, message in (
+        (["9"], "there is no lesson 9. Choose one of: 7."),
+        (["--notebook"], "--notebook needs a lesson"),
+    ):
         refused = run(tmp_path, lessons, *arguments)
         assert refused.returncode == 1
         assert message in refused.stderr

@@ -32,7 +32,7 @@ from cutaway.course.trial import (
 )
 from cutaway.course.workers import run_jobs
 from cutaway.data.tasks import load_split
-from cutaway.errors import ConfigError, RunError
+from cutaway.errors import ConfigError, CutawayWarning, RunError
 from cutaway.inference.training.setup import start_training
 from cutaway.models.build import FEED_FORWARDS, NORMS, POSITIONS
 from cutaway.runs import RunFolder
@@ -44,7 +44,7 @@ question = "Does it run?"
 theory = "It does."
 recipe = "reverse"
 seeds = [1, 2, 3]
-arm = [{ name = "intact" }, { name = "no mask", surgery = ["no-mask"] }]
+variant = [{ name = "intact" }, { name = "no mask", ablations = ["no-mask"] }]
 
 [set]
 model.d_model = 8
@@ -78,9 +78,9 @@ def write_experiment(folder, text=SMALL, **changes):
 def test_a_short_file_gets_defaults(tmp_path):
     experiment = read_experiment(write_experiment(tmp_path, SMALL.partition("[set]")[0]))
     assert [variant.name for variant in experiment.variants] == ["intact", "no mask"]
-    assert experiment.variants[1].surgery == ("no-mask",)
+    assert experiment.variants[1].ablations == ("no-mask",)
     assert experiment.judge_by == ("cross-entropy", "exact match")
-    assert experiment.look == "cross"
+    assert experiment.attention == "cross"
     assert experiment.trainings == 6
     config = experiment.config(experiment.variants[0], seed=7)
     assert config.train.seed == 7
@@ -90,7 +90,7 @@ def test_a_short_file_gets_defaults(tmp_path):
 
 def test_settings_of_the_variant_override_the_command_line_which_overrides_the_file(tmp_path):
     variants = '[{ name = "a" }, { name = "b", set = { model.n_heads = 1, "train.lr" = 2 } }]'
-    experiment = read_experiment(write_experiment(tmp_path, arm=variants), ["train.steps=8", "model.n_heads=4"])
+    experiment = read_experiment(write_experiment(tmp_path, variant=variants), ["train.steps=8", "model.n_heads=4"])
     a, b = (experiment.config(variant, 1) for variant in experiment.variants)
     assert (a.model.n_heads, b.model.n_heads) == (4, 1)  # the variant keeps its setting
     assert (a.train.steps, b.train.steps) == (8, 8)
@@ -101,32 +101,32 @@ def test_settings_of_the_variant_override_the_command_line_which_overrides_the_f
 
 INVALID = {
     "unknown key": ({"questoin": '"?"'}, "has an unknown key 'questoin'. Did you mean 'question'?"),
-    "no title": ({"title": '""'}, "has no title. Required: title, question, theory, recipe, seeds, arm"),
+    "no title": ({"title": '""'}, "has no title. Required: title, question, theory, recipe, seeds, variant"),
     "two seeds": ({"seeds": "[1, 2]"}, "has 2 seeds; a verdict needs at least 3"),
     "one seed twice": ({"seeds": "[1, 2, 2]"}, "expected different integers"),
     "seeds of text": ({"seeds": '["1", "2", "3"]'}, "expected different integers"),
-    "one arm": ({"arm": '[{ name = "a" }]'}, "has 1 arm; a comparison needs at least 2"),
-    "two of a name": ({"arm": '[{ name = "A b" }, { name = "a-b" }]'}, "several arms with the name 'A b'"),
-    "an arm without a name": ({"arm": '[{ name = "a" }, { surgery = ["no-mask"] }]'}, "has an arm without a name"),
-    "an arm's key": ({"arm": '[{ name = "a" }, { name = "b", sugery = [] }]'}, "unknown key 'sugery'. Did you mean 'surgery'?"),
-    "surgery no list": ({"arm": '[{ name = "a" }, { name = "b", surgery = "no-mask" }]'}, "expected a list, surgery = "),
-    "an arm's own data": (
-        {"arm": '[{ name = "a" }, { name = "b", set = { data.size = 5 } }]'},
+    "one variant": ({"variant": '[{ name = "a" }]'}, "has 1 variant; a comparison needs at least 2"),
+    "two of a name": ({"variant": '[{ name = "A b" }, { name = "a-b" }]'}, "several variants with the name 'A b'"),
+    "a variant without a name": ({"variant": '[{ name = "a" }, { ablations = ["no-mask"] }]'}, "has a variant without a name"),
+    "a variant's key": ({"variant": '[{ name = "a" }, { name = "b", ablation = [] }]'}, "unknown key 'ablation'. Did you mean 'ablations'?"),
+    "ablations no list": ({"variant": '[{ name = "a" }, { name = "b", ablations = "no-mask" }]'}, "expected a list, ablations = "),
+    "a variant's own data": (
+        {"variant": '[{ name = "a" }, { name = "b", set = { data.size = 5 } }]'},
         "the variant 'b' of .* changes data.size, but all variants must have the same data",
     ),
     "a seed as setting": ({"train.warmup": "2\ntrain.seed = 3"}, "sets train.seed, but the lab takes it from `seeds`"),
     "unknown setting": ({"train.warmup": "2\ntrain.stepps = 3"}, "unknown setting train.stepps. Did you mean 'steps'?"),
     "no table": ({"train.warmup": "2\nsteps = 3"}, "unknown table \\[steps\\]"),
     "impossible variant": (
-        {"arm": '[{ name = "a" }, { name = "b", set = { model.n_heads = 3 } }]'},
+        {"variant": '[{ name = "a" }, { name = "b", set = { model.n_heads = 3 } }]'},
         "cannot build the variant 'b' of .*: model.d_model = 8 is not divisible by model.n_heads = 3",
     ),
     "unknown recipe": ({"recipe": '"revers"'}, "there is no recipe 'revers', .* Did you mean 'reverse'?"),
     "unknown measure": ({"judge_by": '["bleu"]'}, "has judge_by = \\['bleu'\\]. Allowed: cross-entropy, accuracy"),
-    "unknown look": ({"look": '"corss"'}, "has look = 'corss'. Did you mean 'cross'?"),
+    "unknown attention": ({"attention": '"corss"'}, "has attention = 'corss'. Did you mean 'cross'?"),
     "unknown fit": ({"fit": '"scaling"'}, "has fit = 'scaling'. Did you mean 'scaling-law'?"),
     "minutes of text": ({"minutes": '"two"'}, "has minutes = 'two'; expected a number"),
-    "look of a language model": ({"recipe": '"python-gpt"', "look": '"cross"'}, "the lab draws attention for translation only"),
+    "attention of a language model": ({"recipe": '"python-gpt"', "attention": '"cross"'}, "the lab draws attention for translation only"),
     "decoding of a language model": ({"recipe": '"python-gpt"', "judge_by": '["exact match"]'}, "has judge_by = \\['exact match'\\]"),
 }  # fmt: skip
 
@@ -150,8 +150,8 @@ def test_invalid_toml_and_missing_files_are_reported(tmp_path):
     ("ablation", "message"), [("no-msk", "unknown ablation 'no-msk'"), ("share-layers", "has nothing to change")]
 )
 def test_an_impossible_ablation_is_reported_before_the_first_training(ablation, message, tmp_path):
-    variants = f'[{{ name = "a" }}, {{ name = "b", surgery = ["{ablation}"] }}]'
-    experiment = read_experiment(write_experiment(tmp_path, arm=variants))
+    variants = f'[{{ name = "a" }}, {{ name = "b", ablations = ["{ablation}"] }}]'
+    experiment = read_experiment(write_experiment(tmp_path, variant=variants))
     with pytest.raises(ConfigError, match=f"cannot build the variant 'b' of 'small': .*{message}"):
         run_experiment(experiment, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -205,7 +205,7 @@ def test_a_sweep_has_a_variant_for_every_choice(name, table, setting):
 
 def test_every_ablation_has_an_experiment():
     experiments = [read_experiment(find_experiment(name)) for name in built_in_experiments()]
-    assert {name for e in experiments for variant in e.variants for name in variant.surgery} == set(ABLATIONS)
+    assert {name for e in experiments for variant in e.variants for name in variant.ablations} == set(ABLATIONS)
 
 
 def test_the_numbers_in_the_theory_of_no_positions_follow_from_the_data():
@@ -230,7 +230,7 @@ def test_the_numbers_in_the_theory_of_no_positions_follow_from_the_data():
 def job(folder, experiment, variant=1, **changes):
     config, first = (experiment.config(experiment.variants[i], 1) for i in (variant, 0))
     return dataclasses.replace(
-        TrialJob(str(folder), config, first, experiment.variants[variant].surgery, "cross"), **changes
+        TrialJob(str(folder), config, first, experiment.variants[variant].ablations, "cross"), **changes
     )
 
 
@@ -241,7 +241,7 @@ def weights(model):
 def test_variants_have_equal_initial_weights_where_shapes_agree(tmp_path):
     """Also after parts with other shapes, which consume other random numbers."""
     variants = '[{ name = "a" }, { name = "b", set = { model.position = "learned", model.d_ff = 12 } }]'
-    experiment = read_experiment(write_experiment(tmp_path, arm=variants))
+    experiment = read_experiment(write_experiment(tmp_path, variant=variants))
     begun = []
     for variant in experiment.variants:
         config, first = (experiment.config(a, 1) for a in (variant, experiment.variants[0]))
@@ -360,7 +360,7 @@ class RecordingListener:
 def finished(tmp_path_factory):
     """An experiment in real processes with a diverging variant: (experiment, folder, results, listener)."""
     folder = tmp_path_factory.mktemp("lab")
-    experiment = read_experiment(write_experiment(folder, arm=DIVERGING_VARIANTS))
+    experiment = read_experiment(write_experiment(folder, variant=DIVERGING_VARIANTS))
     listener = RecordingListener()
     return experiment, folder, run_experiment(experiment, folder / "out", 2, listener=listener), listener
 
@@ -372,13 +372,13 @@ def test_every_variant_is_trained_with_every_seed(finished):
         f"{variant.name}, seed {seed}" for variant in experiment.variants for seed in (1, 2, 3)
     )
     saved = json.loads((folder / "out/results.json").read_text())
-    assert [run["seed"] for run in saved["arms"][0]["runs"]] == [1, 2, 3]
+    assert [run["seed"] for run in saved["variants"][0]["runs"]] == [1, 2, 3]
     assert all(
         (folder / "out" / run["folder"] / "result.json").is_file()
-        for variant in saved["arms"]
+        for variant in saved["variants"]
         for run in variant["runs"]
     )
-    losses = {run["measures"]["cross-entropy"] for run in saved["arms"][0]["runs"]}
+    losses = {run["measures"]["cross-entropy"] for run in saved["variants"][0]["runs"]}
     assert len(losses) == 3  # seeds differ
     assert saved["verdict"] == results.verdict
 
@@ -478,7 +478,7 @@ def test_a_process_that_dies_loses_only_its_current_job(tmp_path):
 def test_a_scaling_law_is_fitted_to_an_experiment(tmp_path):
     widths = {8: 1_000, 16: 4_000, 32: 16_000, 64: 64_000}
     variants = ", ".join(f'{{ name = "{w}", set = {{ model.d_model = {w} }} }}' for w in widths)
-    experiment = read_experiment(write_experiment(tmp_path, arm=f"[{variants}]", fit='"scaling-law"'))
+    experiment = read_experiment(write_experiment(tmp_path, variant=f"[{variants}]", fit='"scaling-law"'))
 
     def result(trial):
         size = widths[int(trial.variant.name)]
@@ -568,8 +568,8 @@ def run_command(name, home, *settings):
     result = cutaway_lab(name, *settings, "--json", cwd=home)
     numbers = json.loads(result.stdout)
     assert json.loads((home / "lab" / name / "results.json").read_text()) == numbers
-    values = {variant["name"]: [run["measures"] for run in variant["runs"]] for variant in numbers["arms"]}
-    return values, {(c["arm"], c["measure"]): c["finding"] for c in numbers["comparisons"]}
+    values = {variant["name"]: [run["measures"] for run in variant["runs"]] for variant in numbers["variants"]}
+    return values, {(c["variant"], c["measure"]): c["finding"] for c in numbers["comparisons"]}
 
 
 def cutaway_lab(*arguments, cwd):
@@ -659,3 +659,16 @@ def test_ctrl_c_keeps_finished_trials(tmp_path):
     assert f"({len(saved)} of them are finished already)" in again.stderr
     assert all(path.stat().st_mtime_ns == when for path, when in saved.items())
     assert (tmp_path / "lab/small/index.html").is_file()
+
+
+def test_keys_of_version_0_1_are_read_with_one_notice(tmp_path):
+    old = SMALL.replace("variant = ", "arm = ").replace("ablations", "surgery")
+    path = write_experiment(tmp_path, old, look='"decoder"')
+    with pytest.warns(CutawayWarning) as notices:
+        experiment = read_experiment(path)
+    assert experiment.attention == "decoder"
+    assert experiment.variants[1].ablations == ("no-mask",)
+    assert [str(notice.message) for notice in notices] == [
+        "experiment.look is now experiment.attention; experiment.arm is now experiment.variant; "
+        "variant.surgery is now variant.ablations. The old names still work. Use the new ones."
+    ]

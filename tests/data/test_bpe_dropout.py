@@ -1,4 +1,4 @@
-"""BPE dropout against the algorithm of the paper, against `tokenizers`, and against the text that must not change."""
+"""BPE dropout, compared with the algorithm of the paper and with `tokenizers`. The text must not change."""
 
 import json
 from collections import Counter
@@ -37,7 +37,7 @@ def often(tokenizer):
 
 @pytest.fixture(scope="module")
 def hardly_ever(tokenizer):
-    """The whole way by bytes, words and merges, and nothing left out."""
+    """All steps (bytes, words, merges), but no merge is dropped."""
     return BpeDropout(tokenizer, 1e-12)
 
 
@@ -49,14 +49,14 @@ any_text = st.text(max_size=40) | st.lists(st.sampled_from(" '’s\n\tt12.éß�
 
 
 @given(text=any_text | st.sampled_from(TEXTS), seed=st.integers(0, 5))
-def test_the_text_stays_and_nothing_left_out_is_the_plain_encoding(tokenizer, often, hardly_ever, text, seed):
+def test_the_text_stays_and_without_dropout_the_ids_stay(tokenizer, often, hardly_ever, text, seed):
     ids = tokenizer.encode(text)
     other = often(ids, generator(seed))
     assert tokenizer.decode(other) == tokenizer.decode(ids)
     assert hardly_ever(other, generator(seed)) == ids
 
 
-def test_most_texts_are_segmented_in_many_ways(tokenizer):
+def test_a_text_has_many_segmentations(tokenizer):
     draw, dropout, ids = generator(), BpeDropout(tokenizer, 0.2), tokenizer.encode(TEXTS[0])
     ways = {tuple(dropout(ids, draw)) for _ in range(50)}
     assert len(ways) > 40
@@ -65,20 +65,20 @@ def test_most_texts_are_segmented_in_many_ways(tokenizer):
 
 @given(ids=st.lists(st.integers(0, 430), max_size=20))
 def test_any_row_of_ids_keeps_its_bytes(often, ids):
-    """Cut within a character, with special tokens among the others, with ids that the vocabulary does not have."""
+    """Also inside a UTF-8 character, with special tokens, and with ids outside the vocabulary."""
 
-    def spelled(row):
+    def spell(row):
         return b"".join(often.spelling.get(id, b"<%d>" % id) for id in row)
 
-    assert spelled(often(ids, generator())) == spelled(ids)
+    assert spell(often(ids, generator())) == spell(ids)
 
 
-def test_probability_0_gives_the_ids_back(tokenizer):
-    ids = list(range(tokenizer.vocab_size))  # not what any text is encoded as
+def test_probability_0_returns_the_ids(tokenizer):
+    ids = list(range(tokenizer.vocab_size))  # not the encoding of any text
     assert BpeDropout(tokenizer, 0)(ids, generator()) == ids
 
 
-def test_special_tokens_stay_and_part_what_stands_beside_them(tokenizer, hardly_ever):
+def test_special_tokens_stay_and_separate_their_neighbours(tokenizer, hardly_ever):
     ids = tokenizer.encode("there")
     row = [tokenizer.bos, *ids, tokenizer.pad, *ids, tokenizer.eos]
     assert hardly_ever(row, generator()) == row
@@ -87,7 +87,7 @@ def test_special_tokens_stay_and_part_what_stands_beside_them(tokenizer, hardly_
     assert [id for id in other if id in tokenizer.special_ids] == [tokenizer.bos, tokenizer.pad, tokenizer.eos]
 
 
-def test_the_same_state_gives_the_same_result_whatever_came_before(tokenizer):
+def test_the_result_depends_only_on_the_state_of_the_generator(tokenizer):
     rows = tokenizer.encode_batch(TEXTS)
     fresh = BpeDropout(tokenizer, 0.3)
     draw = generator(7)
@@ -101,8 +101,8 @@ def test_the_same_state_gives_the_same_result_whatever_came_before(tokenizer):
     assert [fresh(row, generator(1)) for row in rows] != expected
 
 
-def the_paper(dropout, p):
-    """How probable each way is: Algorithm 1 of the paper, followed through every choice of what it leaves out."""
+def exact_distribution(dropout, p):
+    """The probability of each segmentation: Algorithm 1 of the paper, over all choices of dropped merges."""
 
     @cache
     def ways(split):
@@ -122,8 +122,8 @@ def the_paper(dropout, p):
     return ways
 
 
-def rare_together(counts, expected, least=10):
-    """Two rows of numbers, with one last column for all ways that are expected less than `least` times."""
+def merge_rare(counts, expected, least=10):
+    """Observed and expected counts. The last column is for all segmentations expected fewer than `least` times."""
     columns = [(counts[way], n) for way, n in expected.items() if n >= least]
     rest = (counts.total() - sum(c for c, _ in columns), sum(expected.values()) - sum(n for _, n in columns))
     return np.array([*columns, rest] if rest[1] > 0.5 else columns, dtype=float).T
@@ -131,19 +131,19 @@ def rare_together(counts, expected, least=10):
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 @pytest.mark.parametrize("word", [" there", " dog", "aaaaaa", "Straße", " über"])
-def test_each_way_is_as_frequent_as_in_the_paper(tokenizer, word, p):
+def test_segmentations_have_the_frequencies_of_the_paper(tokenizer, word, p):
     dropout, draw, n = BpeDropout(tokenizer, p), generator(3), 2_000
-    ids = tokenizer.encode(word, continues=True)  # the word as it is, and no space before it
+    ids = tokenizer.encode(word, continues=True)  # without a prepended space
     counts = Counter(tuple(dropout(ids, draw)) for _ in range(n))
     symbols = "".join(piece for piece, _ in dropout.pre_tokenizer.pre_tokenize_str(word))
-    probable = the_paper(dropout, p)(tuple(dropout.base[symbol] for symbol in symbols))
+    probable = exact_distribution(dropout, p)(tuple(dropout.base[symbol] for symbol in symbols))
     assert counts.keys() <= probable.keys()
-    seen, expected = rare_together(counts, {way: n * share for way, share in probable.items()})
-    assert len(seen) > 1
-    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 1e-3
+    observed, expected = merge_rare(counts, {way: n * share for way, share in probable.items()})
+    assert len(observed) > 1
+    assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-3
 
 
-def by_hand(merges, pre_tokenizer=None, **settings):
+def bpe_with_merges(merges, pre_tokenizer=None, **settings):
     """A byte-level BPE with exactly these merges."""
     names = dict.fromkeys([*SPECIALS, *NAME_OF_BYTE, *("".join(merge) for merge in merges)])
     backend = tokenizers.Tokenizer(models.BPE({name: id for id, name in enumerate(names)}, merges, **settings))
@@ -153,18 +153,18 @@ def by_hand(merges, pre_tokenizer=None, **settings):
     return Tokenizer(backend)
 
 
-def test_each_way_is_as_frequent_as_in_tokenizers():
-    """With merges that never take a symbol from each other: else the library's queue drops less than the paper."""
+def test_segmentations_have_the_frequencies_of_tokenizers():
+    """With merges that never compete for a symbol. Otherwise the library drops fewer merges than the paper."""
     merges = [("a", "b"), ("c", "d"), ("e", "f"), ("ab", "cd"), ("abcd", "ef")]
     p, n, draw = 0.3, 2_000, generator(5)
-    tokenizer = by_hand(merges)
+    tokenizer = bpe_with_merges(merges)
     ids, dropout = tokenizer.encode("abcdef"), BpeDropout(tokenizer, p)
     ours = Counter(tuple(dropout(ids, draw)) for _ in range(n))
-    library = by_hand(merges, dropout=p)
+    library = bpe_with_merges(merges, dropout=p)
     theirs = Counter(tuple(library.encode("abcdef")) for _ in range(n))
-    table = rare_together(ours, theirs)
+    table = merge_rare(ours, theirs)
     assert table.shape[1] >= 8
-    assert stats.chi2_contingency(table).pvalue > 1e-6  # small, since nobody can seed the library
+    assert stats.chi2_contingency(table).pvalue > 1e-6  # small, because the library cannot be seeded
 
 
 MODERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
@@ -181,10 +181,10 @@ MODERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}
             ]
         ),
     ],
-    ids=["a space put before", "another pattern"],
+    ids=["prefix space", "another pattern"],
 )
-def test_byte_level_tokenizers_of_others(tokenizer, pre_tokenizer):
-    other = by_hand([tuple(m) for m in json.loads(tokenizer.to_json())["model"]["merges"]], pre_tokenizer)
+def test_other_byte_level_tokenizers(tokenizer, pre_tokenizer):
+    other = bpe_with_merges([tuple(m) for m in json.loads(tokenizer.to_json())["model"]["merges"]], pre_tokenizer)
     often, hardly_ever = BpeDropout(other, 0.5), BpeDropout(other, 1e-12)
     for text in TEXTS:
         ids = other.encode(text)
@@ -198,9 +198,11 @@ def test_byte_level_tokenizers_of_others(tokenizer, pre_tokenizer):
 REFUSED = {
     "its model is WordLevel": lambda: Tokenizer.train(TEXTS, "word"),
     "it has single bytes only": lambda: Tokenizer.train(TEXTS, "byte"),
-    "end_of_word_suffix = '</w>'": lambda: by_hand([("a", "b")], end_of_word_suffix="</w>"),
-    "its last pre-tokenizer is Metaspace, not ByteLevel": lambda: by_hand([("a", "b")], pre_tokenizers.Metaspace()),
-    "its pre-tokenizer WhitespaceSplit may remove characters": lambda: by_hand(
+    "end_of_word_suffix = '</w>'": lambda: bpe_with_merges([("a", "b")], end_of_word_suffix="</w>"),
+    "its last pre-tokenizer is Metaspace, not ByteLevel": lambda: bpe_with_merges(
+        [("a", "b")], pre_tokenizers.Metaspace()
+    ),
+    "its pre-tokenizer WhitespaceSplit may remove characters": lambda: bpe_with_merges(
         [("a", "b")], pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel()])
     ),
 }

@@ -1,4 +1,4 @@
-"""Every format of docs/data.md is read as it says, and what is wrong with a file is said by name."""
+"""Every format of docs/data.md can be read, and errors name the problem."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def file(tmp_path):
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_pairs_from_tsv(file, name):
     path = file(name, "\ufeffone\tun\r\n\n  \ntwo\t\n")
-    assert read_pairs(path) == [("one", "un"), ("two", "")]  # an empty side is left out later, and counted
+    assert read_pairs(path) == [("one", "un"), ("two", "")]  # an empty side is skipped later, and counted
     assert read_pairs(file(name, "x\ta\tb\n"), columns=(2, 1)) == [("b", "a")]
     assert read_pairs(file(name, "x\ta\tb\n"), columns=(-1, 0)) == [("b", "x")]
 
@@ -75,7 +75,7 @@ def test_bad_pairs(file, name, content, columns, message):
         read_pairs(file(name, content), columns=columns)
 
 
-def test_which_files_translate():
+def test_which_files_are_pairs():
     for files in [("a.tsv",), ("a.jsonl.gz", "b.jsonl"), ("hf:wmt/wmt14:de-en",), ("train.de", "train.en"), ()]:
         Config(data=DataConfig(train=files))
     for files in [("a.txt",), ("a.tsv", "b.txt"), ("a", "b", "c")]:
@@ -86,14 +86,14 @@ def test_which_files_translate():
 # ---- Lines and texts -----------------------------------------------------------------------------------------
 
 
-def test_a_line_without_end_is_refused_and_not_read_to_its_end(tmp_path):
+def test_a_huge_line_is_refused_without_reading_all_of_it(tmp_path):
     with (tmp_path / "huge").open("wb") as file:
-        file.truncate(5_000_000_000)  # a hole: it takes no room on the disk, but would in memory
+        file.truncate(5_000_000_000)  # a sparse file: no space on the disk, but 5 GB in memory
     with pytest.raises(DataError, match="huge, line 1 has more than 10 MB without a line end"):
         list(read_lines(tmp_path / "huge"))
 
 
-def test_a_language_model_reads_a_text_that_is_one_line(file, monkeypatch):
+def test_a_text_of_a_language_model_may_be_one_long_line(file, monkeypatch):
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
     assert read_texts(file("a.txt", "word " * 100)) == ["word " * 100]
 
@@ -101,7 +101,7 @@ def test_a_language_model_reads_a_text_that_is_one_line(file, monkeypatch):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
 @pytest.mark.parametrize("part", [3, 7, 10**6])
 @pytest.mark.parametrize("text", ["", "a", "a\n", "\n", "\n\na\n\n", "a b  c\n d\n\n\te " * 9, "é猫" * 20])
-def test_parts_are_the_text(file, monkeypatch, end, part, text):
+def test_the_parts_of_a_text_concatenate_to_the_text(file, monkeypatch, end, part, text):
     monkeypatch.setattr(lines, "PART_CHARACTERS", part)
     monkeypatch.setattr(lines, "MAX_LOOK_BACK", part // 2)
     path = file("a.txt", text.replace("\n", end))
@@ -138,7 +138,7 @@ def test_other_bad_texts(file):
 # ---- Labels and tags -----------------------------------------------------------------------------------------
 
 
-def test_columns_of_labels_and_tags(file):
+def test_columns_for_labels_and_tags(file):
     assert read_labels(file("a.tsv", "7\tgood\tx\n"), columns=(1, 0)) == [("good", "7")]
     path = file("a.jsonl", '{"sentence": "good", "sentiment": 1}')
     assert read_labels(path, columns=("sentence", "sentiment")) == [("good", "1")]
@@ -153,7 +153,7 @@ def test_columns_of_labels_and_tags(file):
         read_tags(file("d.jsonl", '{"words": ["a", "b"], "tags": ["X"]}'))
 
 
-def test_a_label_that_training_never_saw(file):
+def test_a_validation_label_that_is_not_in_the_training_data(file):
     root = str(file("train.tsv", "good\tpos\nbad\tneg\n").parent)
     file("valid.tsv", "so so\tneutral\n")
     config = DataConfig(root=root, train=("train.tsv",), valid=("valid.tsv",), vocab_size=300)
@@ -217,7 +217,7 @@ def test_other_bad_image_files(tmp_path):
 
 
 class FakeDataset(list):
-    """Rows, with the features of `datasets`."""
+    """Rows with the attributes of a `datasets` dataset."""
 
     def __init__(self, rows, **features):
         super().__init__(rows)
@@ -228,8 +228,8 @@ class FakeDataset(list):
 
 @pytest.fixture
 def fake_hub(monkeypatch):
-    """A module `datasets` that knows a few names."""
-    asked = []
+    """A fake module `datasets` with a few datasets."""
+    loaded = []
     module = types.ModuleType("datasets")
     module.__version__ = "4.1.0"
     known = {
@@ -244,7 +244,7 @@ def fake_hub(monkeypatch):
     }
 
     def load_dataset(name, config=None, *, split):
-        asked.append((name, config, split))
+        loaded.append((name, config, split))
         if name not in known:
             raise FileNotFoundError(f"{name} is not on the hub")
         return known[name]
@@ -254,7 +254,7 @@ def fake_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", module)
     load_named.cache_clear()
     load_saved.cache_clear()
-    yield asked
+    yield loaded
     load_named.cache_clear()
     load_saved.cache_clear()
 
@@ -272,7 +272,7 @@ def test_datasets_of_each_task(fake_hub):
     assert prepared.labels == ["neg", "pos"]
 
 
-def test_what_can_be_wrong_with_a_dataset(fake_hub, monkeypatch):
+def test_dataset_errors(fake_hub, monkeypatch):
     with pytest.raises(DataError, match="hf:none@train cannot be loaded: FileNotFoundError: none is not on the hub"):
         load_split(DataConfig(train=("hf:none",)), "language_model", "train")
     with pytest.raises(DataError, match="has no split 'trian'. Did you mean 'train'"):
@@ -293,7 +293,7 @@ def test_what_can_be_wrong_with_a_dataset(fake_hub, monkeypatch):
 # ---- valid_share ---------------------------------------------------------------------------------------------
 
 
-def test_a_share_of_the_examples_is_held_back(file):
+def test_a_share_of_the_examples_is_held_out(file):
     root = str(file("a.tsv", "".join(f"{n}\t{n % 2}\n" for n in range(10))).parent)
     config = DataConfig(root=root, train=("a.tsv",), valid_share=0.25, vocab_size=300)
     train, valid = (load_split(config, "classification", split) for split in ("train", "valid"))
@@ -317,7 +317,7 @@ def test_a_share_of_a_text_is_its_last_characters(file, monkeypatch, part, share
     assert load_split(config, "language_model", "valid") == [whole[at:]]
 
 
-def test_of_several_texts_the_last_are_held_back(file):
+def test_the_last_of_several_texts_are_held_out(file):
     root = str(file("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in ["aaaa", "bbbb", "", "cc"])).parent)
     config = DataConfig(root=root, train=("a.jsonl",), valid_share=0.5)
     assert load_split(config, "language_model", "train") == ["aaaa", "b"]
@@ -327,7 +327,7 @@ def test_of_several_texts_the_last_are_held_back(file):
     assert load_split(config, "language_model", "valid") == ["cc"]
 
 
-def test_the_tokenizer_does_not_see_what_is_held_back(file):
+def test_the_tokenizer_does_not_see_held_out_data(file):
     root = str(file("a.txt", "abcabcabc" * 9 + "xyz" * 3).parent)
     prepared = prepare(
         DataConfig(root=root, train=("a.txt",), valid_share=0.1, tokenizer="char", max_tokens=8), "language_model"
@@ -352,7 +352,7 @@ def test_impossible_shares(file):
         DataConfig(corpus="copy", columns=(0, 1))
 
 
-def test_a_missing_extra_travels_between_processes():
+def test_a_missing_extra_error_can_be_pickled():
     import pickle
 
     error = MissingExtra("datasets", "hub", what="it")

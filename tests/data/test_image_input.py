@@ -1,4 +1,4 @@
-"""Images to classify: whatever they come as, the model is given what training would have given it."""
+"""Images to classify: every input format gives the same model input as in training."""
 
 import json
 import sys
@@ -29,80 +29,80 @@ def classifier(channels=1, **changes):
     return untrained_pipeline("vision", image_size=SIDE, patch_size=7, channels=channels, **changes)
 
 
-def saved(made, path):
+def save_run(pipeline, path):
     folder = RunFolder(path)
-    write_text(folder.config, made.config.to_json())
-    write_json(folder.labels, list(made.labels))
-    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(made.model)))
+    write_text(folder.config, pipeline.config.to_json())
+    write_json(folder.labels, list(pipeline.labels))
+    write_bytes(folder.path / "model.safetensors", seal_weights(weights_to_bytes(pipeline.model)))
     return folder
 
 
-def as_in_training(made, folder, images):
-    """Probabilities by the model itself, of what `prepare` makes of a .npz file."""
+def training_probabilities(pipeline, folder, images):
+    """The probabilities of the model for a .npz file that is prepared as training data."""
     np.savez(folder / "train.npz", images=images, labels=np.arange(len(images)))
     examples = prepare(DataConfig(root=str(folder), train=("train.npz",)), "image_classification").train
     with torch.no_grad():
-        return made.model(torch.tensor(np.stack([e.pixels for e in examples]))).softmax(-1).numpy()
+        return pipeline.model(torch.tensor(np.stack([e.pixels for e in examples]))).softmax(-1).numpy()
 
 
-def test_the_same_answers_in_every_form(tmp_path):
-    """Bytes, fractions and image files, through Python and the command line: to the bit."""
-    made = classifier()
-    saved(made, tmp_path / "run")
-    wanted = as_in_training(made, tmp_path, BYTES)
-    assert np.abs(wanted[0] - wanted[1]).max() > 0.01
-    fractions = BYTES.astype(np.float32) / np.float32(255)
+def test_every_format_gives_the_same_result(tmp_path):
+    """uint8, floats and image files, in Python and on the command line."""
+    pipeline = classifier()
+    save_run(pipeline, tmp_path / "run")
+    expected = training_probabilities(pipeline, tmp_path, BYTES)
+    assert np.abs(expected[0] - expected[1]).max() > 0.01
+    floats = BYTES.astype(np.float32) / np.float32(255)
     files = []
     for number, image in enumerate(BYTES):
         files.append(tmp_path / f"{number}.png")
         Image.fromarray(image).save(files[-1])
     np.save(tmp_path / "bytes.npy", BYTES)
     np.savez_compressed(tmp_path / "bytes.npz", images=BYTES)
-    np.savez(tmp_path / "fractions.npz", images=fractions[:, None], labels=np.arange(5))
+    np.savez(tmp_path / "floats.npz", images=floats[:, None], labels=np.arange(5))
     forms = {
-        "bytes": BYTES, "with channels": BYTES[:, None], "a list": list(BYTES), "fractions": fractions,
-        "double": fractions.astype(np.float64), "tensor": torch.tensor(BYTES), "plain lists": fractions.tolist(),
+        "bytes": BYTES, "with channels": BYTES[:, None], "a list": list(BYTES), "floats": floats,
+        "double": floats.astype(np.float64), "tensor": torch.tensor(BYTES), "plain lists": floats.tolist(),
         "paths": files, "strings": [str(file) for file in files], "pillow": [Image.open(file) for file in files],
-        "npy": tmp_path / "bytes.npy", "npz": str(tmp_path / "bytes.npz"), "labelled": tmp_path / "fractions.npz",
-        "of several kinds": [BYTES[0], fractions[1], files[2], Image.open(files[3]), BYTES[4, None]],
+        "npy": tmp_path / "bytes.npy", "npz": str(tmp_path / "bytes.npz"), "labelled": tmp_path / "floats.npz",
+        "mixed": [BYTES[0], floats[1], files[2], Image.open(files[3]), BYTES[4, None]],
     }  # fmt: skip
     for name, images in forms.items():
-        found = np.array(made.probabilities(images))
-        assert found.shape == wanted.shape, name
-        assert np.abs(found - wanted).max() < 1e-6, name
-    assert np.array_equal(made.probabilities(BYTES), made.probabilities(files))
-    for one in (BYTES[0], fractions[0], BYTES[0][None], files[0], Image.open(files[0])):
-        assert np.abs(np.array(made.probabilities(one)) - wanted[:1]).max() < 1e-6
+        found = np.array(pipeline.probabilities(images))
+        assert found.shape == expected.shape, name
+        assert np.abs(found - expected).max() < 1e-6, name
+    assert np.array_equal(pipeline.probabilities(BYTES), pipeline.probabilities(files))
+    for one in (BYTES[0], floats[0], BYTES[0][None], files[0], Image.open(files[0])):
+        assert np.abs(np.array(pipeline.probabilities(one)) - expected[:1]).max() < 1e-6
 
-    labels = [p.label for p in made.classify(BYTES)]
-    for source in (["--file", "bytes.npz"], ["--file", "bytes.npy"], ["--file", "fractions.npz"], files, ["bytes.npz"]):
-        told = run_cutaway("classify", "run", *source, "--json", cwd=tmp_path)
-        assert told.returncode == 0, told.stderr
-        lines = [json.loads(line) for line in told.stdout.splitlines()]
+    labels = [p.label for p in pipeline.classify(BYTES)]
+    for source in (["--file", "bytes.npz"], ["--file", "bytes.npy"], ["--file", "floats.npz"], files, ["bytes.npz"]):
+        result = run_cutaway("classify", "run", *source, "--json", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
         assert [line["label"] for line in lines] == labels
-        assert np.abs(np.array([line["probability"] for line in lines]) - wanted.max(1)).max() < 1e-6
-    told = run_cutaway("classify", "run", "--file", "0.png", cwd=tmp_path)
-    assert told.stdout.split("\t")[0] == labels[0]
+        assert np.abs(np.array([line["probability"] for line in lines]) - expected.max(1)).max() < 1e-6
+    result = run_cutaway("classify", "run", "--file", "0.png", cwd=tmp_path)
+    assert result.stdout.split("\t")[0] == labels[0]
 
 
-def test_what_looks_inside_is_given_the_same():
-    made = classifier()
-    of_bytes, of_fractions = (trace(made, image) for image in (BYTES[0], BYTES[0, None] / np.float32(255)))
-    assert np.array_equal(of_bytes.weights("encoder", 0), of_fractions.weights("encoder", 0))
+def test_a_trace_has_the_same_input():
+    pipeline = classifier()
+    from_bytes, from_floats = (trace(pipeline, image) for image in (BYTES[0], BYTES[0, None] / np.float32(255)))
+    assert np.array_equal(from_bytes.weights("encoder", 0), from_floats.weights("encoder", 0))
 
 
-def test_three_dimensions_are_read_by_the_channels_of_the_model():
-    coloured = np.random.default_rng(1).integers(0, 256, (2, 3, SIDE, SIDE), np.uint8)
-    made = classifier(channels=3)
-    both = made.probabilities(coloured)
-    assert np.allclose(made.probabilities(coloured[1]), both[1:])
-    assert np.allclose(made.probabilities(list(coloured)), both)
-    assert len(classifier().probabilities(coloured[0])) == 3  # three grey ones
+def test_the_channels_of_the_model_decide_how_three_dimensions_are_read():
+    colour_images = np.random.default_rng(1).integers(0, 256, (2, 3, SIDE, SIDE), np.uint8)
+    pipeline = classifier(channels=3)
+    both = pipeline.probabilities(colour_images)
+    assert np.allclose(pipeline.probabilities(colour_images[1]), both[1:])
+    assert np.allclose(pipeline.probabilities(list(colour_images)), both)
+    assert len(classifier().probabilities(colour_images[0])) == 3  # three grey ones
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "LA", "CMYK"])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_an_image_file_has_the_channels_that_are_wanted(tmp_path, mode, channels):
+def test_an_image_file_is_converted_to_the_channels_of_the_model(tmp_path, mode, channels):
     image = Image.fromarray(np.full((SIDE, SIDE, 3), 255, np.uint8)).convert(mode)
     image.save(tmp_path / ("a.tiff" if mode == "CMYK" else "a.png"))
     (file,) = tmp_path.iterdir()
@@ -119,7 +119,7 @@ def test_colours_stay_in_their_order(tmp_path):
     assert [channel.max() for channel in pixels] == [np.float32(0.8), 0, 0]
 
 
-def test_sixteen_bits_are_not_cut_off(tmp_path):
+def test_16_bit_images_are_not_clipped(tmp_path):
     deep = np.linspace(0, 65535, SIDE * SIDE).astype(np.uint16).reshape(SIDE, SIDE)
     Image.fromarray(deep).save(tmp_path / "deep.png")
     pixels = pixels_of(tmp_path / "deep.png", classifier().config.model)
@@ -134,14 +134,14 @@ def test_an_image_of_another_size_is_scaled(tmp_path, resize):
     large = np.random.default_rng(2).integers(0, 256, (60, 90), np.uint8)
     Image.fromarray(large).save(tmp_path / "large.png")
     model = classifier(resize=resize).config.model
-    wanted = Image.fromarray(large).resize((SIDE, SIDE), getattr(Image.Resampling, resize.upper()))
-    assert np.array_equal(pixels_of(tmp_path / "large.png", model)[0] * 255, np.asarray(wanted, np.float32))
+    expected = Image.fromarray(large).resize((SIDE, SIDE), getattr(Image.Resampling, resize.upper()))
+    assert np.array_equal(pixels_of(tmp_path / "large.png", model)[0] * 255, np.asarray(expected, np.float32))
 
 
-def test_a_photo_that_was_taken_on_its_side_is_turned(tmp_path):
+def test_an_image_is_rotated_by_its_exif_orientation(tmp_path):
     image = Image.fromarray(np.tile(np.arange(SIDE, dtype=np.uint8) * 9, (SIDE, 1)))
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter
+    exif[0x0112] = 6  # rotate by 90 degrees
     image.save(tmp_path / "a.png", exif=exif)
     pixels = pixels_of(tmp_path / "a.png", classifier().config.model)[0]
     assert pixels[0].std() < 0.01 < pixels[:, 0].std()
@@ -158,32 +158,32 @@ def test_a_photo_that_was_taken_on_its_side_is_turned(tmp_path):
         (np.zeros((SIDE, SIDE, 1), np.uint8), "the channels are last"),
     ],
 )
-def test_what_is_not_certain_is_refused(image, message):
+def test_an_unknown_scale_or_size_is_refused(image, message):
     with pytest.raises(DataError, match=message):
         classifier().classify([image])
 
 
-def test_files_that_are_no_images(tmp_path):
-    made = classifier()
+def test_files_that_are_not_images(tmp_path):
+    pipeline = classifier()
     (tmp_path / "a.png").write_bytes(b"hello")
     Image.fromarray(BYTES[0]).save(tmp_path / "b.png")
     (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes()[:300])
     for name in ("a.png", "b.png"):
         with pytest.raises(DataError, match=rf"{name} cannot be read as an image.*Give a PNG or JPEG"):
-            made.classify([tmp_path / name])
+            pipeline.classify([tmp_path / name])
     with pytest.raises(DataError, match=r"there is no image file .*none.png"):
-        made.classify(tmp_path / "none.png")
+        pipeline.classify(tmp_path / "none.png")
     np.savez(tmp_path / "a.npz", pictures=BYTES)
     with pytest.raises(DataError, match="contains pictures, but no images"):
-        made.classify(tmp_path / "a.npz")
+        pipeline.classify(tmp_path / "a.npz")
     np.save(tmp_path / "a.npy", BYTES * 1.0)
     with pytest.raises(DataError, match=r"a.npy contains images of float64 .*from 0 to 255. Expected uint8"):
-        made.classify(tmp_path / "a.npy")
+        pipeline.classify(tmp_path / "a.npy")
     with pytest.raises(DataError, match="reads 2 channels, but image files have 1, 3, 4"):
         classifier(2).classify(Image.fromarray(BYTES[0]))
 
 
-def test_without_pillow_it_is_named(tmp_path, monkeypatch):
+def test_the_error_without_pillow_names_it(tmp_path, monkeypatch):
     Image.fromarray(BYTES[0]).save(tmp_path / "a.png")
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(
@@ -193,15 +193,15 @@ def test_without_pillow_it_is_named(tmp_path, monkeypatch):
     assert len(classifier().classify(BYTES)) == 5
 
 
-def test_the_scale_is_kept_in_the_run(tmp_path):
-    made = classifier()
-    run = saved(made, tmp_path / "run")
+def test_the_run_records_the_scale(tmp_path):
+    pipeline = classifier()
+    run = save_run(pipeline, tmp_path / "run")
     config = json.loads(run.config.read_text())
     assert config["model"]["pixels"] == "unit"
     for name in ("pixels", "resize"):  # a run from before these fields was trained with numbers from 0 to 1
         del config["model"][name]
     run.config.write_text(json.dumps(config))
-    assert np.allclose(Classifier.load(run.path, "cpu").probabilities(BYTES), made.probabilities(BYTES))
-    config["model"]["pixels"] = "bytes"  # what a later version may say is not guessed at
+    assert np.allclose(Classifier.load(run.path, "cpu").probabilities(BYTES), pipeline.probabilities(BYTES))
+    config["model"]["pixels"] = "bytes"  # an unknown value is refused
     with pytest.raises(ConfigError, match="model.pixels = 'bytes' is not a choice"):
         Config.from_json(json.dumps(config))

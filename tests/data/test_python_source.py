@@ -28,14 +28,14 @@ READERS |= {"expressions": python_expressions}
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A standard library of our own, so that a test decides what is in it."""
+    """A temporary folder in place of the standard library."""
     monkeypatch.setattr(python_source, "_stdlib", lambda: tmp_path)
     cached = (python_source._expressions, python_source._docstrings)
-    for found in cached:
-        found.cache_clear()
+    for function in cached:
+        function.cache_clear()
     yield tmp_path
-    for found in cached:
-        found.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 def add(library, path, content):
@@ -64,7 +64,7 @@ def test_every_file_is_in_exactly_one_split(library):
     assert min(map(len, splits)) > 3
 
 
-def test_what_is_not_the_library_is_left_out(library):
+def test_other_files_are_excluded(library):
     for path in ("site-packages/a.py", "json/tests/b.py", "test/c.py", "config-3.11-x/d.py", "_sysconfigdata_e.py"):
         add(library, path, "left = out\n")
     add(library, "latin.py", "é = 1\n".encode("latin1"))
@@ -102,11 +102,11 @@ def test_the_same_arguments_give_the_same_examples(reader):
 
 # ---- Docstrings ----------------------------------------------------------------------------------------------
 
-LONG = "What is said here is longer than forty characters, so that it counts."
+LONG = "This docstring is longer than forty characters, so it is long enough."
 
 
-def test_docstrings_are_those_that_python_finds(library):
-    """Every module, class and function, however deep, by importing the file; what is short is left out."""
+def test_docstrings_of_all_modules_classes_and_functions(library):
+    """The docstrings of nested functions too. Short docstrings are skipped."""
     source = f'''"""{LONG} module"""
 class A:
     """{LONG} class
@@ -139,8 +139,8 @@ x = "{LONG} no docstring"
     assert sorted(found) == sorted(expected)
 
 
-def test_a_docstring_is_in_one_split_alone(library):
-    """The same words in many files: they are the test data's, or the validation data's if these have none."""
+def test_a_docstring_is_in_one_split_only(library):
+    """A docstring that is in many files belongs to the test data, or else to the validation data."""
     for i in range(100):
         add(library, f"m{i}.py", f'"""{LONG}"""\ndef f():\n    """{LONG} {i}"""\n')
     splits = {split: python_docstrings(split, 10**6) for split in ("test", "valid", "train")}
@@ -156,7 +156,7 @@ some_code = st.text(st.sampled_from("ab_1é€ \t\n\f'\"#=!(.\\"), max_size=30) 
 
 
 @given(some_code)
-def test_words_hold_every_character_but_blanks(code):
+def test_words_contain_every_character_except_white_space(code):
     blanks = r"[^\S\n]"
     assert "".join(code_words(code)) == re.sub(blanks, "", code)
     assert [code[start:end] for start, end in code_word_spans(code)] == code_words(code)
@@ -169,7 +169,7 @@ def test_words():
 # ---- Tags ----------------------------------------------------------------------------------------------------
 
 
-def test_tags_by_hand():
+def test_tags_of_a_small_class():
     code = "class A:\n  x = 1.5 # no\n  def f(s): return r'''a\nb'''\n"
     words, tags = tag_code(code)
     expected = (
@@ -193,10 +193,10 @@ def test_code_that_ends_inside_a_string():
         tag_code("x = '''never closed\n")
 
 
-def painted(source):
-    """The oracle: a letter for the class of each character, and a capital where a token begins."""
+def class_letters(source):
+    """The oracle: a letter for the class of each character, upper case at the start of a token."""
     rows = source.split("\n")
-    paint = [[" "] * (len(row) + 1) for row in rows]
+    letters = [[" "] * (len(row) + 1) for row in rows]
     before = ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         letter = {tokenize.NUMBER: "u", tokenize.STRING: "s", tokenize.COMMENT: "c", tokenize.OP: "o"}.get(token.type)
@@ -205,10 +205,10 @@ def painted(source):
         if letter:
             row, column = token.start[0] - 1, token.start[1]
             for i, _ in enumerate(token.string):
-                paint[row][column] = letter if i else letter.upper()
+                letters[row][column] = letter if i else letter.upper()
                 row, column = (row, column + 1) if column < len(rows[row]) else (row + 1, 0)
         before = token.string
-    return "".join(letter for row in paint for letter in row)
+    return "".join(letter for row in letters for letter in row)
 
 
 KEYWORDS = [
@@ -252,15 +252,15 @@ KEYWORDS = [
 
 def test_tags_agree_with_tokenize_on_real_files():
     letter_of = {"number": "u", "string": "s", "comment": "c", "operator": "o", "keyword": "k", "definition": "d"}
-    # From Python 3.12 on f-strings come in parts, which the oracle does not know.
+    # Since Python 3.12 an f-string is several tokens, which the oracle does not handle.
     sources = [text for text in python_texts("valid", 20) if not re.search(r"(?i)\b(f|t|rf|fr|rt|tr)['\"]", text)]
     assert len(sources) >= 3
     for source in sources[:6]:
-        paint = painted(source)
+        letters = class_letters(source)
         for (start, _), tag in zip(code_word_spans(source), tag_code(source).tags, strict=True):
             mark, _, kind = tag.partition("-")
             letter = " " if mark == "O" else letter_of.get(kind, "n")
-            assert paint[start] == (letter.upper() if mark == "B" else letter), source[start : start + 40]
+            assert letters[start] == (letter.upper() if mark == "B" else letter), source[start : start + 40]
 
 
 def test_snippets_are_whole_lines_of_one_statement():
@@ -275,7 +275,7 @@ def test_snippets_are_whole_lines_of_one_statement():
     ]
 
 
-def test_long_statements_are_cut_between_logical_lines_and_long_lines_left_out():
+def test_long_statements_are_split_between_logical_lines_and_long_lines_skipped():
     body = "".join(f"    x{i} = [{i},\n        0]\n" for i in range(10))
     text = '    """' + "\n" * MAX_SNIPPET_LINES + '"""\n'
     snippets = list(python_source._snippets(f"def f():\n{body}{text}    return 'the end'\n"))
@@ -295,7 +295,7 @@ def test_real_snippets():
         assert {tags[i] for i, word in enumerate(words) if word == "\n"} <= {"O", "I-string"}
 
 
-def test_a_file_that_is_not_python_is_passed_over(library):
+def test_a_file_that_is_not_python_is_skipped(library):
     for path in ("a.py", "b.py", "c.py"):
         add(library, path, 'x = """never closed\n')
     for reader in (python_tags, python_expressions):
@@ -314,7 +314,7 @@ def test_a_file_that_is_not_python_is_passed_over(library):
         ("f(x)", None), ("-x.y", None), ("a if b.c else d()", None), ("x =", None), ("", None),
     ],
 )  # fmt: skip
-def test_the_last_thing_that_an_expression_does(text, kind):
+def test_the_last_operation_of_an_expression(text, kind):
     assert expression_kind(text) == kind
 
 
@@ -334,7 +334,7 @@ def test_an_expression_that_many_files_share_is_in_one_split_only(library):
     assert "f(a.b, c[0])" in texts[2]
 
 
-def test_columns_are_right_after_letters_of_several_bytes(library):
+def test_columns_are_correct_after_multi_byte_characters(library):
     add_many(library, 100, "é = 'ü', f(a.b, {0})\n")
     assert {"f(a.b, 7)", "'ü', f(a.b, 7)"} <= {
         e.text for s in ("train", "valid", "test") for e in python_expressions(s)

@@ -1,4 +1,4 @@
-"""A corpus that is too large for memory gives what a small one gives: the same examples, batches and fingerprint."""
+"""A large corpus, prepared on disk, has the same examples, batches and fingerprint as in memory."""
 
 import gzip
 import json
@@ -17,9 +17,7 @@ from cutaway.cli.data import app
 from cutaway.cli.prefetch import prefetch_data
 from cutaway.cli.preparing import PreparingProgress
 from cutaway.config import DataConfig
-from cutaway.data import cache, lines
-from cutaway.data import parallel_encoding as chunks
-from cutaway.data import store as large
+from cutaway.data import cache, lines, parallel_encoding, store
 from cutaway.data.batching import BatchStream
 from cutaway.data.lazy import lengths_of
 from cutaway.data.memmap import StoredExamples
@@ -59,18 +57,18 @@ def sentences(n, seed=0):
 
 @pytest.fixture(autouse=True)
 def small_is_large(tmp_path, monkeypatch):
-    """Everything goes through the cache, in many chunks, in this process."""
+    """Prepare every corpus in the cache, in many groups, in this process."""
     monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(large, "IN_MEMORY", 0)
-    monkeypatch.setattr(chunks, "GROUP_BYTES", 4_000)
-    monkeypatch.setattr(chunks, "cores", lambda: 1)
+    monkeypatch.setattr(store, "IN_MEMORY", 0)
+    monkeypatch.setattr(parallel_encoding, "GROUP_BYTES", 4_000)
+    monkeypatch.setattr(parallel_encoding, "cores", lambda: 1)
     monkeypatch.setattr(lines, "PART_CHARACTERS", 500)
     monkeypatch.setattr(lines, "MAX_LOOK_BACK", 100)
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    """The settings for a corpus of each task."""
+    """A function that writes a corpus for a task and returns its settings."""
 
     def write(name, text):
         data = text.encode()
@@ -106,18 +104,18 @@ TASKS = ["translation", "language_model", "masked_language_model", "classificati
 
 def in_memory(config, task, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(large, "IN_MEMORY", 10**9)
+        patch.setattr(store, "IN_MEMORY", 10**9)
         return prepare(config, task)
 
 
 @pytest.mark.parametrize(("task", "scheme"), [*((task, "bpe") for task in TASKS), ("language_model", "word")])
-def test_the_same_as_in_memory(task, scheme, corpus, monkeypatch):
+def test_the_result_is_the_same_as_in_memory(task, scheme, corpus, monkeypatch):
     config = corpus(task, tokenizer=scheme)
-    stored, listed = prepare(config, task), in_memory(config, task, monkeypatch)
+    stored, expected = prepare(config, task), in_memory(config, task, monkeypatch)
     for name in ("tokenizer", "roles", "labels", "examples", "left_out", "cut", "fingerprint"):
-        assert getattr(stored, name) == getattr(listed, name), name
+        assert getattr(stored, name) == getattr(expected, name), name
     for split in ("train", "valid"):
-        ours, theirs = getattr(stored, split), getattr(listed, split)
+        ours, theirs = getattr(stored, split), getattr(expected, split)
         assert list(ours) == list(theirs)
         assert (lengths_of(ours) == [example.lengths for example in theirs]).all()
         assert ours[-1] == theirs[-1]
@@ -140,18 +138,18 @@ def test_streams_are_equal_over_epochs(task, corpus, monkeypatch):
         assert all((value == right.tensors()[name]).all() for name, value in left.tensors().items())
 
 
-def test_the_second_time_it_comes_from_the_cache(corpus, tmp_path, monkeypatch):
-    config, told = corpus("translation"), []
-    first = prepare(config, "translation", on_progress=lambda what, done: told.append((what, done)))
+def test_the_second_preparation_reads_the_cache(corpus, tmp_path, monkeypatch):
+    config, progress = corpus("translation"), []
+    first = prepare(config, "translation", on_progress=lambda what, done: progress.append((what, done)))
     assert isinstance(first.train, StoredExamples)
-    assert {what for what, _ in told} == {
+    assert {what for what, _ in progress} == {
         "learning the vocabulary", "tokenising the train data", "tokenising the valid data"
     }  # fmt: skip
-    assert all(0 <= done <= 1 for _, done in told)
-    monkeypatch.setattr(large, "build", None)  # it must not be called again
+    assert all(0 <= done <= 1 for _, done in progress)
+    monkeypatch.setattr(store, "build", None)  # it must not be called again
     second = prepare(config, "translation")
     assert list(second.train) == list(first.train)
-    for name in ("train.tsv", "valid.tsv"):  # names and places do not matter
+    for name in ("train.tsv", "valid.tsv"):  # names and folders do not matter
         (tmp_path / name).rename(tmp_path / f"other-{name}")
     moved = DataConfig(**{**vars(config), "train": ("other-train.tsv",), "valid": ("other-valid.tsv",)})
     assert list(prepare(moved, "translation").train) == list(first.train)
@@ -159,7 +157,7 @@ def test_the_second_time_it_comes_from_the_cache(corpus, tmp_path, monkeypatch):
     assert first.train.rows["source"].values.itemsize == 2  # 290 tokens need two bytes
 
 
-def test_what_is_kept_is_listed_and_deleted_when_nobody_uses_it(corpus):
+def test_entries_are_listed_and_deleted_when_unused(corpus):
     old, new = corpus("translation"), corpus("translation", vocab_size=280)
     for config in (old, new):
         prepare(config, "translation")
@@ -169,27 +167,27 @@ def test_what_is_kept_is_listed_and_deleted_when_nobody_uses_it(corpus):
         os.utime(entry.path, (0, 0))
     prepare(new, "translation")  # used today
     assert "1 prepared corpus, " in CliRunner().invoke(app, ["cache", "--unused-for", "30", "--remove"]).output
-    (left,) = cache.list_entries()
-    assert left.last_used > 0
-    assert left.path.name[:8] in CliRunner().invoke(app, ["cache"]).output
+    (remaining,) = cache.list_entries()
+    assert remaining.last_used > 0
+    assert remaining.path.name[:8] in CliRunner().invoke(app, ["cache"]).output
 
 
 @pytest.mark.parametrize(
     "change", [{"vocab_size": 280}, {"max_tokens": 12}, {"tokenizer": "word"}, {"columns": (1, 0)}]
 )
-def test_another_setting_is_another_entry(change, corpus, tmp_path):
+def test_another_setting_makes_another_entry(change, corpus, tmp_path):
     prepare(corpus("translation"), "translation")
     prepare(corpus("translation", **change), "translation")
     assert len(list((tmp_path / "cache" / "data").iterdir())) == 2
 
 
-def test_what_the_ids_do_not_follow_from_makes_no_other_entry(corpus, tmp_path):
+def test_a_setting_without_effect_on_the_ids_makes_no_other_entry(corpus, tmp_path):
     prepare(corpus("language_model"), "language_model")
     prepare(corpus("language_model", batch_tokens=300, max_tokens=12), "language_model")
     assert len(list((tmp_path / "cache" / "data").iterdir())) == 1
 
 
-def test_another_text_is_another_entry(corpus, tmp_path):
+def test_another_text_makes_another_entry(corpus, tmp_path):
     config = corpus("translation")
     before = prepare(config, "translation")
     with (tmp_path / "train.tsv").open("a", encoding="utf-8") as file:
@@ -204,7 +202,7 @@ def test_a_resumed_run_finds_its_entry(corpus, tmp_path, monkeypatch):
     first = prepare(config, "translation")
     (tmp_path / "tokenizer.json").write_text(first.tokenizer, encoding="utf-8", newline="\n")
     with monkeypatch.context() as patch:
-        patch.setattr(large, "build", None)
+        patch.setattr(store, "build", None)
         assert list(prepare(config, "translation", tmp_path / "tokenizer.json").train) == list(first.train)
     (tmp_path / "tokenizer.json").write_text(Tokenizer.train(WORDS, "word", 40).to_json(), encoding="utf-8")
     other = prepare(config, "translation", tmp_path / "tokenizer.json")
@@ -213,7 +211,7 @@ def test_a_resumed_run_finds_its_entry(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "lose", "about"])
-def test_a_damaged_entry_is_noticed_and_made_again(damage, corpus, tmp_path):
+def test_a_damaged_entry_is_detected_and_built_again(damage, corpus, tmp_path):
     config = corpus("translation")
     whole = list(prepare(config, "translation").train)
     [entry] = (tmp_path / "cache" / "data").iterdir()
@@ -235,71 +233,71 @@ def test_a_damaged_entry_is_noticed_and_made_again(damage, corpus, tmp_path):
 
 def test_a_preparation_that_fails_leaves_nothing(corpus, tmp_path):
     config = corpus("translation")
-    with (tmp_path / "valid.tsv").open("a", encoding="utf-8") as file:  # the training data is written by then
+    with (tmp_path / "valid.tsv").open("a", encoding="utf-8") as file:  # fails after the training data is written
         file.write("no tab\n")
     with pytest.raises(DataError, match="'no tab'. Expected a source, a tab and a target"):
         prepare(config, "translation")
     assert list((tmp_path / "cache" / "data").iterdir()) == []
 
 
-def test_who_is_second_uses_what_the_first_has_made(corpus, tmp_path, monkeypatch):
+def test_the_slower_of_two_processes_uses_the_entry_of_the_faster(corpus, tmp_path, monkeypatch):
     config = corpus("translation")
-    whole, original = prepare(config, "translation"), large.build
+    whole, original = prepare(config, "translation"), store.build
     [entry] = (tmp_path / "cache" / "data").iterdir()
     entry.rename(tmp_path / "kept")
 
-    def meanwhile(*arguments):
+    def slow_build(*arguments):
         original(*arguments)
-        (tmp_path / "kept").rename(entry)  # another process was quicker
+        (tmp_path / "kept").rename(entry)  # another process was faster
 
-    monkeypatch.setattr(large, "build", meanwhile)
+    monkeypatch.setattr(store, "build", slow_build)
     inode = (tmp_path / "kept" / "about.json").stat().st_ino
     assert list(prepare(config, "translation").train) == list(whole.train)
     assert (entry / "about.json").stat().st_ino == inode
     assert len(list(entry.parent.iterdir())) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_named(corpus, tmp_path, monkeypatch):
+def test_an_error_names_a_cache_that_cannot_be_written(corpus, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"cannot be written to .*file.data: .*set CUTAWAY_CACHE to a folder"):
         prepare(corpus("translation"), "translation")
 
 
-def test_examples_travel_as_the_names_of_their_files(corpus):
+def test_examples_are_pickled_as_file_names(corpus):
     for task in ("translation", "language_model", "masked_language_model"):
         prepared = prepare(corpus(task), task)
-        travelled = pickle.dumps(prepared)
-        assert len(travelled) < len(prepared.tokenizer) + 3_000
-        assert list(pickle.loads(travelled).train) == list(prepared.train)
+        pickled = pickle.dumps(prepared)
+        assert len(pickled) < len(prepared.tokenizer) + 3_000
+        assert list(pickle.loads(pickled).train) == list(prepared.train)
 
 
-def test_a_huge_corpus_shows_the_tokenizer_a_spread_sample(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(large, "SAMPLE_BYTES", 2_000)
+def test_the_tokenizer_of_a_huge_corpus_is_trained_on_every_nth_example(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SAMPLE_BYTES", 2_000)
     rows = [f"word{number} \tx" for number in range(1_000)]
     (tmp_path / "train.tsv").write_text("\n".join(rows), encoding="utf-8")
     config = DataConfig(root=str(tmp_path), train=("train.tsv",), tokenizer="word", vocab_size=2_000)
-    tokenizer, _ = large.learn_tokenizer(config, "translation")
+    tokenizer, _ = store.learn_tokenizer(config, "translation")
     known = [number for number in range(1_000) if not tokenizer.unknown(f"word{number}")]
-    every = known[1] - known[0]
-    assert known == list(range(0, 1_000, every))
+    step = known[1] - known[0]
+    assert known == list(range(0, 1_000, step))
     assert 150 < len(known) < 250
 
 
-def test_several_processes_give_the_same(corpus, monkeypatch):
+def test_several_processes_give_the_same_result(corpus, monkeypatch):
     config = corpus("classification")
     one = prepare(config, "classification")
-    monkeypatch.setattr(large, "FORMAT", -1)
-    monkeypatch.setattr(chunks, "GROUP_BYTES", 2_000)
-    monkeypatch.setattr(chunks, "cores", lambda: 2)
+    monkeypatch.setattr(store, "FORMAT", -1)
+    monkeypatch.setattr(parallel_encoding, "GROUP_BYTES", 2_000)
+    monkeypatch.setattr(parallel_encoding, "cores", lambda: 2)
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     two = prepare(config, "classification")
     assert list(one.train) == list(two.train)
     assert "TOKENIZERS_PARALLELISM" not in os.environ
 
 
-def test_an_error_in_a_worker_is_told(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "cores", lambda: 2)
+def test_an_error_in_a_worker_is_raised(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_encoding, "cores", lambda: 2)
     config = corpus("classification")
     (tmp_path / "valid.jsonl").write_text('{"text": "the cat", "label": "new"}')
     with pytest.raises(DataError, match="the label 'new' does not occur in the training data. Its labels are: 0, 1, 2"):
@@ -307,20 +305,20 @@ def test_an_error_in_a_worker_is_told(corpus, tmp_path, monkeypatch):
 
 
 def prepare_slowly(config, started):
-    original = chunks.Encoder.__call__
+    original = parallel_encoding.Encoder.__call__
 
     def slow(self, examples):
         started.set()
         time.sleep(0.3)
         return original(self, examples)
 
-    chunks.Encoder.__call__ = slow
-    chunks.cores = lambda: 2
+    parallel_encoding.Encoder.__call__ = slow
+    parallel_encoding.cores = lambda: 2
     prepare(config, "translation")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_killed_preparation_leaves_nothing_that_looks_finished(corpus, tmp_path):
+def test_a_killed_preparation_leaves_no_finished_entry(corpus, tmp_path):
     config = corpus("translation")
     context = multiprocessing.get_context("fork")
     started = context.Event()
@@ -333,30 +331,30 @@ def test_a_killed_preparation_leaves_nothing_that_looks_finished(corpus, tmp_pat
     assert len(prepare(config, "translation").train) > N // 2
 
 
-def test_nothing_that_fits_is_an_error(corpus):
+def test_no_fitting_example_is_an_error(corpus):
     with pytest.raises(
         DataError, match=r"no example is left: of \d+, \d+ are empty \(on one side\) and \d+ are longer"
     ):
         prepare(corpus("translation", max_tokens=1), "translation")
 
 
-def test_long_texts_by_the_setting_also_from_the_cache(corpus):
+def test_too_long_is_respected_with_the_cache(corpus):
     cut, skipped = (prepare(corpus("tagging", max_tokens=8, too_long=s), "tagging") for s in ("cut", "skip"))
     assert cut.cut["too long"] == skipped.left_out["too long"] > 0
     assert len(cut.train) > cut.examples * 0.8 > len(skipped.train)
-    for _ in range(2):  # the second time, what was skipped is in the cache
+    for _ in range(2):  # the second time, the counts come from the cache
         with pytest.raises(DataError, match="are too long: longer than data.max_tokens = 8"):
             prepare(corpus("tagging", max_tokens=8, too_long="refuse"), "tagging")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what a test has changed reaches another process by a fork alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="monkeypatching works in a child process only with fork")
 def test_progress_result_and_errors_come_from_another_process(corpus, tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(PreparingProgress, "__call__", lambda self, *far: told.append(far))
+    progress = []
+    monkeypatch.setattr(PreparingProgress, "__call__", lambda self, *report: progress.append(report))
     config = corpus("translation")
     with prefetch_data(config, "translation") as prepared:
         result = prepared()
-    assert told[0][0] == "learning the vocabulary"
+    assert progress[0][0] == "learning the vocabulary"
     assert list(result.train) == list(prepare(config, "translation").train)
     with (
         pytest.raises(DataError, match="there is no file"),
@@ -365,7 +363,7 @@ def test_progress_result_and_errors_come_from_another_process(corpus, tmp_path, 
         prepared()
     monkeypatch.setattr("cutaway.cli.prefetch.prepare", lambda *_: os._exit(3))
     with (
-        pytest.raises(DataError, match=r"ended without a word \(exit code 3\)"),
+        pytest.raises(DataError, match=r"died \(exit code 3\)"),
         prefetch_data(config, "translation") as prepared,
     ):
         prepared()
@@ -373,7 +371,7 @@ def test_progress_result_and_errors_come_from_another_process(corpus, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
-def test_nobody_waits_for_a_preparation_that_is_no_longer_wanted(corpus, tmp_path, monkeypatch):
+def test_an_interrupt_stops_the_preparation(corpus, tmp_path, monkeypatch):
     config, started = corpus("translation"), multiprocessing.get_context("fork").Event()
     monkeypatch.setattr("cutaway.cli.prefetch.prepare", lambda *_: prepare_slowly(config, started))
     with pytest.raises(KeyboardInterrupt), prefetch_data(config, "translation"):

@@ -1,4 +1,4 @@
-"""How the examples of each task become ids, and what a batch asks for."""
+"""Encoding and batches of each task."""
 
 import numpy as np
 import pytest
@@ -38,12 +38,12 @@ TOKENIZER = Tokenizer.train(TEXTS, "word", 40, has_mask=True)
 BPE = Tokenizer.train(TEXTS * 3, "bpe", 270)
 
 
-def test_every_task_has_its_row_in_every_table():
+def test_every_task_is_in_every_table():
     names = set(TASK_NAMES.values())
     assert names == set(COMMANDS)
-    assert names - {"embedding"} == set(TASKS) == set(COLLATE) == set(OBJECTIVES)  # a vector is nothing to learn from
+    assert names - {"embedding"} == set(TASKS) == set(COLLATE) == set(OBJECTIVES)  # embeddings have no target
     assert names - {"embedding"} == set(EVALUATE) | {"translation"}
-    # each task has a kind of its own; vectors can be had of other models as well
+    # each task has one pipeline; the Embedder also works with models for other tasks
     assert sorted(task for kind in KINDS if kind is not Embedder for task in kind.tasks) == sorted(
         names - {"embedding"}
     )
@@ -53,11 +53,11 @@ def test_every_task_has_its_row_in_every_table():
 
 
 @given(st.integers(1, 12))
-def test_pieces_ask_for_every_token_but_the_very_first_once(piece):
-    encoded = encode_chunked_texts(TEXTS, Encoding(TOKENIZER, max_tokens=piece))
+def test_chunks_predict_every_token_except_the_first_once(size):
+    encoded = encode_chunked_texts(TEXTS, Encoding(TOKENIZER, max_tokens=size))
     row = [i for text in TEXTS for i in (TOKENIZER.bos, *TOKENIZER.encode(text), TOKENIZER.eos)]
     assert [i for p in encoded for i in p.ids[1:]] == row[1:]
-    assert all(1 <= len(p.ids) - 1 <= piece for p in encoded)
+    assert all(1 <= len(p.ids) - 1 <= size for p in encoded)
     batch = collate_chunks(encoded, TOKENIZER)
     assert batch.tokens == len(row) - 1 == batch.target_mask.sum()
     for i, p in enumerate(encoded):
@@ -68,13 +68,13 @@ def test_pieces_ask_for_every_token_but_the_very_first_once(piece):
 
 
 @given(st.integers(3, 12))
-def test_masked_texts_are_cut_into_pieces_that_fit(room):
-    encoded = encode_masked(TEXTS, Encoding(TOKENIZER, max_tokens=room))
-    assert all(len(text.ids) <= room for text in encoded)
+def test_masked_texts_are_divided_into_chunks_that_fit(size):
+    encoded = encode_masked(TEXTS, Encoding(TOKENIZER, max_tokens=size))
+    assert all(len(text.ids) <= size for text in encoded)
     assert [i for text in encoded for i in text.ids[1:-1]] == [i for text in TEXTS for i in TOKENIZER.encode(text)]
 
 
-def test_hidden_tokens_are_asked_for_and_the_others_left_alone():
+def test_masked_tokens_are_targets_and_the_others_stay():
     draw = np.random.default_rng(0)
     texts = [
         EncodedText([TOKENIZER.bos, *draw.integers(5, TOKENIZER.mask, 60).tolist(), TOKENIZER.eos]) for _ in range(200)
@@ -89,22 +89,22 @@ def test_hidden_tokens_are_asked_for_and_the_others_left_alone():
     n = target_mask.sum().item()
     assert n == batch.tokens
     assert n / (200 * 60) == pytest.approx(MASKED_SHARE, abs=0.02)
-    hidden = (batch.ids[target_mask] == TOKENIZER.mask).float().mean()
+    masked = (batch.ids[target_mask] == TOKENIZER.mask).float().mean()
     kept = (batch.ids[target_mask] == original[target_mask]).float().mean()
-    assert hidden == pytest.approx(0.8, abs=0.05)
+    assert masked == pytest.approx(0.8, abs=0.05)
     assert kept == pytest.approx(0.1 + 0.1 / TOKENIZER.vocab_size, abs=0.03)
     again = collate_masked(texts, TOKENIZER, np.random.default_rng(1))
     assert torch.equal(again.ids, batch.ids)
 
 
-def test_at_least_one_token_is_hidden():
+def test_at_least_one_token_is_masked():
     text = [EncodedText([TOKENIZER.bos, 7, TOKENIZER.eos])]
     for seed in range(20):
         batch = collate_masked(text, TOKENIZER, np.random.default_rng(seed))
         assert batch.target_mask.tolist() == [[False, True, False]]
 
 
-def test_a_resumed_stream_hides_the_same_tokens():
+def test_a_resumed_stream_masks_the_same_tokens():
     texts = encode_masked(TEXTS * 20, Encoding(TOKENIZER, max_tokens=6))
 
     def stream():
@@ -119,7 +119,7 @@ def test_a_resumed_stream_hides_the_same_tokens():
     assert torch.equal(first.ids, next(stream()).ids)
 
 
-def test_a_tag_stands_where_its_word_begins():
+def test_a_tag_is_at_the_first_token_of_its_word():
     example = TaggedText(("sleeping", "cat"), ("verb", "noun"))
     encoding = Encoding(BPE, labels_of("tagging", [example]), 100)
     [encoded] = encode_tagged([example], encoding)
@@ -133,7 +133,7 @@ def test_a_tag_stands_where_its_word_begins():
     assert batch.target_mask[0].nonzero()[:, 0].tolist() == [1, 1 + first]
 
 
-def test_a_word_of_which_nothing_is_left_keeps_its_place():
+def test_a_word_without_tokens_becomes_unk():
     [row] = encode_words(TOKENIZER, [["the", " ", "cat"]])
     assert len(row.first) == 3
     assert row.ids[row.first[1]] == TOKENIZER.unk
@@ -146,7 +146,7 @@ def test_labels():
     encoded = encode_labelled(examples, encoding)
     assert [e.label for e in encoded] == [1, 0, 1]
     assert encoded[0].ids == [TOKENIZER.bos, *TOKENIZER.encode("the cat"), TOKENIZER.eos]
-    assert encoded[2].ids == []  # left out later, and counted
+    assert encoded[2].ids == []  # skipped later, and counted
     with pytest.raises(DataError, match=r"the label 'c' does not occur in the training data. Its labels are: a, b"):
         encoding.label_id("c")
 
@@ -196,7 +196,7 @@ def test_files_of_each_task(tmp_path):
         load_split(config, "tagging", "valid")
 
 
-def test_words_are_cut_as_the_corpus_cuts_them():
+def test_word_splitter():
     assert word_splitter(DataConfig(corpus="python:tags"))("f(x)") == ["f", "(", "x", ")"]
     assert word_splitter(DataConfig(train=("a",)))("f(x) y") == ["f(x)", "y"]
 
@@ -204,7 +204,7 @@ def test_words_are_cut_as_the_corpus_cuts_them():
 def test_only_a_masked_language_model_has_a_mask():
     assert Tokenizer.train(TEXTS, "word", 40).mask is None
     assert TOKENIZER.tokens([TOKENIZER.mask]) == ["<mask>"]
-    assert TOKENIZER.encode("the <mask>") == [*TOKENIZER.encode("the"), TOKENIZER.unk]  # written in a text it is text
+    assert TOKENIZER.encode("the <mask>") == [*TOKENIZER.encode("the"), TOKENIZER.unk]  # in a text, it is text
     for scheme in choices(DataConfig, "tokenizer"):
         if scheme != "file":
             tokenizer = Tokenizer.train(TEXTS, scheme, 300, has_mask=True)
@@ -212,6 +212,6 @@ def test_only_a_masked_language_model_has_a_mask():
             assert tokenizer.mask == Tokenizer.from_json(tokenizer.to_json()).mask is not None
 
 
-def test_load_builtin_gives_what_the_corpus_is_made_of():
+def test_load_builtin_returns_the_kind_of_the_corpus():
     assert isinstance(load_builtin("python", "test", 1)[0], str)
     assert load_builtin("digits", "test", 1)[0].pixels.shape == (1, 8, 8)

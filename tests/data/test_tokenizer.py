@@ -27,7 +27,7 @@ def test_round_trip_of_known_text(trained, scheme):
 
 @given(text=st.text(max_size=40))
 @pytest.mark.parametrize("scheme", ["bpe", "byte"])
-def test_bytes_can_write_anything(trained, scheme, text):
+def test_bpe_and_byte_encode_any_text(trained, scheme, text):
     expected = unicodedata.normalize("NFC", text) if scheme == "bpe" else text
     assert trained[scheme].decode(trained[scheme].encode(text)) == expected
 
@@ -37,7 +37,7 @@ any_text |= st.sampled_from(["", " ", "  ", "\n", "<unk>", " <unk>", "</s> a", "
 
 
 @given(first=any_text, then=any_text)
-def test_bpe_gives_back_a_text_exactly_whole_or_in_two(trained, first, then):
+def test_bpe_restores_a_text_exactly_whole_or_in_two_parts(trained, first, then):
     bpe = trained["bpe"]
     first, then = (unicodedata.normalize("NFC", text) for text in (first, then))
     ids = bpe.encode(first)
@@ -47,14 +47,14 @@ def test_bpe_gives_back_a_text_exactly_whole_or_in_two(trained, first, then):
     assert bpe.encode_batch([then], continues=True) == [after]
     if first:
         assert bpe.decode([*ids, *after]) == first + then
-    inside = Tokenizer.from_json(bpe.to_json())  # the oracle: one that never puts a space before a text
+    inside = Tokenizer.from_json(bpe.to_json())  # the oracle: a tokenizer that never prepends a space
     inside.backend.normalizer = normalizers.NFC()
     assert after == inside.encode(then)
     assert ids == (inside.encode(" " + first) if first else [])
 
 
 @pytest.mark.parametrize("scheme", ["bpe", "word"])
-def test_a_first_word_is_the_token_that_it_is_inside_a_sentence(scheme):
+def test_the_first_word_is_the_same_token_as_inside_a_sentence(scheme):
     tokenizer = Tokenizer.train(["the cat sees the dog"] * 20, scheme, 300)
     [cat] = tokenizer.encode("cat")
     assert tokenizer.encode("the cat")[1:] == [cat]
@@ -62,13 +62,13 @@ def test_a_first_word_is_the_token_that_it_is_inside_a_sentence(scheme):
     assert tokenizer.tokens(tokenizer.encode("cat")) == ["cat"]
 
 
-def test_white_space_is_shown_as_it_stands_inside_a_text():
+def test_white_space_tokens_have_visible_names():
     tokenizer = Tokenizer.train(["        y x        y"] * 20, "bpe", 300)
     assert tokenizer.tokens(tokenizer.encode("x        y")) == ["x", "␣×7", "y"]
-    assert tokenizer.tokens(tokenizer.encode("       y")) == ["␣×7", "y"]  # six of them are the text's
+    assert tokenizer.tokens(tokenizer.encode("       y")) == ["␣×7", "y"]  # six of them are from the text
 
 
-def test_the_space_before_a_text_has_no_place_in_it(trained):
+def test_the_prepended_space_has_an_empty_span(trained):
     for text in ("Zz", " Zz", "日"):
         spans = trained["bpe"].spans(text)
         assert spans[0] == (0, 0)
@@ -77,7 +77,7 @@ def test_the_space_before_a_text_has_no_place_in_it(trained):
 
 @given(text=st.text(max_size=40))
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_saved_equals_opened_and_batch_equals_single(trained, scheme, text, tmp_path_factory):
+def test_a_saved_tokenizer_and_a_batch_give_the_same_ids(trained, scheme, text, tmp_path_factory):
     tokenizer = trained[scheme]
     path = tmp_path_factory.mktemp("t") / "tokenizer.json"
     path.write_text(tokenizer.to_json(), encoding="utf-8")
@@ -93,7 +93,7 @@ def test_special_names_in_a_text_are_text(trained, scheme):
         assert not {tokenizer.pad, tokenizer.bos, tokenizer.eos} & set(tokenizer.encode(text))
 
 
-def test_words_split_where_people_would(trained):
+def test_words_and_punctuation_are_split(trained):
     word = trained["word"]
     assert word.tokens(word.encode("L'arbre est grand.")) == ["L'", "arbre", "est", "grand", "."]
     assert [("L'arbre est."[a:b]) for a, b in word.spans("L'arbre est.")] == ["L'", "arbre", "est", "."]
@@ -103,7 +103,7 @@ def test_words_split_where_people_would(trained):
     assert word.unknown("Le xylophone dort, Zoé.") == ["xylophone", "Zoé"]
 
 
-def test_words_do_not_care_about_white_space_or_about_coming_first(trained):
+def test_word_ids_do_not_depend_on_white_space_or_position(trained):
     word = trained["word"]
     ids = word.encode("Le chat dort.")
     for text in ("  Le chat dort.", "Le  chat\tdort.  ", "Le\u00a0chat dort.\n"):
@@ -112,7 +112,7 @@ def test_words_do_not_care_about_white_space_or_about_coming_first(trained):
     assert word.encode(" \t ") == []
 
 
-def test_bpe_merges_what_often_meets():
+def test_bpe_merges_frequent_pairs():
     tokenizer = Tokenizer.train(["low lower lowest newest widest"] * 50, "bpe", 290)
     assert len(tokenizer.encode(" lowest")) < len(" lowest")
     assert tokenizer.vocab_size <= 290
@@ -134,7 +134,7 @@ def test_any_tokenizer_json_can_be_opened(tmp_path):
     assert tokenizer.encode("hi") == [4]
 
 
-def test_unusual_roles_are_given_or_read_beside_the_file(tmp_path):
+def test_unusual_roles_come_from_an_argument_or_from_tokenizer_config(tmp_path):
     backend = tokenizers.Tokenizer(models.WordLevel({"P": 0, "B": 1, "E": 2, "U": 3}, "U"))
     path = tmp_path / "tokenizer.json"
     backend.save(str(path))
@@ -159,10 +159,10 @@ def test_errors(tmp_path):
 
 
 def test_spaces_at_the_start_of_a_text_are_text():
-    """Indentation, for instance: of a tokenizer that has <unk> as of one that has not."""
+    """For example indentation. The tokenizer has <unk>, which decoding treats separately."""
     tokenizer = Tokenizer.train(["    return x\n" * 5], "bpe", 300)
     assert tokenizer.decode(tokenizer.encode("    return x")) == "    return x"
 
 
-def test_white_space_can_be_told_apart():
+def test_show_whitespace():
     assert [show_whitespace(text) for text in (" ", "\n", "\n    ", "\t\t", "\r")] == ["␣", "⏎", "⏎␣×4", "⇥×2", "\\xd"]

@@ -189,9 +189,8 @@ def test_all_weights_of_the_adapter_and_no_others_get_gradients(method, choice):
     share = adapt(model, finetune(method))
     with torch.no_grad():
         for weight in trainable_parameters(model).values():
-            weight.add_(
-                0.1 * torch.randn_like(weight)
-            )  # `up` of LoRA starts with zeros, and then `down` has no gradient
+            # `up` of LoRA starts with zeros, and then `down` has no gradient
+            weight.add_(0.1 * torch.randn_like(weight))
     forward(model, config).square().sum().backward()
     for name, weight in model.named_parameters():
         assert (weight.grad is None) == (name in base), name
@@ -204,7 +203,7 @@ def test_all_weights_of_the_adapter_and_no_others_get_gradients(method, choice):
 
 def test_a_new_head_and_also_train_are_trained_with_an_adapter():
     model = build_model(tiny_of("encoder", head="classes"))
-    share = adapt(model, finetune("lora", rank=1, train=("*norm*",)), new_head=True)
+    share = adapt(model, finetune("lora", rank=1, also_train=("*norm*",)), new_head=True)
     names = set(trainable_parameters(model))
     assert {"head.classify.weight", "head.classify.bias"} <= names
     assert all("norm" in name or name.startswith("head.") or name.endswith((".up", ".down")) for name in names)
@@ -375,7 +374,7 @@ def test_long_texts_are_computed_in_chunks(method, attention, monkeypatch):
         with torch.no_grad():
             whole = one(ids)
             with monkeypatch.context() as patch:
-                patch.setattr(kernels, "DENSE", 0)
+                patch.setattr(kernels, "MAX_DENSE_ENTRIES", 0)
                 assert max_difference(one(ids), whole) < 1e-12
 
 
@@ -437,9 +436,10 @@ def test_probes_see_only_the_text(method, choice):
         out = forward(model, config)
         forward(plain, config)
     assert max_difference(out, forward(model, config)) < 1e-12  # recording changes nothing
+    # experts may get another number of tokens
     shapes, shapes_before = (
         {name: tuple(value.shape) for name, value in some.items() if ".experts." not in name} for some in (seen, before)
-    )  # experts may get another number of tokens
+    )
     assert list(shapes.items()) == list(shapes_before.items())
     if method == "prefix":
         weights = [value for name, value in seen.items() if name.endswith("_attention.weights")]

@@ -70,14 +70,14 @@ def home(tmp_path_factory):
     (folder / "b.txt").write_text("e d c b a .\n\na e d c b .\n\n" * 8)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(resources, "shipped_folder", lambda name: folder / name)
-        told = {method: cutaway("train", f"tiny-{method}", cwd=folder) for method in METHODS}
-    for method, result in told.items():
+        results = {method: cutaway("train", f"tiny-{method}", cwd=folder) for method in METHODS}
+    for method, result in results.items():
         assert result.returncode == 0, result.stderr
         (folder / f"{method}.log").write_text(result.stderr)
     return folder
 
 
-def assert_ok(result):
+def stdout_of(result):
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     return result.stdout
@@ -85,8 +85,10 @@ def assert_ok(result):
 
 def test_the_base_is_trained_first_and_only_once(home):
     logs = {method: (home / f"{method}.log").read_text() for method in METHODS}
-    assert "there is none yet. It comes first, into runs/tiny-base" in " ".join(logs["lora"].split())
-    assert all("comes first" not in log for method, log in logs.items() if method != "lora")
+    assert "The base 'tiny-base' is not trained yet. Training it first, in runs/tiny-base" in " ".join(
+        logs["lora"].split()
+    )
+    assert all("is not trained yet" not in log for method, log in logs.items() if method != "lora")
     assert RunFolder(home / "runs/tiny-base").require()
 
 
@@ -102,25 +104,25 @@ def test_the_share_of_trained_parameters_is_printed(home):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_command_works_on_a_fine_tuned_run(home, method):
     run = f"runs/tiny-{method}"
-    assert assert_ok(cutaway("generate", run, "a e", cwd=home)).startswith("a e")
-    assert "perplexity" in json.loads(assert_ok(cutaway("evaluate", run, "--json", cwd=home)))
-    told = json.loads(assert_ok(cutaway("runs", run, "--json", cwd=home)))["runs"][0]
-    assert told["state"] == "finished"
-    assert told["parameters"] > 3_000
+    assert stdout_of(cutaway("generate", run, "a e", cwd=home)).startswith("a e")
+    assert "perplexity" in json.loads(stdout_of(cutaway("evaluate", run, "--json", cwd=home)))
+    row = json.loads(stdout_of(cutaway("runs", run, "--json", cwd=home)))["runs"][0]
+    assert row["state"] == "finished"
+    assert row["parameters"] > 3_000
     assert cutaway("doctor", run, "--json", cwd=home).returncode in (0, 3)
-    walk = json.loads(assert_ok(cutaway("trace", run, "a e d", "--json", cwd=home)))
+    walk = json.loads(stdout_of(cutaway("trace", run, "a e d", "--json", cwd=home)))
     assert len(walk["attention"]) == 2
-    assert "Nothing leaks." in assert_ok(cutaway("mask", run, "a e d", cwd=home))
-    assert_ok(cutaway("explore", run, "--export", f"{method}.html", cwd=home))
+    assert "Nothing leaks." in stdout_of(cutaway("mask", run, "a e d", cwd=home))
+    stdout_of(cutaway("explore", run, "--export", f"{method}.html", cwd=home))
     assert (home / f"{method}.html").stat().st_size > 10_000
     assert (home / run / "report.html").is_file()
-    assert_ok(cutaway("figures", run, "a e d", cwd=home))
+    stdout_of(cutaway("figures", run, "a e d", cwd=home))
 
 
 def test_a_lora_run_is_exported_as_a_run_without_adapter(home):
-    assert_ok(cutaway("export", "runs/tiny-lora", "alone", "--to", "run", cwd=home))
+    stdout_of(cutaway("export", "runs/tiny-lora", "alone", "--to", "run", cwd=home))
     assert (home / "alone/model.safetensors").is_file()
-    texts = [assert_ok(cutaway("generate", run, "a e", cwd=home)) for run in ("alone", "runs/tiny-lora")]
+    texts = [stdout_of(cutaway("generate", run, "a e", cwd=home)) for run in ("alone", "runs/tiny-lora")]
     assert texts[0] == texts[1]
     refused = cutaway("export", "runs/tiny-prefix", "no", "--to", "run", cwd=home)
     assert refused.returncode == 1
@@ -132,17 +134,17 @@ def test_it_resumes(home):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(resources, "shipped_folder", lambda name: home / name)
         result = cutaway("train", "tiny-lora", *steps, "--run", "runs/tiny-lora", cwd=home)
-    assert_ok(result)
+    stdout_of(result)
     assert "Resuming at step 6" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["finetune.base=tiny"], "finetune.base = 'tiny' is no run folder. In runs/ there are: tiny-base, tiny-full"),
+        (["finetune.base=tiny"], "finetune.base = 'tiny' is not a run folder. Runs in runs/: tiny-base, tiny-full"),
         (["finetune.base=runs/tiny-prompt"], "is an adapter itself"),
         (["model.n_heads=4"], "model.n_heads = 4, but the base 'tiny-base' was trained with 2"),
-        (["data.tokenizer=char"], "data.tokenizer = 'char' is not for a fine-tuned model to choose"),
+        (["data.tokenizer=char"], "data.tokenizer = 'char' cannot be set: a fine-tuned model uses the tokenizer of its base"),
         (["finetune.target_modules=[\"x\"]"], "finetune.target_modules: 'x' matches nothing"),
         (["finetune.method=prompt", "finetune.prompt_length=120"], "finetune.prompt_length = 120 vectors before data.max_tokens = 24"),
     ],
@@ -159,7 +161,7 @@ def test_errors(home, settings, message):
 def test_the_numpy_engine_says_what_it_cannot_do(home):
     result = cutaway("train", "recipes/tiny-lora.toml", "--run", "runs/new", "--engine", "numpy", cwd=home)
     assert result.returncode == 1
-    assert "engine 'numpy' cannot fine-tune" in result.stderr
+    assert "--engine numpy cannot fine-tune" in result.stderr
     for method, code in (("lora", 0), ("prefix", 1)):
         result = cutaway("generate", f"runs/tiny-{method}", "a e", "--engine", "numpy", cwd=home)
         assert result.returncode == code
@@ -167,7 +169,7 @@ def test_the_numpy_engine_says_what_it_cannot_do(home):
 
 
 def test_data_inspect_uses_the_tokenizer_of_the_base(home):
-    assert "tokens (from a file)" in assert_ok(cutaway("data", "inspect", "recipes/tiny-lora.toml", cwd=home))
+    assert "tokens (from a file)" in stdout_of(cutaway("data", "inspect", "recipes/tiny-lora.toml", cwd=home))
 
 
 def test_two_processes_train_the_same_as_one(home):

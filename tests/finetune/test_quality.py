@@ -6,7 +6,7 @@ import pytest
 
 from cutaway.cli.recipes import find_recipe
 from cutaway.data.builtin import load_builtin
-from cutaway.inference.evaluation import measured
+from cutaway.inference.evaluation import measure_nll
 from cutaway.inference.pipelines import TextGenerator
 from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
@@ -41,7 +41,7 @@ def losses(tmp_path_factory):
             ).trainer.run()
         texts = load_builtin("python:docstrings", "test", 100)
         names = {"base": "python-gpt", **{name: name for name in WAYS}}
-        return {key: measured(TextGenerator.load(f"runs/{name}"), texts).nll for key, name in names.items()}
+        return {key: measure_nll(TextGenerator.load(f"runs/{name}"), texts).nll for key, name in names.items()}
 
 
 def test_lora_comes_close_to_full_fine_tuning(losses):

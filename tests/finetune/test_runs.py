@@ -182,13 +182,14 @@ def test_an_adapter_for_another_base_is_refused(runs, tmp_path, name):
     expected = weights_checksum(base.weights)
     shutil.copyfile(tmp_path / "runs/full/model.safetensors", base.weights)  # of the same shape
     message = (
-        rf"{name}/adapter.safetensors was made for a base whose weights have the checksum {expected[:12]}; those of "
+        rf"{name}/adapter.safetensors belongs to a base whose weights have the checksum {expected[:12]}, but "
+        "the weights of "
     )
     with pytest.raises(
         RunError, match=message + rf".*base have {weights_checksum(base.weights)[:12]}.*fine-tune again"
     ):
         logits(run.path)
-    with pytest.raises(RunError, match=f"goes on from a base whose weights have the checksum {expected[:12]}"):
+    with pytest.raises(RunError, match=f"belongs to a base whose weights have the checksum {expected[:12]}"):
         resume(dataclasses.replace(recipe(base.path, name)), run)
 
 
@@ -208,7 +209,7 @@ def test_a_base_is_found_next_to_its_adapter(runs, tmp_path, monkeypatch):
     assert torch.equal(logits(run.path), expected)
     shutil.rmtree(tmp_path / "elsewhere/base")
     shutil.rmtree(tmp_path / "base")
-    with pytest.raises(RunError, match=r"is an adapter for 'base', and there is no such run.*elsewhere/base"):
+    with pytest.raises(RunError, match=r"is an adapter for the run 'base', which was not found.*elsewhere/base"):
         logits(run.path)
 
 
@@ -264,18 +265,18 @@ def test_a_merged_run_computes_the_same_without_its_base(runs, tmp_path):
     of_base = safetensors.torch.load(read_sealed(RunFolder(runs / "base").weights))
     saved = safetensors.torch.load(read_sealed(merged.weights))
     assert {n: (t.shape, t.dtype) for n, t in saved.items()} == {n: (t.shape, t.dtype) for n, t in of_base.items()}
-    with pytest.raises(RunError, match="merged is not empty. Name another one, or have it replaced"):
+    with pytest.raises(RunError, match="merged is not empty. Name another one, or replace it"):
         merge_run(runs / "lora", folder)
     merge_run(runs / "lora", folder, overwrite=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes").write_text("mine")
-    with pytest.raises(RunError, match="mine is not what would be written there, so it is not replaced"):
+    with pytest.raises(RunError, match="mine was not written by this command, so it is not replaced"):
         merge_run(runs / "lora", tmp_path / "mine", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["prefix", "prompt", "full"])
 def test_the_error_for_a_run_that_cannot_be_merged(runs, tmp_path, name):
-    message = "is no adapter" if name == "full" else f"finetune.method = '{name}' learned are vectors"
+    message = "is not an adapter" if name == "full" else f"finetune.method = '{name}' adds vectors"
     with pytest.raises(RunError, match=message):
         merge_run(runs / name, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
@@ -290,7 +291,9 @@ def test_the_numpy_engine_reads_lora(runs):
         assert a.tokens == b.tokens
         assert a.log_probability == pytest.approx(b.log_probability, abs=1e-9)
     for name in ("prefix", "prompt"):
-        with pytest.raises(RunError, match=rf"engine 'numpy' needs plain weights. .*'{name}'.* Use engine 'torch'"):
+        with pytest.raises(
+            RunError, match=rf"engine 'numpy' needs one set of weights, and .*'{name}'.* Use engine 'torch'"
+        ):
             Translator.load(runs / name, engine="numpy")
 
 

@@ -68,9 +68,9 @@ def write_recipe(folder, name, method, more="", steps=2):
 
 
 def run_ok(folder, *arguments):
-    told = run_cutaway(*arguments, cwd=folder)
-    assert told.returncode == 0, told.stderr
-    return told
+    result = run_cutaway(*arguments, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def answers(run):
@@ -89,9 +89,9 @@ def test_merging_a_weight_that_has_lora_and_is_also_trained(place, monkeypatch):
     (place / "mine/src").mkdir(parents=True)
     shutil.copy(place / "runs/base/config.json", place / "mine/config.json")
     for target, why in {
-        "mine": "holds other files too",
-        "runs/base": "what this is made of",
-        "runs/lora": "what this",
+        "mine": "contains other files",
+        "runs/base": "is one of the runs to merge",
+        "runs/lora": "is one of the runs to merge",
     }.items():
         with pytest.raises(RunError, match=why):
             merge_run("runs/lora", target, overwrite=True)
@@ -109,8 +109,8 @@ def test_a_fine_tuning_resumes_without_its_base_or_with_a_moved_one(place):
     write_recipe(place, "lora", "lora", 'parts = ["*_attention.*"]\ntrain = ["*.query.weight"]\nrank = 2\n', steps=4)
     assert "Resuming at step 2" in run_ok(place, "train", "full.toml", "--resume").stderr
     assert "Resuming at step 2" in run_ok(place, "train", "lora.toml", "--run", "else/lora", "--resume").stderr
-    told = run_cutaway("train", "full.toml", "--run", "runs/new", cwd=place)
-    assert (told.returncode, "finetune.base = 'base' is no run folder" in told.stderr) == (1, True)
+    result = run_cutaway("train", "full.toml", "--run", "runs/new", cwd=place)
+    assert (result.returncode, "finetune.base = 'base' is not a run folder" in result.stderr) == (1, True)
 
 
 def test_another_folder_with_the_name_of_the_base_is_ignored(place, monkeypatch):
@@ -128,8 +128,8 @@ def test_a_new_head_is_not_frozen():
     with pytest.raises(ConfigError, match=r"freezes head\.\w+, which is new"):
         adapt(model, config, new_head=True)
     assert adapt(model, config).trained > 0
-    told = adapt(build_model(preset("tiny-bert")), FinetuneConfig(base="a run"), new_head=True)
-    assert told.how == "all, with a new head"
+    result = adapt(build_model(preset("tiny-bert")), FinetuneConfig(base="a run"), new_head=True)
+    assert result.how == "all, with a new head"
 
 
 def test_labels_keep_the_order_of_the_base(tmp_path):
@@ -169,8 +169,8 @@ def test_a_classifier_keeps_its_head(tmp_path):
         weights[name] = weights[name][permuted].copy()
     write_bytes(run.model, seal_weights(safetensors.numpy.save(weights)))
     run.labels.write_text(json.dumps([labels[i] for i in permuted]), encoding="utf-8")
-    told = run_ok(tmp_path, "train", "tuned.toml")
-    assert "a new head" not in told.stderr
+    result = run_ok(tmp_path, "train", "tuned.toml")
+    assert "a new head" not in result.stderr
     assert RunFolder(tmp_path / "runs/tuned").read_labels() == [labels[i] for i in permuted]
 
 
@@ -192,15 +192,15 @@ def test_data_prepared_with_another_tokenizer_is_refused(place, monkeypatch):
 def test_a_base_that_changes_during_loading_is_noticed(place):
     found = open_folder(place / "runs/base")
     assert found.read()
-    with pytest.raises(RunError, match="have just been replaced by others"):
+    with pytest.raises(RunError, match="were replaced just now"):
         Base(found.run, found.config, "0" * 64).read()
 
 
 def test_no_adapter_for_a_base_that_is_being_trained(place):
     with RunFolder(place / "runs/base").lock():
-        told = run_cutaway("train", "lora.toml", cwd=place)
-    assert told.returncode == 1
-    assert "is being trained right now" in told.stderr
+        result = run_cutaway("train", "lora.toml", cwd=place)
+    assert result.returncode == 1
+    assert "is being trained" in result.stderr
 
 
 # ---- Folders are replaced completely or not at all -------------------------------------------------------------------
@@ -211,7 +211,10 @@ def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "inner/kept").write_text("here")
     monkeypatch.chdir(tmp_path / "inner")
     for path in (".", "..", "../inner"):
-        with pytest.raises(RunError, match="the folder that you are in"), replacing_folder(RunFolder(path).path):
+        with (
+            pytest.raises(RunError, match="is the current folder or contains it"),
+            replacing_folder(RunFolder(path).path),
+        ):
             raise AssertionError("not reached")
     assert (tmp_path / "inner/kept").read_text() == "here"
 

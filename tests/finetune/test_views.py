@@ -7,7 +7,7 @@ from untrained import untrained_pipeline
 
 from cutaway.config import FinetuneConfig
 from cutaway.data.examples import Pair
-from cutaway.explore.ablation import ablations
+from cutaway.explore.ablation import measure_ablations
 from cutaway.explore.beam_tree import beam_tree
 from cutaway.explore.equations import formula_of
 from cutaway.explore.heads import head_statistics
@@ -98,7 +98,7 @@ def test_the_other_views_work(method):
     assert shown["outputs"][0]["rows"] == example.target_in
     assert describe_part(pipeline.model, example, "encoder")["equation"]
     assert part_tree(pipeline.model)["parameters"] == sum(p.numel() for p in pipeline.model.parameters())
-    assert all(np.isfinite(value) for value in ablations(pipeline.model, example).values())
+    assert all(np.isfinite(value) for value in measure_ablations(pipeline.model, example).values())
     assert beam_tree(pipeline, TEXT, 2, 0.6)
     table = head_statistics(pipeline, [Pair("a b c d", "d c b a"), Pair("a b", "b a")])
     assert len(table) == 2 * 2 * 3

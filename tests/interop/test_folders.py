@@ -282,7 +282,7 @@ def test_prompts_are_kept(tmp_path):
     result = run_cutaway("embed", "run", "--file", "in.txt", "--out", "v.npy", "--prompt", "passage", cwd=tmp_path)
     assert np.allclose(np.load(tmp_path / "v.npy"), plain[1:2], atol=1e-6), result.stderr
     result = run_cutaway("embed", "run", "w9", "--prompt", "x", cwd=tmp_path)
-    assert (result.returncode, "there is no prompt 'x'" in result.stderr) == (1, True)
+    assert (result.returncode, "there is no --prompt x" in result.stderr) == (1, True)
     export_folder(tmp_path / "run", tmp_path / "back")
     assert json.loads((tmp_path / "back/config_sentence_transformers.json").read_text()) == PROMPTS
     import_folder(tmp_path / "back", tmp_path / "again")
@@ -295,7 +295,7 @@ def test_a_model_without_prompts(tmp_path):
     assert import_folder(tmp_path / "theirs", tmp_path / "run").notes == ()
     assert Embedder.load(tmp_path / "run", "cpu").embed(["w9"], prompt="document")
     with pytest.raises(
-        ConfigError, match="data.prompts = .* would have no effect, because model.head = 'vectors' alone"
+        ConfigError, match="data.prompts = .* would have no effect, because only model.head = 'vectors'"
     ):
         Config(data=DataConfig(prompts={"a": "b"}))
     with pytest.raises(ConfigError, match=r"data.prompts = \{'a': 1\} is of type dict; expected dict"):
@@ -323,7 +323,7 @@ def test_the_longest_text(tmp_path):
         write_sentence_encoder(tmp_path / name, bert=bert)
         change(tmp_path / name / "tokenizer_config.json", model_max_length=length)
         import_folder(tmp_path / name, tmp_path / f"{name} run")
-        assert Embedder.load(tmp_path / f"{name} run", "cpu").room == longest
+        assert Embedder.load(tmp_path / f"{name} run", "cpu").max_tokens == longest
 
 
 @pytest.mark.parametrize(
@@ -446,23 +446,23 @@ def test_a_folder_that_is_not_empty(tmp_path, theirs):
     run.mkdir()
     (run / "thesis.txt").write_text("mine")
     check_import_error(tmp_path, r"run is not empty.*--overwrite", RunError)
-    check_import_error(tmp_path, r"not what would be written there.*another", RunError, overwrite=True)
+    check_import_error(tmp_path, r"was not written by this command.*another", RunError, overwrite=True)
     (run / "thesis.txt").unlink()
     import_folder(theirs, run)  # an empty one is fine
     check_import_error(tmp_path, r"run is not empty", RunError)
     import_folder(theirs, run, overwrite=True)
     (run / "thesis.txt").write_text("mine")
-    check_import_error(tmp_path, r"other files too \(thesis.txt\).*Move them", RunError, overwrite=True)
+    check_import_error(tmp_path, r"contains other files \(thesis.txt\).*Move them", RunError, overwrite=True)
     (run / "thesis.txt").unlink()
     with RunFolder(run).lock():
         check_import_error(tmp_path, "another process is training", RunError, overwrite=True)
 
 
 def test_the_source_is_never_replaced(tmp_path, theirs):
-    with pytest.raises(RunError, match="not what would be written"):
+    with pytest.raises(RunError, match="was not written by this command"):
         import_folder(theirs, theirs, overwrite=True)
     import_folder(theirs, tmp_path / "run")
-    with pytest.raises(RunError, match="not what would be written"):
+    with pytest.raises(RunError, match="was not written by this command"):
         export_folder(tmp_path / "run", tmp_path / "run", overwrite=True)
     assert RunFolder(tmp_path / "run").require()
 
@@ -521,7 +521,7 @@ def test_overwriting_an_export(tmp_path, own_run):
     export_folder(run, tmp_path / "theirs", overwrite=True)
     assert not list((tmp_path / "theirs").glob("model-*"))
     (tmp_path / "theirs/README.md").write_text("mine")
-    with pytest.raises(RunError, match=r"other files too \(README.md\)"):
+    with pytest.raises(RunError, match=r"contains other files \(README.md\)"):
         export_folder(run, tmp_path / "theirs", overwrite=True)
 
 

@@ -132,7 +132,7 @@ def test_the_explorer_of_an_imported_run(imported):
     if name in ("gpt2", "llama", "bert"):
         assert list(explorer.score(ExplorerRequest(), 3))[-1]["before"]["perplexity"] > 1
     else:
-        with pytest.raises(DataError, match="was imported: it has no data with right answers"):
+        with pytest.raises(DataError, match="was imported and has no labelled data"):
             list(explorer.score(ExplorerRequest(), 3))
 
 

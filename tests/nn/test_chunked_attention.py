@@ -147,9 +147,8 @@ def test_through_multi_head_attention(rules, kernel, monkeypatch):
     used = force_chunks(monkeypatch)
     for a, b in zip(results(attention, x, mask), at_once, strict=True):
         assert max_difference(a, b) < 1e-10
-    assert len(used) == (
-        0 if kernel is attend_fused and not rules else 1
-    )  # without rules, the fused kernel needs no chunks
+    # without rules, the fused kernel needs no chunks
+    assert len(used) == (0 if kernel is attend_fused and not rules else 1)
 
 
 def results(module, x, mask):

@@ -45,12 +45,12 @@ def test_segments_positions_and_norm_in_the_order_of_bert():
     random_parameters(embedding)
     segments = torch.tensor([[0, 0, 1], [0, 1, 1]])
     for start in (0, 7):
-        for told in (None, segments):
-            out = embedding(IDS, start, told)
-            of = torch.zeros_like(IDS) if told is None else told
+        for given_segments in (None, segments):
+            out = embedding(IDS, start, given_segments)
+            used = torch.zeros_like(IDS) if given_segments is None else given_segments
             summed = (
                 embedding.tokens.weight[IDS]
-                + embedding.segments.weight[of]
+                + embedding.segments.weight[used]
                 + embedding.position.table[start : start + 3]
             )
             assert max_difference(out, embedding.norm(summed)) < 1e-12

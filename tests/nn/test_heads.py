@@ -36,10 +36,8 @@ def pool_by_loops(name, x, pool):
 @pytest.mark.parametrize("name", POOLINGS)
 def test_poolings_equal_loops_over_the_tokens(name, padded):
     torch.manual_seed(0)
-    pool, x = (
-        POOLINGS[name](tiny_config()),
-        torch.randn(3, 5, 8) - 3,
-    )  # mostly negative, so a 0 for padding would be noticed
+    # mostly negative, so a 0 for padding would be noticed
+    pool, x = (POOLINGS[name](tiny_config()), torch.randn(3, 5, 8) - 3)
     lengths = (5, 3, 1) if padded else (5, 5, 5)
     is_token = torch.arange(5) < torch.tensor(lengths)[:, None] if padded else None
     if padded:

@@ -155,7 +155,7 @@ def test_old_run_loads_with_a_note_and_can_be_sealed(tmp_path):
     assert result.stdout == "Zahlen, eins zwei, rot.\n"
     assert result.stderr.startswith("Note: ")
     result = run_cutaway("runs", run, "--seal", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, f"{run}: 3 of 3 files are whole\n")
+    assert (result.returncode, result.stdout) == (0, f"{run}: 3 of 3 files are intact\n")
     result = run_cutaway("translate", run, "red numbers: one two.", cwd=tmp_path)
     assert (result.stdout, result.stderr) == ("Zahlen, eins zwei, rot.\n", "")
 

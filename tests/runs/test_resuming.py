@@ -105,7 +105,9 @@ def test_folder_of_the_base_may_change_for_an_adapter(trained):
     )
     refuse_differences(here, there, run)
     full = [dataclasses.replace(saved, finetune=FinetuneConfig(base=base)) for base in ("runs/a", "runs/b")]
-    with pytest.raises(ConfigError, match='finetune.base was "runs/a", now "runs/b": the earlier steps used the old value'):
+    with pytest.raises(
+        ConfigError, match='finetune.base was "runs/a", now "runs/b": the earlier steps used the old value'
+    ):
         refuse_differences(*full, run)
 
 
@@ -142,6 +144,6 @@ def test_no_checkpoint_and_no_run(home):
 
 
 def test_resume_and_overwrite_exclude_each_other(trained):
-    assert "--resume goes on with the run in the folder, and --overwrite replaces it. Choose one." in resume_error(
+    assert "--resume continues the run in the folder, and --overwrite replaces it. Choose one." in resume_error(
         trained, "--overwrite"
     )

@@ -77,7 +77,9 @@ def test_error_of_a_missing_run_lists_other_runs(tmp_path):
     (tmp_path / "demo" / "config.json").write_text("{}")
     with pytest.raises(RunError, match="Runs in .*: demo"):
         RunFolder(tmp_path / "nope").require()
-    with pytest.raises(RunError, match=r"has no tokenizer.json and no model.safetensors. Its training has not saved weights"):
+    with pytest.raises(
+        RunError, match=r"has no tokenizer.json and no model.safetensors. Its training has not saved weights"
+    ):
         RunFolder(tmp_path / "demo").require()
 
 

@@ -139,8 +139,8 @@ class FileSink:
         else:
             return
         raise DataError(
-            f"{found} exists without {missing.name}, so it does not belong to an interrupted job. Move it, name another "
-            "output, or replace it (--fresh)."
+            f"{found} exists without {missing.name}, so it does not belong to an interrupted job. Move it, name "
+            "another output, or replace it (--fresh)."
         )
 
     def read_journal(self) -> None:

@@ -302,8 +302,8 @@ class BatchScheduler:
             return result
         if self.placeholder is None:
             raise DataError(
-                f"{self.name}, line {result.number + 1}: {result.reason} Fix the line{self.skip_hint}, and run the same "
-                "command again: finished work is saved."
+                f"{self.name}, line {result.number + 1}: {result.reason} Fix the line{self.skip_hint}, and run the "
+                "same command again: finished work is saved."
             )
         return self.placeholder(result)
 

@@ -13,8 +13,8 @@ from typing import Any
 if is_early := signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Ctrl-C during the imports: no traceback
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
-# Threads of torch spin while they wait for each other. On a busy machine they take a core from the thread they wait for.
-# A lower spin count lets them sleep sooner: no slower on idle cores, faster on busy ones.
+# Threads of torch spin while they wait for each other. On a busy machine they take the core of the thread that they
+# wait for. A lower spin count lets them sleep sooner: no slower on idle cores, faster on busy ones.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
@@ -52,7 +52,6 @@ if is_early:
 app = typer.Typer(
     name="cutaway",
     help="Train a Transformer, use it, and look inside it.\n\nExample:  cutaway demo",
-    no_args_is_help=True,
     cls=CommandGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -60,12 +60,14 @@ class BaseCommand(TyperCommand):
         """Usage, summary, examples, details, arguments, options by group."""
         self.format_usage(ctx, formatter)
         write_prose(formatter, self.help)
-        if arguments := [p for p in self.params if p.param_type_name == "argument"]:
+        arguments: list[Any] = [p for p in self.params if p.param_type_name == "argument"]
+        if arguments:
             write_section(formatter, "Arguments", [(argument_usage(p), p.help or "") for p in arguments])
         hidden = [] if self.shows_all else self.advanced_options
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for param in self.get_params(ctx):
-            if param.param_type_name == "option" and param not in hidden and param.name != "help":
+        options: list[Any] = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
+        for param in options:
+            if param not in hidden and param.name != "help":
                 groups.setdefault(param.rich_help_panel or "Options", []).append(option_row(param))
         for title, rows in groups.items():
             if rows:
@@ -80,12 +82,18 @@ class BaseCommand(TyperCommand):
             return super().invoke(ctx)
         except CutawayError as error:
             if len(error.args) == 1:
-                error.args = (name_options(str(error), given),)
+                error.args = (name_options(str(error), given, ctx.params),)
             raise
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands. `--help` lists each command in a line, by topic."""
+    """A group of commands. `--help`, or no argument, lists the commands by topic, one line each."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.format_usage(ctx, formatter)
@@ -105,7 +113,7 @@ class CommandGroup(TyperGroup):
 def write_prose(formatter: Any, text: str | None) -> None:
     """The docstring of a command. The paragraph with the examples keeps its lines; the others are wrapped."""
     for paragraph in inspect.cleandoc(text or "").split("\n\n"):
-        if heading := re.match(r"(Examples?|Formats):\s+", paragraph):
+        if heading := re.match(r"(Examples?):\s+", paragraph):
             lines = [line.strip() for line in paragraph[heading.end() :].splitlines()]
             formatter.write(f"\n{typer.style(heading[1], bold=True)}:\n" + "".join(f"  {line}\n" for line in lines))
         elif paragraph.strip():
@@ -137,19 +145,20 @@ def option_row(param: Any) -> tuple[str, str]:
     return names, text
 
 
-def name_options(message: str, given: Iterable[Any]) -> str:
-    """`message` with the option in place of the setting that it sets: `decode.top_p = 2` -> `--top-p 2`.
+def name_options(message: str, given: Iterable[Any], values: dict[str, Any]) -> str:
+    """`message` with options as they were typed: `decode.top_p = 2` -> `--top-p 2`, `dtype 'x'` -> `--dtype x`.
 
     given: the parameters that were typed. A setting from a recipe or from --set keeps its name.
     """
     for param in given:
         if param.param_type_name == "option":
-            name, option = param.name, option_name(param)
-            # A name of one word is also an ordinary word: it is replaced only with `decode.` or as the first word.
-            before = r"(?<![\w.-])(?:decode\.)?" if "_" in name else r"(?:(?<![\w.-])decode\.|^)"
-            message = re.sub(rf"{before}{name}(?: =)? '([^'\s]*)'", rf"{option} \1", message)
-            before = r"(?<![\w.-])(?:decode\.)?" if "_" in name else r"(?<![\w.-])decode\."
-            message = re.sub(rf"{before}{name}(?!\w)(?: =(?= ))?", option, message)
+            name, option, value = param.name, option_name(param), values.get(param.name)
+            if isinstance(value, str):
+                setting = rf"(?<![\w.-])(?:the )?(?:decode\.)?{name}(?: =)? {re.escape(repr(value))}"
+                message = re.sub(setting, f"{option} {value}".replace("\\", r"\\"), message)
+            # a name of one word is also an ordinary word, so it is replaced only after `decode.`
+            prefix = r"(?:decode\.)?" if "_" in name else r"decode\."
+            message = re.sub(rf"(?<![\w.-]){prefix}{name}(?!\w)(?: =(?= ))?", option, message)
     return message
 
 

@@ -45,7 +45,7 @@ def check(
     solution: Annotated[bool, typer.Option("--solution", help="Print the solution.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check your exercises: build a Transformer, with hints on mistakes.
+    """Check your solutions of the exercises, and name the mistakes.
 
     Examples:  cutaway check --start my-exercises
                cutaway check 1
@@ -195,7 +195,7 @@ def next_step(grade: Grade, stronger: bool, which: str) -> str:
     if all(mark.state == "to do" for mark in grade.marks) and grade.marks:
         return f"Start with {grade.marks[0].part.name} in {escape(short_path(grade.file))}."
     has_hint = not stronger and any(mark.explanations for mark in grade.marks)
-    hint = f"    A stronger hint: {command('check', which, '--hint')}" if has_hint else ""
+    hint = f"\nA stronger hint: {command('check', which, '--hint')}" if has_hint else ""
     return f"{right} of {total} parts are correct.{hint}"
 
 

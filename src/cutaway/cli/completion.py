@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cutaway.system.resources import shipped_folder, shipped_names
 
-MOST = 200  # folders to offer
+MAX_PATHS = 200
 
 
 def complete_runs(incomplete: str) -> list[str]:
@@ -50,6 +50,6 @@ def complete_paths(incomplete: str, suffix: str) -> list[str]:
         paths = sorted(path for path in Path(root or ".").iterdir() if path.name.startswith(start))
     except OSError:
         return []
-    shown = [path for path in paths if start.startswith(".") or not path.name.startswith(".")]
-    wanted = [path for path in shown if path.is_dir() or (suffix and path.suffix == suffix)]
-    return [f"{root}{path.name}{'/' if path.is_dir() else ''}" for path in wanted[:MOST]]
+    visible = [path for path in paths if start.startswith(".") or not path.name.startswith(".")]
+    matches = [path for path in visible if path.is_dir() or (suffix and path.suffix == suffix)]
+    return [f"{root}{path.name}{'/' if path.is_dir() else ''}" for path in matches[:MAX_PATHS]]

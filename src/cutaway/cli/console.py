@@ -34,7 +34,7 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 def print_text(text: str, indent: int = 0, style: str = "") -> None:
     """Print prose to standard output: on a terminal, long lines break between words; in a pipe, they do not break."""
-    if out.is_terminal:
+    if out.is_terminal and text:
         out.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False), soft_wrap=False)
     else:
         out.print(" " * indent + text, markup=False, style=style or None)

@@ -25,7 +25,6 @@ NAMES = {"labels": "texts with labels", "tags": "sentences with tags"}
 
 app = typer.Typer(
     help="Inspect the data of a recipe, or manage the data cache.\n\nExample:  cutaway data inspect reverse",
-    no_args_is_help=True,
     cls=CommandGroup,
     rich_markup_mode=None,
 )
@@ -37,7 +36,7 @@ def inspect(
     set: Set = None,
     json: Json = False,
 ) -> None:
-    """Describe a corpus: sizes, lengths, tokens, labels, duplicates, leaks.
+    """Describe a corpus: sizes, lengths, labels, duplicates, leaks.
 
     Examples:  cutaway data inspect reverse
                cutaway data inspect my-recipe.toml --set data.tokenizer=word

@@ -53,7 +53,7 @@ def demo(
     ] = Path("runs/demo"),
     set: Set = None,
 ) -> None:
-    """Train a small translator in about two minutes, and look inside it.
+    """Train a small translator in two minutes and look inside it.
 
     Example:  cutaway demo
 
@@ -177,5 +177,6 @@ def print_results(results: DemoResults, scores: dict[str, Any]) -> None:
         f"exact match, unseen   {scores['unseen_exact_match']:6.1%}    word combinations that were not in training"
     )
     out.print(
-        f"alignment error rate  {scores['alignment_error_rate']:6.1%}    best cross-attention head: layer {layer}, head {head}"
+        f"alignment error rate  {scores['alignment_error_rate']:6.1%}    "
+        f"best cross-attention head: layer {layer}, head {head}"
     )

@@ -45,8 +45,8 @@ def write_demo_report(
     report.translations(wrong[:8])
     report.heading("New combinations")
     report.text(
-        "Every word of these sentences was in the training data, but one pair of words (an adjective with its noun, or a "
-        "verb with its object) never occurred together. A model that learned rules translates them; a model that "
+        "Every word of these sentences was in the training data, but one pair of words (an adjective with its noun, or "
+        "a verb with its object) never occurred together. A model that learned rules translates them; a model that "
         "memorized phrases does not."
     )
     report.translations(list_translations(results.unseen, results.on_unseen)[:8])
@@ -55,9 +55,9 @@ def write_demo_report(
     report.figure(
         images["alignment"],
         f"“{example.source}” Each row is a French word as it is generated, each column an English word; bright means a "
-        f"high attention weight. Orange frames mark the gold alignment, which comes from the grammar that generated the "
-        f"sentence. Of all heads, this one (layer {layer}, head {head}) agrees best with it: its alignment error rate is "
-        f"{results.alignment_error_rate:.1%}. Alignments were not part of the training.",
+        "high attention weight. Orange frames mark the gold alignment, which comes from the grammar that generated the "
+        f"sentence. Of all heads, this one (layer {layer}, head {head}) agrees best with it: its alignment error rate "
+        f"is {results.alignment_error_rate:.1%}. Alignments were not part of the training.",
     )
     report.figure(images["cross"], "All heads of the cross-attention, for the same sentence.")
     report.figure(images["encoder"], "The encoder's self-attention: each English word reads from the others.")

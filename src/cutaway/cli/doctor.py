@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXIT_PROBLEM = 3  # exit code if a problem was found, for scripts
 STYLES = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
-FIGURES = "state steps best_step valid_loss valid_accuracy valid_bleu tokens_per_second seconds".split()
+FIGURES = ("state", "steps", "best_step", "valid_loss", "valid_accuracy", "valid_bleu", "tokens_per_second", "seconds")
 
 
 def doctor(
@@ -26,7 +26,7 @@ def doctor(
     no_data: Annotated[bool, typer.Option("--no-data", help="Do not read the data; check the metrics only.")] = False,
     json: Json = False,
 ) -> None:
-    """Diagnose a run: overfitting, learning rate, leaking data, and more.
+    """Diagnose a run: overfitting, learning rate, leaking data, ...
 
     Examples:  cutaway doctor runs/demo
                cutaway doctor runs/demo --no-data

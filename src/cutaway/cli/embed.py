@@ -42,7 +42,7 @@ def embed(
         bool, typer.Option("--similar", help="Print the cosine similarity of each pair of texts.")
     ] = False,
 ) -> None:
-    """Compute a vector for each text; similar texts have similar vectors.
+    """Compute a vector for each text, to compare texts.
 
     Examples:  cutaway embed runs/minilm "A cat sleeps." "A kitten naps." --similar
                cutaway embed runs/minilm --file sentences.txt --out vectors.npy

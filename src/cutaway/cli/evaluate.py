@@ -35,7 +35,7 @@ def evaluate(
     baseline: Annotated[bool, typer.Option(help="Also score a simple baseline. Default: on.")] = True,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU: lower-case the texts first.")] = False,
     tokenize: Annotated[
-        str, typer.Option(help="BLEU: 13a, intl, char, none, or moses-fr as in older papers.", metavar="NAME")
+        str, typer.Option(help="BLEU tokenizer: 13a, intl, char, none; moses-fr as in older papers.", metavar="NAME")
     ] = "13a",
     device: Device = "auto",
     json: Json = False,

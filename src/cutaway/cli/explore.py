@@ -37,11 +37,13 @@ def explore(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Look inside a model in the browser: attention, decoding, ablations.
+    """Look inside a model in the browser.
 
     Examples:  cutaway explore runs/demo
                cutaway explore runs/demo runs/tinyworld-en-de --port 9000 --no-open
                cutaway explore runs/demo --export page.html --text "The cat sleeps."
+
+    Shows attention, decoding step by step, ablations, and how the model learned.
     """
     if text and not export:
         raise ConfigError("--text needs --export. Add --export PAGE.html, or type the text into the page.")

@@ -41,10 +41,9 @@ def export(
                cutaway export runs/python-tagger exported/tagger --to onnx
                cutaway export runs/demo exported/ct2 --to ct2 --dtype int8
 
-    Formats:   hf    Hugging Face: config.json, model.safetensors and the tokenizer
-               onnx  a graph for any batch and length, checked with onnxruntime
-               ct2   CTranslate2, for translation and text generation, also checked
-               run   a run folder without adapters: base and LoRA merged
+    hf writes config.json, model.safetensors and the tokenizer for Hugging Face. onnx writes a graph for any batch and
+    length. ct2 writes a translator or text generator for CTranslate2. run writes a run folder with base and LoRA
+    merged.
     """
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not a format. {did_you_mean(to, FORMATS)}")

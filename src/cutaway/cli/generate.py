@@ -44,8 +44,8 @@ def generate(
                cutaway generate runs/python-gpt "" --max-length 100 --seed 7
                cutaway generate runs/python-gpt "import " --choice os --choice sys
 
-    An output may have several lines; with --file or standard input it is one line. --file uses all cores. Run an
-    interrupted command again to resume: docs/bulk.md.
+    --file uses all cores. Run an interrupted command again to resume: docs/bulk.md. An output may have several lines,
+    but for a line of a file it is one line.
     """
     from cutaway.bulk.formats import OutputFormat
     from cutaway.bulk.jobs import TextGenerationJob

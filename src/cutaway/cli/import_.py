@@ -36,13 +36,14 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in RUN.")] = False,
     json: Json = False,
 ) -> None:
-    """Import a Hugging Face model: GPT-2, Llama, BERT, T5, Marian, ViT, ...
+    """Import a model from Hugging Face.
 
     Examples:  cutaway import path/to/all-MiniLM-L6-v2 runs/minilm
                cutaway import openai-community/gpt2 runs/gpt2
 
-    Reads config.json, the .safetensors files and the tokenizer. A tensor that is missing, unknown or of a wrong shape is
-    an error. Files that can run code (.bin) are never opened.
+    Supports GPT-2, Llama, BERT, T5, Marian, Pegasus and ViT. Reads config.json, the .safetensors files and the
+    tokenizer. A tensor that is missing, unknown or of a wrong shape is an error. Files that can run code (.bin) are
+    never opened.
     """
     from cutaway.interop.hub import find_folder
     from cutaway.interop.huggingface import import_folder

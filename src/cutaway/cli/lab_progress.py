@@ -13,7 +13,7 @@ class LabProgress:
     """On a terminal, a bar for each running training and one for all. When piped, a line for each finished one."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[note]}"))
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TextColumn("{task.fields[note]}"))
         self.bars = Progress(*columns, console=err, disable=not err.is_terminal)
         self.running: dict[str, TaskID] = {}
         self.finished, self.total = 0, 0

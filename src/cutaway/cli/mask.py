@@ -27,13 +27,13 @@ def mask(
     json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Show which position may attend to which, and prove that nothing leaks.
+    """Show the attention masks, and prove that nothing leaks.
 
     Examples:  cutaway mask runs/demo "The small cat sleeps."
                cutaway mask runs/python-gpt --plot mask.png
 
-    Prints the masks that the attention of the model receives. Then changes each position, in double precision: an output
-    that must not depend on the position must not change. The exit code is 1 if one does.
+    Prints which position may attend to which, as the model computes it. Then changes each position: outputs that must
+    not depend on it must not change. The exit code is 1 if one does.
     """
     if plot and plot.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {plot} has no known format. Use {', '.join(FORMATS)}.")

@@ -16,9 +16,8 @@ from cutaway.config import Config, DecodeConfig, with_given
 from cutaway.errors import ConfigError
 from cutaway.search.choices import config_for_choices
 
-DECODING, SAMPLING, TEXT, OUTPUT, LARGE_FILES, ENGINE = (
+DECODING, TEXT, OUTPUT, LARGE_FILES, ENGINE = (
     "Decoding",
-    "Sampling (--strategy sample)",
     "Generated text",
     "Output",
     "Large files (--file)",
@@ -50,7 +49,7 @@ Out = Annotated[Path | None, typer.Option(help="Write to this file. Default: sta
 Plot = Annotated[Path | None, typer.Option(help="Draw a figure: .png, .svg or .pdf.", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object for each text, one per line.")]
-Strategy = Annotated[str | None, option("greedy, beam or sample. Default: as in the run.", None, metavar="NAME")]
+Strategy = Annotated[str | None, option("greedy, beam or sample. Default: as in the run.", None)]
 Device = Annotated[str, option("auto, cpu, cuda, ...", None)]
 Engine = Annotated[
     str,
@@ -66,13 +65,15 @@ class DecodingOptions:
     strategy: Annotated[str | None, option("greedy, beam or sample. Default: as in the run.", DECODING)] = None
     beam_size: Annotated[int | None, option("Hypotheses that beam search keeps.", DECODING, metavar="N")] = None
     length_penalty: Annotated[float | None, option("beam: above 0 favours longer texts.", DECODING, metavar="X")] = None
-    temperature: Annotated[float | None, option("Below 1: safer. Above 1: more varied.", SAMPLING, metavar="X")] = None
-    top_k: Annotated[int | None, option("Sample from the K most probable tokens.", SAMPLING)] = None
-    top_p: Annotated[float | None, option("Sample from the top tokens that sum to P.", SAMPLING)] = None
-    min_p: Annotated[
-        float | None, option("Only tokens with at least P times the probability of the best.", SAMPLING)
+    temperature: Annotated[
+        float | None, option("sample: below 1 safer, above 1 more varied.", DECODING, metavar="X")
     ] = None
-    seed: Annotated[int | None, option("The same seed gives the same text.", SAMPLING, metavar="N")] = None
+    top_k: Annotated[int | None, option("sample: only the K most probable tokens.", DECODING)] = None
+    top_p: Annotated[float | None, option("sample: only the top tokens that sum to P.", DECODING)] = None
+    min_p: Annotated[
+        float | None, option("sample: only tokens with at least P times the top probability.", DECODING)
+    ] = None
+    seed: Annotated[int | None, option("sample: the same seed gives the same text.", DECODING, metavar="N")] = None
     repetition_penalty: Annotated[
         float | None, option("Above 1: tokens of the text so far become less probable.", TEXT, metavar="X")
     ] = None
@@ -115,7 +116,7 @@ class BulkOptions:
     """How the lines of a large file are processed; see docs/bulk.md."""
 
     workers: Annotated[
-        int | None, option("Processes. 0: only this one. Default: all cores.", LARGE_FILES, min=0, metavar="N")
+        int | None, option("Worker processes. 0: only this one. Default: all cores.", LARGE_FILES, min=0, metavar="N")
     ] = None
     batch_tokens: Annotated[int | None, option("Tokens in a batch.", LARGE_FILES, min=1, metavar="N")] = None
     fresh: Annotated[bool, option("Start over instead of resuming an interrupted file.", LARGE_FILES, "--fresh")] = (
@@ -201,4 +202,6 @@ def reject_unused(strategy: str, chosen: str, names: Sequence[str], given: Mappi
     unused = [name for name in names if given.get(name) is not None]
     if unused and chosen != strategy:
         option = "--" + unused[0].replace("_", "-")
-        raise ConfigError(f"{option} has no effect on strategy {chosen!r}. Add --strategy {strategy}, or leave it out.")
+        raise ConfigError(
+            f"{option} has no effect with strategy {chosen!r}. Add --strategy {strategy}, or leave it out."
+        )

@@ -50,8 +50,8 @@ def _wait_for_data(receiver: Connection, process: Any) -> PreparedData:
             except EOFError:
                 process.join()
                 raise DataError(
-                    f"the process that prepares the data died (exit code {process.exitcode}). If the machine was out of "
-                    "memory, close other programs and try again."
+                    f"the process that prepares the data died (exit code {process.exitcode}). If the machine was out "
+                    "of memory, close other programs and try again."
                 ) from None
             if kind == "progress":
                 progress(*content)

@@ -117,8 +117,8 @@ def set_threads(threads: int, engines: set[str]) -> None:
     if not engines & {"torch", "auto"}:
         if threads:
             raise ConfigError(
-                f"--threads {threads} has no effect on the engine {' and '.join(engines)}. Leave it out, and start several "
-                "servers for more speed."
+                f"--threads {threads} has no effect on the engine {' and '.join(engines)}. Leave it out, and start "
+                "several servers for more speed."
             )
         return
     try:

@@ -37,20 +37,22 @@ def trace(
         str | None, typer.Option(help="Use this output instead of the model's own.", metavar="TEXT")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Only steps with this name, as in 'decoder.layers.0.*'.", metavar="NAME")
+        str | None, typer.Option(help="Only steps with this name, as in --only 'decoder.layers.0.*'.", metavar="NAME")
     ] = None,
     off: Annotated[
         list[str] | None,
-        typer.Option(help="Ablate a part first, as in decoder.layers.1.feed_forward.", metavar="NAME"),
+        typer.Option(help="Switch a part off, as in --off decoder.layers.1.feed_forward.", metavar="NAME"),
     ] = None,
     json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Print every step of a forward pass: equation, shape and statistics.
+    """Print every step of a forward pass with its statistics.
 
     Examples:  cutaway trace runs/demo "The small cat sleeps."
                cutaway trace runs/demo "The cat sleeps." --only "decoder.layers.1.*"
                cutaway trace runs/demo "The small cat sleeps." --json > trace.json
+
+    Prints the equation, the shape, the mean, the standard deviation and the range of each step.
     """
     from cutaway.explore.ablation import ablate
     from cutaway.explore.steps import record_steps
@@ -74,7 +76,7 @@ def trace(
     else:
         say(" ".join(example.source or example.target_in))
         for name in off or ():
-            say(f"Ablated: {name}")
+            say(f"Switched off: {name}")
         print_steps(chosen)
         if found:
             print_output(found)

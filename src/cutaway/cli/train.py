@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cutaway.cli.completion import complete_runs
 from cutaway.cli.console import clock, command, err, out, say
 from cutaway.cli.evaluate import check_evaluation
 from cutaway.cli.evaluate import evaluate as evaluate_run
@@ -41,7 +42,12 @@ def train(
     set: Set = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", "--folder", help="The run folder. Default: runs/RECIPE.", metavar="FOLDER"),
+        typer.Option(
+            *("--run", "--folder"),
+            help="The run folder. Default: runs/RECIPE.",
+            metavar="FOLDER",
+            autocompletion=complete_runs,
+        ),
     ] = None,  # --folder: torchrun reads --run as an abbreviation of its own --run-path
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the run folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run folder.")] = False,

@@ -23,7 +23,7 @@ from cutaway.config.data import LONG_TEXTS, DataConfig
 from cutaway.config.decode import DecodeConfig
 from cutaway.config.finetune import FinetuneConfig
 from cutaway.config.model import ModelConfig
-from cutaway.config.renames import former_names, rename_setting, rename_settings, warn_of_former_names
+from cutaway.config.renames import old_names, rename_setting, rename_settings, warn_of_old_names
 from cutaway.config.train import BUDGETS, TrainConfig
 from cutaway.errors import ConfigError, did_you_mean
 
@@ -151,12 +151,10 @@ def read_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, An
 def apply_overrides(tables: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Replace settings of `tables` by "table.field=value" texts. A value is read as TOML, or else as plain text.
 
-    A training has one budget: "train.minutes=1" replaces the recipe's steps. Former names of settings get a notice.
+    A training has one budget: "train.minutes=1" replaces the recipe's steps. Old names of settings get a notice.
     """
     given = [parse_override(text) for text in overrides]
-    warn_of_former_names(
-        former_names(tables) + [n for table, name, v in given for n in former_names({table: {name: v}})]
-    )
+    warn_of_old_names(old_names(tables) + [n for table, name, v in given for n in old_names({table: {name: v}})])
     result = rename_settings(tables)
     train = result.get("train")
     if isinstance(train, dict) and any(table == "train" and name in BUDGETS for table, name, _ in given):
@@ -182,7 +180,7 @@ def with_given(config: Any, **settings: Any) -> Any:
 
 
 def config_from_tables(tables: Mapping[str, Any]) -> Config:
-    """Build a Config. Former names of settings are accepted, as old run folders have them (config/renames.py)."""
+    """Build a Config. Old names of settings are accepted, as old run folders have them (config/renames.py)."""
     classes = {f.name: f.default_factory for f in dataclasses.fields(Config)}
     for name, table in tables.items():
         if name not in classes:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.config import Config, apply_overrides, config_from_tables, with_given
+from cutaway.config.renames import old_names, rename_table, warn_of_old_names
 from cutaway.course.verdict import METRICS
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.runs.recipe import base_name
@@ -29,7 +30,7 @@ from cutaway.system.resources import find_toml, shipped_names
 
 MIN_SEEDS = 3  # with fewer, the confidence interval is too wide to be useful
 CURVE_POINTS = 12  # validations per training, unless the experiment sets train.valid_every
-LOOK_CHOICES = ("encoder", "decoder", "cross", "none")
+ATTENTION_CHOICES = ("encoder", "decoder", "cross", "none")
 FIT_CHOICES = ("", "scaling-law")
 
 Settings = dict[str, Any]  # "model.n_heads" -> 1
@@ -37,10 +38,10 @@ Settings = dict[str, Any]  # "model.n_heads" -> 1
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to build and train the model: other settings, or ablations (`surgery`) of the built model."""
+    """One way to build and train the model: other settings, or `ablations` of the built model."""
 
     name: str
-    surgery: tuple[str, ...] = ()
+    ablations: tuple[str, ...] = ()
     settings: Settings = field(default_factory=dict)
 
 
@@ -55,7 +56,7 @@ class Experiment:
     variants: tuple[Variant, ...]
     settings: Settings = field(default_factory=dict)
     judge_by: tuple[str, ...] = ()  # metrics of the verdict; empty: the default of the task
-    look: str = ""  # the attention to draw: one of LOOK_CHOICES; empty: the default of the task
+    attention: str = ""  # the attention to draw: one of ATTENTION_CHOICES; empty: the default of the task
     fit: str = ""  # "scaling-law": fit the loss as a function of the number of parameters
     minutes: float = 0.0  # measured time on two cores; 0: unknown
     text: str = ""  # the content of the TOML file
@@ -91,9 +92,9 @@ class Experiment:
         return len(self.variants) * len(self.seeds)
 
 
-KEYS = ("title", "question", "theory", "recipe", "seeds", "arm", "set", "judge_by", "look", "fit", "minutes")
-REQUIRED_KEYS = ("title", "question", "theory", "recipe", "seeds", "arm")
-VARIANT_KEYS = ("name", "surgery", "set")
+KEYS = ("title", "question", "theory", "recipe", "seeds", "variant", "set", "judge_by", "attention", "fit", "minutes")
+REQUIRED_KEYS = ("title", "question", "theory", "recipe", "seeds", "variant")
+VARIANT_KEYS = ("name", "ablations", "set")
 
 
 def built_in_experiments() -> list[str]:
@@ -110,7 +111,7 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
     Ablations are checked later, in `lab.check_buildable`: they need a built model.
     """
     overrides = tuple(overrides)
-    table = read_toml(path, "the experiment")
+    table = use_current_names(read_toml(path, "the experiment"))
     where = f"the experiment {str(path)!r}"
     check_keys(table, KEYS, where)
     for key in REQUIRED_KEYS:
@@ -121,13 +122,13 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
         **{key: read_text(table, key, where) for key in ("title", "question", "theory")},
         recipe=find_toml("recipes", "recipe", read_text(table, "recipe", where), path.parent),
         seeds=validate_seeds(seeds or table["seeds"], where),
-        variants=tuple(read_variant(one, where) for one in read_list(table["arm"], "arm", where)),
+        variants=tuple(read_variant(one, where) for one in read_list(table["variant"], "variant", where)),
         settings={
             **flatten_settings(table.get("set", {}), "set", where),
             **flatten_settings(apply_overrides({}, overrides), "set", where),
         },
         judge_by=tuple(read_list(table.get("judge_by", []), "judge_by", where)),
-        look=table.get("look", ""),
+        attention=table.get("attention", ""),
         fit=table.get("fit", ""),
         minutes=table.get("minutes", 0),
         text=path.read_text(encoding="utf-8"),
@@ -137,16 +138,27 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), seeds: tuple[int,
     return fill_defaults(experiment, where)
 
 
+def use_current_names(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename the keys of version 0.1, with one notice."""
+    current = rename_table("experiment", table)
+    found = old_names({"experiment": table})
+    if isinstance(variants := current.get("variant"), list):
+        found += [name for variant in variants for name in old_names({"variant": variant})]
+        current["variant"] = [rename_table("variant", v) if isinstance(v, Mapping) else v for v in variants]
+    warn_of_old_names(found)
+    return current
+
+
 def read_variant(table: Any, where: str) -> Variant:
     if not isinstance(table, Mapping):
-        raise ConfigError(f'{where} has arm = {table!r}; expected a table such as {{ name = "..." }}.')
-    check_keys(table, VARIANT_KEYS, f"an arm in {where}")
+        raise ConfigError(f'{where} has variant = {table!r}; expected a table such as {{ name = "..." }}.')
+    check_keys(table, VARIANT_KEYS, f"a variant in {where}")
     if not table.get("name"):
-        raise ConfigError(f'{where} has an arm without a name: {dict(table)}. Add one, for example name = "intact".')
+        raise ConfigError(f'{where} has a variant without a name: {dict(table)}. Add one, for example name = "intact".')
     here = f"the variant {table['name']!r} of {where}"
     return Variant(
         name=read_text(table, "name", here),
-        surgery=tuple(read_list(table.get("surgery", []), "surgery", here)),
+        ablations=tuple(read_list(table.get("ablations", []), "ablations", here)),
         settings=flatten_settings(table.get("set", {}), "set", here),
     )
 
@@ -155,12 +167,13 @@ def check_variants(experiment: Experiment, where: str) -> None:
     """Check that there are two variants with different names, valid settings and the same data."""
     if len(experiment.variants) < 2:
         raise ConfigError(
-            f"{where} has {len(experiment.variants)} arm; a comparison needs at least 2. Add another to arm = [...]."
+            f"{where} has {len(experiment.variants)} variant; a comparison needs at least 2. Add another to "
+            "variant = [...]."
         )
     names = [slug(variant.name) for variant in experiment.variants]
     for variant, name in zip(experiment.variants, names, strict=True):
         if names.count(name) > 1:
-            raise ConfigError(f"{where} has several arms with the name {variant.name!r}. Rename all but one.")
+            raise ConfigError(f"{where} has several variants with the name {variant.name!r}. Rename all but one.")
         for setting in variant.settings:
             if setting.startswith("data."):
                 raise ConfigError(
@@ -171,9 +184,7 @@ def check_variants(experiment: Experiment, where: str) -> None:
         s for settings in (experiment.settings, *(a.settings for a in experiment.variants)) for s in settings
     ):
         if setting == "train.seed":
-            raise ConfigError(
-                f"{where} sets train.seed, but the lab takes it from `seeds`. Change seeds = [1, 2, 3]."
-            )
+            raise ConfigError(f"{where} sets train.seed, but the lab takes it from `seeds`. Change seeds = [1, 2, 3].")
     for variant in experiment.variants:
         try:
             experiment.config(variant, experiment.seeds[0])
@@ -182,27 +193,27 @@ def check_variants(experiment: Experiment, where: str) -> None:
 
 
 def fill_defaults(experiment: Experiment, where: str) -> Experiment:
-    """Check judge_by, look, fit and minutes, and fill in the defaults of the task."""
+    """Check judge_by, attention, fit and minutes, and fill in the defaults of the task."""
     translates = experiment.task == "translation"
     measures = [name for name, metric in METRICS.items() if translates or not metric.needs_decoding]
     for name in experiment.judge_by:
         if name not in measures:
             raise ConfigError(f"{where} has judge_by = [{name!r}]. {did_you_mean(str(name), measures)}")
-    for key, allowed in (("look", LOOK_CHOICES), ("fit", FIT_CHOICES)):
+    for key, allowed in (("attention", ATTENTION_CHOICES), ("fit", FIT_CHOICES)):
         value = getattr(experiment, key)
         if value and value not in allowed:
             raise ConfigError(f"{where} has {key} = {value!r}. {did_you_mean(str(value), filter(None, allowed))}")
-    if experiment.look not in ("", "none") and not translates:
+    if experiment.attention not in ("", "none") and not translates:
         raise ConfigError(
-            f"{where} has look = {experiment.look!r}, but the lab draws attention for translation only; its task is "
-            f"{experiment.task.replace('_', ' ')}. Remove `look`."
+            f"{where} has attention = {experiment.attention!r}, but the lab draws attention for translation only; its "
+            f"task is {experiment.task.replace('_', ' ')}. Remove `attention`."
         )
     if type(experiment.minutes) not in (int, float):
         raise ConfigError(f"{where} has minutes = {experiment.minutes!r}; expected a number.")
     return dataclasses.replace(
         experiment,
         judge_by=experiment.judge_by or (("cross-entropy", "exact match") if translates else ("cross-entropy",)),
-        look=experiment.look or ("cross" if translates else "none"),
+        attention=experiment.attention or ("cross" if translates else "none"),
     )
 
 
@@ -257,4 +268,4 @@ def read_list(value: Any, key: str, where: str) -> list[Any]:
 
 def slug(name: str) -> str:
     """Return the name in lowercase letters, digits and hyphens, for a folder name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "arm"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "variant"

@@ -105,7 +105,7 @@ class Results:
             "verdict": self.verdict,
             "comparisons": [comparison.as_json() for comparison in self.comparisons],
             "scaling": self.scaling and self.scaling.as_json(),
-            "arms": [self.variant_as_json(variant) for variant in experiment.variants],
+            "variants": [self.variant_as_json(variant) for variant in experiment.variants],
             "seconds": self.seconds,
         }
 
@@ -114,7 +114,7 @@ class Results:
             {"seed": trial.seed, "folder": f"runs/{trial.folder.name}", **(trial.result or {})}
             for trial in self.trials_of(variant)
         ]
-        return {"name": variant.name, "surgery": variant.surgery, "set": variant.settings, "runs": runs}
+        return {"name": variant.name, "ablations": variant.ablations, "set": variant.settings, "runs": runs}
 
 
 def run_experiment(
@@ -149,7 +149,7 @@ def check_buildable(experiment: Experiment) -> None:
             "n_classes": None if config.model.head == "language" else 2,
         }
         try:
-            apply_ablations(build_model(with_given(config.model, **sizes)), variant.surgery)
+            apply_ablations(build_model(with_given(config.model, **sizes)), variant.ablations)
         except ConfigError as error:
             raise ConfigError(f"cannot build the variant {variant.name!r} of {experiment.name!r}: {error}") from None
 
@@ -158,9 +158,9 @@ def plan_trials(experiment: Experiment, runs: Path) -> Iterator[Trial]:
     """Yield all variants of the first seed, then of the next: after an interruption, whole seeds can be compared."""
     for seed in experiment.seeds:
         for variant in experiment.variants:
-            look = experiment.look if seed == experiment.seeds[0] else "none"
+            attention = experiment.attention if seed == experiment.seeds[0] else "none"
             first = experiment.config(experiment.variants[0], seed)
-            job = TrialJob("", experiment.config(variant, seed), first, variant.surgery, look)
+            job = TrialJob("", experiment.config(variant, seed), first, variant.ablations, attention)
             digest = hashlib.sha256(f"{FORMAT} {job.to_json()}".encode()).hexdigest()[:8]
             folder = runs / f"{slug(variant.name)}-seed-{seed}-{digest}"
             yield Trial(variant, seed, replace(job, folder=str(folder)))

@@ -121,11 +121,11 @@ def scaling_figure(results: Results) -> object:
 def add_attention(report: HtmlReport, results: Results, figures: Path) -> None:
     experiment = results.experiment
     traces = {trial.variant.name: trace for trial in results.trials if (trace := read_trace(trial))}
-    if experiment.look == "none" or not traces:
+    if experiment.attention == "none" or not traces:
         return
     report.heading("Attention")
     chosen = dict(list(traces.items())[:MAX_COLUMNS])
-    figure = lab_figures.attention_side_by_side(chosen, experiment.look)
+    figure = lab_figures.attention_side_by_side(chosen, experiment.attention)
     left_out = "" if len(chosen) == len(traces) else f" Only the first {len(chosen)} variants."
     report.figure(
         save(figure, figures / "attention.png"),

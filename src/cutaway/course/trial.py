@@ -4,7 +4,7 @@ It reads jobs from standard input and writes messages to standard output, one li
 the other, so it imports torch and prepares the data once. It uses one thread: two processes train small models faster
 than two threads.
 
-    {"folder": ..., "config": ..., "first": ..., "surgery": [...], "look": "cross"}
+    {"folder": ..., "config": ..., "first": ..., "ablations": [...], "attention": "cross"}
     {"event": "step", "step": 40, "steps": 600, "loss": 2.1}
     {"event": "done", "result": {...}}
 """
@@ -61,8 +61,8 @@ class TrialJob:
     folder: str
     config: Config
     first: Config  # of the baseline variant: parameters of equal name and shape start with its weights
-    surgery: tuple[str, ...] = ()
-    look: str = "none"  # "none": no trace
+    ablations: tuple[str, ...] = ()
+    attention: str = "none"  # "none": no trace
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -71,7 +71,7 @@ class TrialJob:
     def from_json(cls, line: str) -> TrialJob:
         table = json.loads(line)
         config, first = (Config.from_json(json.dumps(table[name])) for name in ("config", "first"))
-        return cls(table["folder"], config, first, tuple(table["surgery"]), table["look"])
+        return cls(table["folder"], config, first, tuple(table["ablations"]), table["attention"])
 
 
 def main() -> None:
@@ -114,9 +114,9 @@ def run_trial(job: TrialJob, report: Report) -> dict[str, Any]:
         result["measures"] = {name: curve[-1][name] for name in ("cross-entropy", "accuracy")}
         if config.model.task == "translation":
             measure_decoding(result, make_translator(training))
-        if job.look != "none":
+        if job.attention != "none":
             write_text(run.path / "trace.json", trace_heldout(training))
-    save_last_weights(run, training.trainer.model, job.surgery)
+    save_last_weights(run, training.trainer.model, job.ablations)
     result |= {"seconds": time.monotonic() - started, "cpu_seconds": time.process_time() - cpu}
     write_json(run.path / "result.json", result)  # last: its existence marks the run as finished
     return result
@@ -130,7 +130,7 @@ def prepare_cached(data: DataConfig, task: str) -> PreparedData:
 
 def prepare_model(model: nn.Module, job: TrialJob, prepared: PreparedData) -> None:
     """Apply the ablations, copy the baseline's initial weights where shapes agree, and reset the seed for dropout."""
-    apply_ablations(model, job.surgery)
+    apply_ablations(model, job.ablations)
     tokenizer = Tokenizer.from_json(prepared.tokenizer, prepared.roles) if prepared.tokenizer else None
     torch.manual_seed(job.first.train.seed)
     first = build_model(with_sizes(job.first, tokenizer, prepared.labels).model)
@@ -214,7 +214,7 @@ def count_without_embeddings(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if id(p) not in tables)
 
 
-def save_last_weights(run: RunFolder, model: nn.Module, surgery: tuple[str, ...]) -> None:
+def save_last_weights(run: RunFolder, model: nn.Module, ablations: tuple[str, ...]) -> None:
     """Save the measured weights and delete the checkpoints: a finished training is not resumed.
 
     After an ablation the weights do not fit the model in config.json. A different file name keeps other commands from
@@ -223,7 +223,7 @@ def save_last_weights(run: RunFolder, model: nn.Module, surgery: tuple[str, ...]
     shutil.rmtree(run.checkpoints, ignore_errors=True)
     for left_over in (run.weights, run.path / "latest", run.path / "best"):
         left_over.unlink(missing_ok=True)
-    write_bytes(run.path / "operated.safetensors" if surgery else run.weights, seal_weights(weights_to_bytes(model)))
+    write_bytes(run.path / "operated.safetensors" if ablations else run.weights, seal_weights(weights_to_bytes(model)))
 
 
 class StepReporter(Observer):

@@ -185,7 +185,7 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "arm": self.variant,
+            "variant": self.variant,
             "measure": self.metric.name,
             "difference": self.difference and asdict(self.difference),
             "finding": self.finding,

@@ -144,9 +144,8 @@ def initial_prompt(model: nn.Module, stack: str, length: int) -> Tensor:
     if not isinstance(embedding, InputEmbedding):
         return 0.02 * torch.randn(length, embedding.project.out_features).to(embedding.project.weight)
     was_training = embedding.training
-    ids = torch.cat(
-        [sample_ids(embedding.eval(), 1) for _ in range(length)]
-    )  # P texts of one token, so all have position 0
+    # P texts of one token, so all have position 0
+    ids = torch.cat([sample_ids(embedding.eval(), 1) for _ in range(length)])
     vectors_PD: Tensor = embedding(ids)[:, 0]
     embedding.train(was_training)
     return vectors_PD.clone()

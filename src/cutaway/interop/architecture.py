@@ -55,7 +55,7 @@ class HuggingFaceConfig:
         """The name of the transformers class."""
         return str((self.values.get("architectures") or [""])[0])
 
-    def only(self, name: str, *supported: Any, default: Any = None) -> None:
+    def require(self, name: str, *supported: Any, default: Any = None) -> None:
         """Raise if a setting has another value. If it is missing, it has `default`, or the first supported value."""
         value = self.get(name, supported[0] if default is None else default)
         if value not in supported:

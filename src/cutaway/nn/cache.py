@@ -70,7 +70,7 @@ class AttentionCache:
 
 
 class LayerCache:
-    """The caches of one decoder layer. That of self-attention grows; that of cross-attention is constant."""
+    """The caches of one decoder layer. The self-attention cache grows; the cross-attention cache is constant."""
 
     def __init__(self, owner: KVCache):
         self.self_attention = AttentionCache(owner)

@@ -60,9 +60,8 @@ class LinearAttention(MultiHeadAttention):
         is_watched = self.scores.is_watched or self.weights.is_watched
         q = self.q(feature_map(self.query_norm(self.split(self.query(x)))))
         if memory is not None and cache is not None and cache.stored is not None and not is_watched:
-            heads = attend_to_sums(
-                q, KeyValueSums(*cache.stored)
-            )  # the sums over a memory are computed at the first step
+            # the sums over a memory are computed at the first step
+            heads = attend_to_sums(q, KeyValueSums(*cache.stored))
             return self.output(self.merge(self.heads(heads)))
         y = x if memory is None else memory
         k = self.k(feature_map(self.key_norm(self.split(self.key(y)))))
@@ -122,9 +121,8 @@ def attend_to_sums(q: Tensor, sums: KeyValueSums) -> Tensor:
 
 def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """numerator / denominator; 0 where a query may not attend to any key, because then both are 0."""
-    return numerator / denominator.masked_fill(
-        denominator == 0, 1.0
-    )  # 1.0, because dividing by a tiny number could give NaN gradients
+    # 1.0, because dividing by a tiny number could give NaN gradients
+    return numerator / denominator.masked_fill(denominator == 0, 1.0)
 
 
 def empty_sums(k: Tensor, v: Tensor) -> KeyValueSums:

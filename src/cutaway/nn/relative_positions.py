@@ -83,9 +83,7 @@ class RelativePosition(RelativeScores):
         self.for_values = nn.Parameter(torch.zeros(2 * clip + 1, d_head))
 
     def bias(self, q: Tensor, query: Span | Tensor, key: Span | Tensor) -> Tensor:
-        scores_BHQR = (
-            q @ self.for_keys.mT / math.sqrt(q.size(-1))
-        )  # one for each distance R; `gather` selects those of the keys
+        scores_BHQR = q @ self.for_keys.mT / math.sqrt(q.size(-1))  # R: one score for each distance
         index_QK = self.index(query, key)
         return scores_BHQR.gather(-1, index_QK.expand(*q.shape[:-1], -1))
 

@@ -27,7 +27,7 @@ HEAD_SETTINGS = ("pooling", "embeddings")  # not taken from a base with another 
 def complete_from_base(tables: Mapping[str, Any], started: Path | None = None) -> dict[str, Any]:
     """Add the settings of the base to a fine-tuning recipe: its model, its tokenizer and its decoding.
 
-    In such a recipe, [model] and [decode] have only the settings that differ. If the run was started before, they
+    Its [model] and [decode] have only the settings that differ. If the run was started before, they
     come from its config.json, so that the base is not needed.
     """
     base = base_name(tables)

@@ -248,7 +248,7 @@ def monitoring_router(app_state: AppState) -> APIRouter:
         return json_response({"status": "alive"})
 
     @router.get("/ready", summary="Report whether the server accepts work", response_model=s.Health,
-                responses={503: {"model": s.ErrorResponse, "description": "Still loading, or shutting down."}})  # fmt: skip
+                responses={503: {"model": s.ErrorResponse, "description": "Loading or shutting down."}})  # fmt: skip
     async def ready() -> Response:
         if app_state.not_ready_reason:
             return error_response("/ready", ApiError(503, f"{app_state.not_ready_reason}.", retry_after=5))

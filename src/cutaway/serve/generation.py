@@ -61,7 +61,9 @@ def generate(pipeline: GenerationPipeline, jobs: Sequence[TextJob]) -> list[Gene
     outputs = [IncrementalText(pipeline, job) for job in jobs]
     streams = decode.strategy != "beam"  # beam search has no text before its end
     requests = [
-        replace(job.content.request, on_token=output.on_token if streams else None, should_continue=job.pending.is_active)
+        replace(
+            job.content.request, on_token=output.on_token if streams else None, should_continue=job.pending.is_active
+        )
         for job, output in zip(jobs, outputs, strict=True)
     ]
     found = pipeline.search(requests, decode, n_best, choices=choices or None)
@@ -92,7 +94,7 @@ class IncrementalText:
         return not self.stops.is_over
 
     def send_new_text(self, piece: str) -> None:
-        """Send the new part of the text. After a failed batch the text is generated again, so a part was sent before."""
+        """Send the new part of the text. After a failed batch the text is generated again, so a part may be sent."""
         self.text += piece
         pending, index = self.job.pending, self.job.index
         sent = pending.sent[index]

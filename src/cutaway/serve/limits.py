@@ -46,6 +46,6 @@ class Limits:
                 )
         if self.texts > self.waiting:
             raise ConfigError(
-                f"--max-texts {self.texts} is larger than --max-waiting {self.waiting}: a full request could never wait "
-                "in the queue. Lower --max-texts or raise --max-waiting."
+                f"--max-texts {self.texts} is larger than --max-waiting {self.waiting}: a full request could never "
+                "wait in the queue. Lower --max-texts or raise --max-waiting."
             )

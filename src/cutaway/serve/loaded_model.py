@@ -62,7 +62,7 @@ def read_runs(folders: Sequence[Path], **options: str) -> list[ServedRun]:
         name, config = Path(path).resolve().name, folder.read_config()
         if config.model.task not in ABILITIES:
             raise ConfigError(
-                f"the run {str(path)!r} classifies images, and the server takes only texts. Use: cutaway classify {path}"
+                f"the run {str(path)!r} classifies images; the server takes only texts. Use: cutaway classify {path}"
             )
         if name in found:
             raise ConfigError(

@@ -88,7 +88,7 @@ async def create_completion(app_state: AppState, request: HttpRequest, body: s.C
     if len(texts) * samples > app_state.limits.texts:
         raise ApiError(
             422,
-            f"{len(texts)} prompts times {samples} are more than {app_state.limits.texts} texts. Send several requests.",
+            f"{len(texts)} prompts times {samples} are more than {app_state.limits.texts} texts. Send fewer.",
             "n",
         )
     decode = merge_decode_settings(model, read_settings(body, model), 1, app_state.limits, "max_tokens")

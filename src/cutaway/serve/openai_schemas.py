@@ -77,9 +77,7 @@ class CompletionRequest(StrictModel):
     ] = None
     logprobs: Annotated[
         Annotated[int, Field(ge=0, le=5)] | None,
-        Field(
-            description="Return log-probabilities: 0 for each generated token; 1, with greedy search, also as top_logprobs."
-        ),
+        Field(description="Log-probabilities of generated tokens: 0, or 1 with greedy search (also as top_logprobs)."),
     ] = None
     echo: Annotated[bool | None, Field(description="Put the prompt before the text.")] = None
     user: Annotated[Text | None, Field(description="Ignored.")] = None

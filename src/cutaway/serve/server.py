@@ -25,7 +25,7 @@ FORCED_EXIT_CODE = 130  # after a second signal
 
 
 class GracefulServer(BoundedServer):
-    """uvicorn with a graceful shutdown. `report` prints a message; `on_ready` is called once, when all models are loaded."""
+    """uvicorn with a graceful shutdown. `report` prints a message; `on_ready` is called when all models are loaded."""
 
     def __init__(self, app: ASGIApp, app_state: AppState, on_ready: Callable[[], None], report: Callable[[str], None]):
         super().__init__(app, app_state.limits)

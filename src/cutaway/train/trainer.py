@@ -103,7 +103,7 @@ class Trainer(Loop):
         return StepReport(self.state.step, loss, nll, lr, gradient_norm, batch.tokens)
 
     def accumulate_gradients(self, batch: Batch) -> tuple[float, float]:
-        """Run forward and backward on this process's micro-batches. Return the sums of the loss and of its nll."""
+        """Run forward and backward on this process's micro-batches. Return the loss, with and without smoothing."""
         config, group = self.config, self.process_group
         loss_sum, nll_sum, parts = 0.0, 0.0, config.micro_batches * group.size
         for i in range(config.micro_batches):

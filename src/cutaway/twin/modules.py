@@ -39,9 +39,8 @@ class Parameter(Variable):
     """A trained array."""
 
     def __init__(self, *shape: int, fill: float = 0.0):
-        super().__init__(
-            np.full(shape, fill) if fill else np.zeros(shape)
-        )  # np.zeros takes no memory until it is written to
+        # np.zeros takes no memory until the array is written to
+        super().__init__(np.full(shape, fill) if fill else np.zeros(shape))
 
 
 class Buffer:

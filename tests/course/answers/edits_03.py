@@ -13,7 +13,7 @@ SUM_TORCH = "math.sqrt(d_model) * vectors + sinusoidal(n_words, d_model)"
 SUM_LOOPS = "vector[d] * d_model**0.5 + positions[place][d]"
 BLOCK = "[[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]"
 BLOCK_TORCH = "[[hand.real, hand.imag], [-hand.imag, hand.real]]"
-FIRST, SECOND = "turned[..., 0::2] = a * cos - b * sin", "turned[..., 1::2] = a * sin + b * cos"
+FIRST, SECOND = "rotated[..., 0::2] = a * cos - b * sin", "rotated[..., 1::2] = a * sin + b * cos"
 TURNED_TORCH = "torch.view_as_real(pairs * clocks(positions, x.size(-1))).flatten(-2)"
 BY_HAND = "    sin, cos = np.sin(angle), np.cos(angle)\n    a, b ="
 
@@ -305,7 +305,7 @@ EDITS = {
         "numpy": [
             ("x[..., 0::2], x[..., 1::2]", "x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]"),
             (FIRST, ""),
-            (SECOND, "turned = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)"),
+            (SECOND, "rotated = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)"),
         ],
         "torch": [
             ("x.unflatten(-1, (-1, 2)).contiguous()", "torch.stack(x.chunk(2, dim=-1), dim=-1)"),
@@ -357,7 +357,7 @@ EDITS = {
         "loops": [(ROPE_ANGLE, f"math.tau * {ROPE_ANGLE}")],
     },
     ("rotate", "turned-back"): {
-        "numpy": [(FIRST, FIRST.replace("-", "+")), (SECOND, "turned[..., 1::2] = b * cos - a * sin")],
+        "numpy": [(FIRST, FIRST.replace("-", "+")), (SECOND, "rotated[..., 1::2] = b * cos - a * sin")],
         "torch": [("pairs * clocks(positions, x.size(-1))", "pairs * clocks(positions, x.size(-1)).conj()")],
         "loops": [("cmath.exp(1j * angle)", "cmath.exp(-1j * angle)")],
     },
@@ -367,7 +367,7 @@ EDITS = {
     },
     ("rotate", "sines-same-sign"): {
         "numpy": [(FIRST, FIRST.replace("-", "+"))],
-        "loops": [("turned.imag", "pair.imag * math.cos(angle) - pair.real * math.sin(angle)")],
+        "loops": [("rotated.imag", "pair.imag * math.cos(angle) - pair.real * math.sin(angle)")],
     },
     ("rotate", "positions-ignored"): {
         "numpy": [("positions[:, None]", "np.arange(x.shape[-2])[:, None]")],
@@ -375,12 +375,14 @@ EDITS = {
         "loops": [("positions[place[-1]] *", "place[-1] *")],
     },
     ("rotate", "turned-in-place"): {
-        "numpy": [("turned = np.zeros(x.shape)", "turned = x.copy()\n    a, b = turned[..., 0::2], turned[..., 1::2]")],
-        "loops": [("turned.imag", "turned.real * math.sin(angle) + pair.imag * math.cos(angle)")],
+        "numpy": [
+            ("rotated = np.zeros(x.shape)", "rotated = x.copy()\n    a, b = rotated[..., 0::2], rotated[..., 1::2]")
+        ],
+        "loops": [("rotated.imag", "rotated.real * math.sin(angle) + pair.imag * math.cos(angle)")],
     },
     ("rotate", "half-turned"): {
-        "numpy": [(SECOND, "turned[..., 1::2] = b")],
-        "loops": [("            result[(*place, 2 * i)] = turned.real\n", "")],
+        "numpy": [(SECOND, "rotated[..., 1::2] = b")],
+        "loops": [("            result[(*place, 2 * i)] = rotated.real\n", "")],
     },
     ("rotate", "exponent-half"): {
         "numpy": [
@@ -415,8 +417,8 @@ EDITS = {
                 "positions[:, None] * speeds(x.shape[-1])",
                 "positions[:, None] / 10000 ** (np.arange(x.shape[-1]) / x.shape[-1])",
             ),
-            (FIRST, "turned[..., 0::2] = a * cos[:, 0::2] - b * sin[:, 0::2]"),
-            (SECOND, "turned[..., 1::2] = a * sin[:, 1::2] + b * cos[:, 1::2]"),
+            (FIRST, "rotated[..., 0::2] = a * cos[:, 0::2] - b * sin[:, 0::2]"),
+            (SECOND, "rotated[..., 1::2] = a * sin[:, 1::2] + b * cos[:, 1::2]"),
         ],
         "torch": [
             (
@@ -499,8 +501,8 @@ UNLISTED = [
     ("shift_matrix", "numpy", [("np.zeros((d_model, d_model))", "np.ones((d_model, d_model))")]),
     ("shift_matrix", "numpy", [("k * speeds(d_model)", "(k + 1) * speeds(d_model)")]),
     ("shift_matrix", "torch", [("return torch.block_diag(*blocks)", "return torch.stack(blocks)")]),
-    ("rotate", "numpy", [(SECOND, "turned[..., 1::2] = a * sin + b")]),
-    ("rotate", "numpy", [("return turned", "return turned + x")]),
+    ("rotate", "numpy", [(SECOND, "rotated[..., 1::2] = a * sin + b")]),
+    ("rotate", "numpy", [("return rotated", "return rotated + x")]),
     ("rotate", "torch", [("pairs * clocks(positions, x.size(-1))", "pairs + clocks(positions, x.size(-1))")]),
     ("rotate", "torch", [("clocks(positions, x", "clocks(positions + 1, x")]),
     ("rotate", "loops", [("x[(*place, 2 * i)], x", "x[(*place, 0)], x")]),

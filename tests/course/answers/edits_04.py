@@ -7,14 +7,14 @@ NORM = "(x - mean) / np.sqrt(variance + eps) * gain + bias"
 TORCH_NORM = "torch.addcmul(bias, centred * torch.rsqrt(variance + eps), gain)"
 LOOP_NORM = "gain[d] * (value - mean) / deviation + bias[d]"
 
-ATTENTION_HALF = """    attended = multi_head_attention(x, x, weights["attention"], n_heads, mask)
-    x = layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)
+ATTENTION_HALF = """    attention_output = multi_head_attention(x, x, weights["attention"], n_heads, mask)
+    x = layer_norm(x + attention_output, norm_1["gain"], norm_1["bias"], EPS)
 """
-FEED_FORWARD_HALF = """    thought = feed_forward(x, weights["feed_forward"])
-    return layer_norm(x + thought, norm_2["gain"], norm_2["bias"], EPS)
+FEED_FORWARD_HALF = """    feed_forward_output = feed_forward(x, weights["feed_forward"])
+    return layer_norm(x + feed_forward_output, norm_2["gain"], norm_2["bias"], EPS)
 """
 TORCH_FIRST = 'x = add_and_norm(x, attend, weights["norm_1"])'
-TORCH_SECOND = 'return add_and_norm(x, think, weights["norm_2"])'
+TORCH_SECOND = 'return add_and_norm(x, apply_feed_forward, weights["norm_2"])'
 TORCH_FRAME = 'layer_norm(x + sub_layer(x), norm["gain"], norm["bias"], eps=1e-5)'
 LOOP_ATTENDED = 'x = np.add(self_attention(x, weights["attention"], n_heads, mask), x)'
 LOOP_THOUGHT = 'x = np.add(feed_forward(x, weights["feed_forward"]), x)'
@@ -126,15 +126,15 @@ EDITS = {
         "numpy": [('return hidden @ weights["w2"] + weights["b2"]', 'return hidden @ weights["w2"] + weights["b2"] + x')],
     },
     ("encoder_block", "no-residual-attention"): {
-        "numpy": [("layer_norm(x + attended", "layer_norm(attended")],
+        "numpy": [("layer_norm(x + attention_output", "layer_norm(attention_output")],
         "loops": [(LOOP_ATTENDED, 'x = self_attention(x, weights["attention"], n_heads, mask)')],
     },
     ("encoder_block", "no-residual-feed-forward"): {
-        "numpy": [("layer_norm(x + thought", "layer_norm(thought")],
+        "numpy": [("layer_norm(x + feed_forward_output", "layer_norm(feed_forward_output")],
         "loops": [(LOOP_THOUGHT, 'x = feed_forward(x, weights["feed_forward"])')],
     },
     ("encoder_block", "no-residual"): {
-        "numpy": [("x + attended", "attended"), ("x + thought", "thought")],
+        "numpy": [("x + attention_output", "attention_output"), ("x + feed_forward_output", "feed_forward_output")],
         "torch": [("x + sub_layer(x)", "sub_layer(x)")],
     },
     ("encoder_block", "pre-norm"): {
@@ -151,13 +151,13 @@ EDITS = {
     },
     ("encoder_block", "norm-inside"): {
         "torch": [("layer_norm(x + sub_layer(x)", "x + layer_norm(sub_layer(x)")],
-        "numpy": [("layer_norm(x + attended", "x + layer_norm(attended"), ("layer_norm(x + thought", "x + layer_norm(thought")],
+        "numpy": [("layer_norm(x + attention_output", "x + layer_norm(attention_output"), ("layer_norm(x + feed_forward_output", "x + layer_norm(feed_forward_output")],
     },
     ("encoder_block", "norm-of-input-only"): {
         "torch": [(TORCH_FRAME, 'layer_norm(x, norm["gain"], norm["bias"], eps=1e-5) + sub_layer(x)')],
         "numpy": [
-            ('layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)', 'layer_norm(x, norm_1["gain"], norm_1["bias"], EPS) + attended'),
-            ('layer_norm(x + thought, norm_2["gain"], norm_2["bias"], EPS)', 'layer_norm(x, norm_2["gain"], norm_2["bias"], EPS) + thought'),
+            ('layer_norm(x + attention_output, norm_1["gain"], norm_1["bias"], EPS)', 'layer_norm(x, norm_1["gain"], norm_1["bias"], EPS) + attention_output'),
+            ('layer_norm(x + feed_forward_output, norm_2["gain"], norm_2["bias"], EPS)', 'layer_norm(x, norm_2["gain"], norm_2["bias"], EPS) + feed_forward_output'),
         ],
     },
     ("encoder_block", "no-attention"): {
@@ -175,8 +175,8 @@ EDITS = {
         "loops": [("    n_texts, n, d = x.shape", "    n_heads = 1\n    n_texts, n, d = x.shape")],
     },
     ("encoder_block", "one-norm"): {
-        "numpy": [('x = layer_norm(x + attended, norm_1["gain"], norm_1["bias"], EPS)', "x = x + attended")],
-        "torch": [(TORCH_SECOND, "return x + think(x)")],
+        "numpy": [('x = layer_norm(x + attention_output, norm_1["gain"], norm_1["bias"], EPS)', "x = x + attention_output")],
+        "torch": [(TORCH_SECOND, "return x + apply_feed_forward(x)")],
         "loops": [("layer_norm(x, **second, eps=1e-5)", "x")],
     },
     ("encoder_block", "no-norm"): {
@@ -188,12 +188,12 @@ EDITS = {
         "torch": [('attend, weights["norm_1"]', 'attend, weights["norm_2"]')],
     },
     ("encoder_block", "norms-exchanged"): {
-        "torch": [('attend, weights["norm_1"]', 'attend, weights["norm_2"]'), ('think, weights["norm_2"]', 'think, weights["norm_1"]')],
+        "torch": [('attend, weights["norm_1"]', 'attend, weights["norm_2"]'), ('apply_feed_forward, weights["norm_2"]', 'apply_feed_forward, weights["norm_1"]')],
         "loops": [("first, second =", "second, first =")],
     },
     ("encoder_block", "residual-from-input"): {
         "numpy": [
-            ('x = layer_norm(x + attended', 'y = layer_norm(x + attended'),
+            ('x = layer_norm(x + attention_output', 'y = layer_norm(x + attention_output'),
             ('feed_forward(x, weights["feed_forward"])', 'feed_forward(y, weights["feed_forward"])'),
         ],
         "loops": [("    first, second =", "    x_in = x\n    first, second ="), (LOOP_THOUGHT, 'x = feed_forward(x, weights["feed_forward"]) + x_in')],
@@ -202,16 +202,16 @@ EDITS = {
         "numpy": [
             (
                 ATTENTION_HALF + FEED_FORWARD_HALF,
-                '    attended = multi_head_attention(x, x, weights["attention"], n_heads, mask)\n'
-                '    thought = feed_forward(x, weights["feed_forward"])\n'
-                '    return layer_norm(x + attended + thought, norm_2["gain"], norm_2["bias"], EPS)\n',
+                '    attention_output = multi_head_attention(x, x, weights["attention"], n_heads, mask)\n'
+                '    feed_forward_output = feed_forward(x, weights["feed_forward"])\n'
+                '    return layer_norm(x + attention_output + feed_forward_output, norm_2["gain"], norm_2["bias"], EPS)\n',
             ),
         ],
-        "torch": [(TORCH_FIRST, 'y = add_and_norm(x, attend, weights["norm_1"])'), (TORCH_SECOND, 'return y + add_and_norm(x, think, weights["norm_2"])')],
-        "loops": [("    first, second =", '    thought = feed_forward(x, weights["feed_forward"])\n    first, second ='), (LOOP_THOUGHT, "x = x + thought")],
+        "torch": [(TORCH_FIRST, 'y = add_and_norm(x, attend, weights["norm_1"])'), (TORCH_SECOND, 'return y + add_and_norm(x, apply_feed_forward, weights["norm_2"])')],
+        "loops": [("    first, second =", '    feed_forward_output = feed_forward(x, weights["feed_forward"])\n    first, second ='), (LOOP_THOUGHT, "x = x + feed_forward_output")],
     },
     ("encoder_block", "feed-forward-first"): {
-        "torch": [(TORCH_FIRST, 'x = add_and_norm(x, think, weights["norm_1"])'), (TORCH_SECOND, 'return add_and_norm(x, attend, weights["norm_2"])')],
+        "torch": [(TORCH_FIRST, 'x = add_and_norm(x, apply_feed_forward, weights["norm_1"])'), (TORCH_SECOND, 'return add_and_norm(x, attend, weights["norm_2"])')],
         "loops": [
             (
                 LOOP_BLOCK,
@@ -286,9 +286,9 @@ UNLISTED = [
     ("feed_forward", "numpy", [("np.maximum(0, ", "np.minimum(0, ")]),
     ("feed_forward", "torch", [("return torch.einsum", "return x - torch.einsum")]),
     ("feed_forward", "numpy", [('np.maximum(0, x @ weights["w1"] + weights["b1"])', 'np.maximum(0, x) @ weights["w1"] + weights["b1"]')]),
-    ("encoder_block", "numpy", [("x + attended", "x + 2 * attended")]),
+    ("encoder_block", "numpy", [("x + attention_output", "x + 2 * attention_output")]),
     ("encoder_block", "numpy", [("EPS = 1e-5", "EPS = 1.0")]),
-    ("encoder_block", "torch", [(TORCH_SECOND, "return x - think(x)")]),
+    ("encoder_block", "torch", [(TORCH_SECOND, "return x - apply_feed_forward(x)")]),
     ("encoder_block", "loops", [("weights[name][:, part]", "weights[name].T[:, part]")]),
     ("encoder_block", "loops", [("/ math.sqrt(e)", "/ math.sqrt(d)")]),
     ("encoder_block", "torch", [("x + sub_layer(x)", "x * sub_layer(x)")]),

@@ -11,17 +11,17 @@ BOTH = "causal & padding_mask(ids, pad)"
 TORCH_BOTH = "torch.logical_and(not_future, padding_mask(ids, pad))"
 J_AND_REAL = "j <= i and ids[b, j] != pad"
 
-SELF_HALF = """    seen = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
-    x = layer_norm(x + seen, norm_1["gain"], norm_1["bias"], EPS)
+SELF_HALF = """    self_output = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
+    x = layer_norm(x + self_output, norm_1["gain"], norm_1["bias"], EPS)
 """
-CROSS_HALF = """    found = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
-    x = layer_norm(x + found, norm_2["gain"], norm_2["bias"], EPS)
+CROSS_HALF = """    cross_output = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
+    x = layer_norm(x + cross_output, norm_2["gain"], norm_2["bias"], EPS)
 """
 TORCH_SELF = '    x = add_and_norm(x, attend("self_attention", x, x, mask), weights["norm_1"])\n'
 TORCH_CROSS = '    x = add_and_norm(x, attend("cross_attention", x, memory, memory_mask), weights["norm_2"])\n'
 LOOP_SELF = 'a = norm(x + attend(x, x, weights["self_attention"], n_heads, mask), weights["norm_1"])'
 LOOP_CROSS = 'b = norm(a + attend(a, memory, weights["cross_attention"], n_heads, memory_mask), weights["norm_2"])'
-LOOP_THINK = 'norm(b + think(b, weights["feed_forward"]), weights["norm_3"])'
+LOOP_THINK = 'norm(b + apply_feed_forward(b, weights["feed_forward"]), weights["norm_3"])'
 
 ENCODED = 'memory = encoder(embed(source, embedding), weights["encoder"], n_heads, source_mask)'
 TORCH_ENCODED = 'encoder(embed(source, weights["embedding"]), weights["encoder"], n_heads, padding_mask(source, pad))'
@@ -47,27 +47,27 @@ TORCH_RATE = """    if step < warmup:
 EDITS = {
     ("shift_right", "not-shifted"): {
         "numpy": [(SHIFTED, "target")],
-        "torch": [("target.roll(1, dims=1)\n    moved[:, 0] = start", "target.clone()")],
+        "torch": [("target.roll(1, dims=1)\n    shifted[:, 0] = start", "target.clone()")],
         "loops": [(INSERT_AND_POP, "")],
     },
     ("shift_right", "shifted-left"): {
         "numpy": [(SHIFTED, "np.concatenate([target[:, 1:], first], axis=1)")],
-        "torch": [("roll(1, dims=1)\n    moved[:, 0] = start", "roll(-1, dims=1)")],
+        "torch": [("roll(1, dims=1)\n    shifted[:, 0] = start", "roll(-1, dims=1)")],
         "loops": [(INSERT_AND_POP, "        row.append(start)\n        row.pop(0)\n")],
     },
     ("shift_right", "rolled"): {
         "numpy": [(SHIFTED, "np.roll(target, 1, axis=1)")],
-        "torch": [("    moved[:, 0] = start", "    #")],
+        "torch": [("    shifted[:, 0] = start", "    #")],
         "loops": [(INSERT_AND_POP, "        row.insert(0, row.pop())\n")],
     },
     ("shift_right", "shifted-by-two"): {
         "numpy": [(SHIFTED, "np.concatenate([first, first, target[:, :-2]], axis=1)")],
-        "torch": [("roll(1, dims=1)\n    moved[:, 0]", "roll(2, dims=1)\n    moved[:, :2]")],
+        "torch": [("roll(1, dims=1)\n    shifted[:, 0]", "roll(2, dims=1)\n    shifted[:, :2]")],
         "loops": [(INSERT_AND_POP, INSERT_AND_POP + INSERT_AND_POP)],
     },
     ("shift_right", "start-at-the-end"): {
         "numpy": [("[first, target[:, :-1]]", "[target[:, :-1], first]")],
-        "torch": [("target.roll(1, dims=1)\n    moved[:, 0]", "target.clone()\n    moved[:, -1]")],
+        "torch": [("target.roll(1, dims=1)\n    shifted[:, 0]", "target.clone()\n    shifted[:, -1]")],
         "loops": [(INSERT_AND_POP, "        row.append(start)\n")],
     },
     ("shift_right", "last-kept"): {
@@ -84,7 +84,7 @@ EDITS = {
     },
     ("shift_right", "start-fixed"): {
         "numpy": [("np.full((len(target), 1), start)", "np.zeros((len(target), 1))")],
-        "torch": [("moved[:, 0] = start", "moved[:, 0] = 1")],
+        "torch": [("shifted[:, 0] = start", "shifted[:, 0] = 1")],
     },
     ("padding_mask", "padding-inverted"): {
         "numpy": [("ids != pad", "ids == pad")],
@@ -170,20 +170,20 @@ EDITS = {
         "torch": [(TORCH_BOTH, f"(~{TORCH_BOTH}).float() * -1e9")],
     },
     ("decoder_block", "no-residual-self"): {
-        "numpy": [("x + seen", "seen")],
+        "numpy": [("x + self_output", "self_output")],
         "loops": [("norm(x + attend(x, x, weights[\"self", "norm(attend(x, x, weights[\"self")],
     },
     ("decoder_block", "no-residual-cross"): {
-        "numpy": [("x + found", "found")],
+        "numpy": [("x + cross_output", "cross_output")],
         "loops": [("a + attend(", "attend(")],
     },
     ("decoder_block", "no-residual-feed-forward"): {
-        "numpy": [("x + thought", "thought")],
-        "loops": [("b + think(", "think(")],
+        "numpy": [("x + feed_forward_output", "feed_forward_output")],
+        "loops": [("b + apply_feed_forward(", "apply_feed_forward(")],
     },
     ("decoder_block", "no-residual"): {
         "torch": [("x + change", "change")],
-        "numpy": [("x + seen", "seen"), ("x + found", "found"), ("x + thought", "thought")],
+        "numpy": [("x + self_output", "self_output"), ("x + cross_output", "cross_output"), ("x + feed_forward_output", "feed_forward_output")],
     },
     ("decoder_block", "pre-norm"): {
         "numpy": [
@@ -198,30 +198,30 @@ EDITS = {
                 '    x = x + multi_head_attention(h, memory, weights["cross_attention"], n_heads, memory_mask)\n',
             ),
             ('feed_forward(x, weights["feed_forward"])', 'feed_forward(layer_norm(x, norm_3["gain"], norm_3["bias"], EPS), weights["feed_forward"])'),
-            ('return layer_norm(x + thought, norm_3["gain"], norm_3["bias"], EPS)', "return x + thought"),
+            ('return layer_norm(x + feed_forward_output, norm_3["gain"], norm_3["bias"], EPS)', "return x + feed_forward_output"),
         ],
         "loops": [
             (LOOP_SELF, 'y = norm(x, weights["norm_1"])\n    a = x + attend(y, y, weights["self_attention"], n_heads, mask)'),
             (LOOP_CROSS, 'b = a + attend(norm(a, weights["norm_2"]), memory, weights["cross_attention"], n_heads, memory_mask)'),
-            (LOOP_THINK, 'b + think(norm(b, weights["norm_3"]), weights["feed_forward"])'),
+            (LOOP_THINK, 'b + apply_feed_forward(norm(b, weights["norm_3"]), weights["feed_forward"])'),
         ],
     },
     ("decoder_block", "norm-inside"): {
         "torch": [("layer_norm(x + change,", "x + layer_norm(change,")],
-        "numpy": [("layer_norm(x + seen", "x + layer_norm(seen"), ("layer_norm(x + found", "x + layer_norm(found"), ("layer_norm(x + thought", "x + layer_norm(thought")],
+        "numpy": [("layer_norm(x + self_output", "x + layer_norm(self_output"), ("layer_norm(x + cross_output", "x + layer_norm(cross_output"), ("layer_norm(x + feed_forward_output", "x + layer_norm(feed_forward_output")],
     },
     ("decoder_block", "norm-of-input-only"): {
         "torch": [('layer_norm(x + change, norm["gain"], norm["bias"], 1e-5)', 'layer_norm(x, norm["gain"], norm["bias"], 1e-5) + change')],
         "loops": [
             (LOOP_SELF, 'a = norm(x, weights["norm_1"]) + attend(x, x, weights["self_attention"], n_heads, mask)'),
             (LOOP_CROSS, 'b = norm(a, weights["norm_2"]) + attend(a, memory, weights["cross_attention"], n_heads, memory_mask)'),
-            (LOOP_THINK, 'norm(b, weights["norm_3"]) + think(b, weights["feed_forward"])'),
+            (LOOP_THINK, 'norm(b, weights["norm_3"]) + apply_feed_forward(b, weights["feed_forward"])'),
         ],
     },
     ("decoder_block", "one-norm"): {
-        "numpy": [('return layer_norm(x + thought, norm_3["gain"], norm_3["bias"], EPS)', "return x + thought")],
+        "numpy": [('return layer_norm(x + feed_forward_output, norm_3["gain"], norm_3["bias"], EPS)', "return x + feed_forward_output")],
         "torch": [(TORCH_CROSS, '    x = x + attend("cross_attention", x, memory, memory_mask)\n')],
-        "loops": [(LOOP_THINK, 'b + think(b, weights["feed_forward"])')],
+        "loops": [(LOOP_THINK, 'b + apply_feed_forward(b, weights["feed_forward"])')],
     },
     ("decoder_block", "no-self-attention"): {
         "numpy": [(SELF_HALF, "")],
@@ -229,7 +229,7 @@ EDITS = {
         "loops": [(LOOP_SELF, "a = x")],
     },
     ("decoder_block", "no-feed-forward"): {
-        "numpy": [('thought = feed_forward(x, weights["feed_forward"])', "thought = 0")],
+        "numpy": [('feed_forward_output = feed_forward(x, weights["feed_forward"])', "feed_forward_output = 0")],
         "torch": [('return add_and_norm(x, feed_forward(x, weights["feed_forward"]), weights["norm_3"])', "return x")],
         "loops": [(LOOP_THINK, "b")],
     },
@@ -547,7 +547,7 @@ UNLISTED = [
     ("decoder_block", "torch", [("x + change", "x - change")]),
     ("decoder_block", "loops", [("/ math.sqrt(len(part))", "")]),
     ("decoder_block", "loops", [("np.clip(x @ weights[\"w1\"] + weights[\"b1\"], 0, None)", "np.tanh(x @ weights[\"w1\"] + weights[\"b1\"])")]),
-    ("decoder_block", "numpy", [('thought = feed_forward(x, weights["feed_forward"])', "thought = 1 / x")]),
+    ("decoder_block", "numpy", [('feed_forward_output = feed_forward(x, weights["feed_forward"])', "feed_forward_output = 1 / x")]),
     ("transformer", "numpy", [("return x @ embedding.T", "return x @ embedding.T / np.sqrt(embedding.shape[1])")]),
     ("transformer", "numpy", [("embed(target_in, embedding)", "embed(target_in[:, ::-1], embedding)")]),
     ("transformer", "torch", [('linear(x, weights["embedding"])', 'linear(x, weights["embedding"]).relu()')]),

@@ -45,7 +45,7 @@ def rotate(x, positions):
         for i in range(width // 2):
             angle = positions[place[-1]] * 10000 ** (-2 * i / width)
             pair = complex(x[(*place, 2 * i)], x[(*place, 2 * i + 1)])
-            turned = pair * cmath.exp(1j * angle)
-            result[(*place, 2 * i)] = turned.real
-            result[(*place, 2 * i + 1)] = turned.imag
+            rotated = pair * cmath.exp(1j * angle)
+            result[(*place, 2 * i)] = rotated.real
+            result[(*place, 2 * i + 1)] = rotated.imag
     return result

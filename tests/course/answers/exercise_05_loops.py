@@ -39,26 +39,26 @@ def attend(x, memory, weights, n_heads, mask):
         q, k, v = x @ weights["query"][:, part], memory @ weights["key"][:, part], memory @ weights["value"][:, part]
         scores = np.einsum("bqe,bke->bqk", q, k) / math.sqrt(len(part))
         if mask is not None:
-            seen = np.broadcast_to(mask, (len(x), n_heads, *scores.shape[1:]))[:, h]
-            scores[~seen] = -1e9
+            self_output = np.broadcast_to(mask, (len(x), n_heads, *scores.shape[1:]))[:, h]
+            scores[~self_output] = -1e9
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         result += (powers / powers.sum(-1, keepdims=True)) @ v @ weights["output"][part]
     return result
 
 
-def think(x, weights):
+def apply_feed_forward(x, weights):
     return np.clip(x @ weights["w1"] + weights["b1"], 0, None) @ weights["w2"] + weights["b2"]
 
 
 def decoder_block(x, memory, weights, n_heads, mask, memory_mask):
     a = norm(x + attend(x, x, weights["self_attention"], n_heads, mask), weights["norm_1"])
     b = norm(a + attend(a, memory, weights["cross_attention"], n_heads, memory_mask), weights["norm_2"])
-    return norm(b + think(b, weights["feed_forward"]), weights["norm_3"])
+    return norm(b + apply_feed_forward(b, weights["feed_forward"]), weights["norm_3"])
 
 
 def encoder_layer(x, weights, n_heads, mask):
     a = norm(x + attend(x, x, weights["attention"], n_heads, mask), weights["norm_1"])
-    return norm(a + think(a, weights["feed_forward"]), weights["norm_2"])
+    return norm(a + apply_feed_forward(a, weights["feed_forward"]), weights["norm_2"])
 
 
 def vectors(ids, table):

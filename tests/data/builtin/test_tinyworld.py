@@ -479,7 +479,7 @@ def test_the_sentences_cover_every_construction() -> None:
         "modal past",
         "like to",
     }
-    assert set(CONSTRUCTIONS) - used == by_mood  # these differ from a statement in their mood alone, so:
+    assert set(CONSTRUCTIONS) - used == by_mood  # these rules differ from a statement only in their mood
     assert {mood.tense for mood in moods} == {"present", "past", "future", "command"}
     assert {mood.polarity for mood in moods} == {"", "not", "never"}
     assert {mood.modal for mood in moods} == {"", "can", "must", "want", "like"}

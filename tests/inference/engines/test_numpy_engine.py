@@ -165,10 +165,12 @@ def test_unsupported_requests_are_errors(tmp_path):
 def test_weights_that_do_not_fit_are_errors(tmp_path):
     run = RunFolder(random_run(tmp_path, {}))
     write_text(run.config, Config(model=tiny_of(d_ff=24), data=DataConfig(max_tokens=32)).to_json())
-    with pytest.raises(RunError, match=r"expand.weight is \(16, 8\) there and \(24, 8\) here. Is config.json the one"):
+    with pytest.raises(
+        RunError, match=r"expand.weight has the shape \(16, 8\) instead of \(24, 8\). Check that config.json"
+    ):
         Translator.load(tmp_path, engine="numpy")
     write_text(run.config, Config(model=tiny_of(bias=False), data=DataConfig(max_tokens=32)).to_json())
-    with pytest.raises(RunError, match="do not fit: missing nothing, unknown decoder"):
+    with pytest.raises(RunError, match="does not fit the model: missing nothing, unknown decoder"):
         Translator.load(tmp_path, engine="numpy")
     run.weights.write_bytes(run.weights.read_bytes()[:-8])
     with pytest.raises(RunError, match="is damaged"):
@@ -220,7 +222,7 @@ def test_the_latest_weights_are_saved_before_the_first_validation(tmp_path):
     trainer = numpy_training(tmp_path / "run", valid_every=100, save_every=2, steps=7)
     for _ in range(5):
         trainer.next_step()
-        trainer.validate_and_save(done_before=0.0)
+        trainer.validate_and_save(progress_before=0.0)
     trainer.save()  # as Ctrl-C does
     saved = load_model(trainer.run_folder, trainer.full_config, trainer.run_folder.weights)
     for name, parameter in trainer.model.parameters().items():
@@ -326,16 +328,16 @@ def test_train_translate_and_generate_without_torch(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine", "jax"], "there is no engine 'jax' to train with. Allowed: torch, numpy."),
-        (["--engine", "numpy", "--resume"], "engine 'numpy' keeps no checkpoints to resume from."),
-        (["--engine", "numpy", "--tensorboard"], "--tensorboard writes with torch's own writer."),
+        (["--engine", "jax"], "--engine jax cannot train. Allowed: torch, numpy."),
+        (["--engine", "numpy", "--resume"], "--engine numpy saves no checkpoints to resume from."),
+        (["--engine", "numpy", "--tensorboard"], "--tensorboard needs torch."),
         (
             ["--engine", "numpy", "--set", "train.optimizer=adamw"],
-            "engine 'numpy' does not support train.optimizer = 'adamw'",
+            "--engine numpy does not support train.optimizer = 'adamw'. Set it to 'adam'",
         ),
         (
             ["--engine", "numpy", "--set", "train.device=cuda"],
-            "engine 'numpy' does not support train.device = 'cuda'. Set it to 'cpu'",
+            "--engine numpy does not support train.device = 'cuda'. Set it to 'cpu'",
         ),
         (["--engine", "numpy", "--set", "model.attention=linear"], "does not support model.attention = 'linear'"),
     ],

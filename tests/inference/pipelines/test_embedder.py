@@ -137,7 +137,7 @@ def test_the_command(tmp_path):
     assert (result.returncode, "standard input is empty" in result.stderr) == (1, True)
     assert not (tmp_path / "none.npy").exists()
     result = run_cutaway("evaluate", "run", cwd=tmp_path)
-    assert (result.returncode, "neither trained nor scored" in result.stderr) == (1, True)
+    assert (result.returncode, "cannot be trained or scored" in result.stderr) == (1, True)
 
 
 def test_an_embedder_can_be_traced_and_explored(tmp_path):

@@ -10,11 +10,11 @@ import torch
 from helpers import is_close, perturbed_model, tiny_of
 from untrained import untrained_pipeline
 
-from cutaway.bulk.jobs import Generating, Translating
+from cutaway.bulk.jobs import TextGenerationJob, TranslationJob
 from cutaway.config import Config, DataConfig, DecodeConfig
 from cutaway.data.tokenizer import Tokenizer
 from cutaway.errors import ConfigError, DataError
-from cutaway.explore.traced_example import ask
+from cutaway.explore.traced_example import prepare_example
 from cutaway.inference.engines.numpy_engine import NumpyEngine
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.inference.pipelines import TextGenerator, Translator
@@ -143,10 +143,10 @@ def test_the_default_strategy_depends_on_the_task(family):
     default = dataclasses.replace(auto, strategy="sample" if family == "decoder" else "beam")
     assert pipeline.answers(TEXTS, auto) == pipeline.answers(TEXTS, default)
     assert pipeline.answers(TEXTS) == pipeline.answers(TEXTS, pipeline.config.decode)
-    job = (Generating if family == "decoder" else Translating)("a run", decode=auto)
+    job = (TextGenerationJob if family == "decoder" else TranslationJob)("a run", decode=auto)
     assert job.decode == default
-    question = ask(pipeline, "a b", decode=auto)
-    assert question.output == pipeline.answers(["a b"], default)[0]
+    example = prepare_example(pipeline, "a b", decode=auto)
+    assert example.output == pipeline.answers(["a b"], default)[0]
     with pytest.raises(ConfigError, match="'auto' depends on the task.*for_task, or name the strategy"):
         pipeline.run_search(pipeline.input_ids([Request("a")]), Search(auto, [8], [0], 1, 2))
 
@@ -169,7 +169,7 @@ def test_generated_text_continues_the_prompt_exactly(prompt, prefix):
     assert "".join(pipeline.stream(prompt, GREEDY, prefix)) == text[len(prompt) :]
     ids = pipeline.tokenizer.encode(text[: len(prompt)])
     assert pipeline.input_ids([Request(prompt)])[0] == [pipeline.tokenizer.bos, *ids]
-    found = ask(pipeline, prompt, target="dog")
+    found = prepare_example(pipeline, prompt, target="dog")
     assert found.answers[-len(found.answers) + found.prompt :] == pipeline.tokenizer.encode(
         "dog", continues=bool(prompt)
     )
@@ -291,7 +291,7 @@ def test_the_stream_of_an_empty_text_is_empty():
 def test_invalid_settings_are_errors():
     with pytest.raises(ConfigError, match="suppress contains the token 999"):
         untrained_pipeline().translate(["a"], DecodeConfig(suppress=(1, 999)))
-    with pytest.raises(ConfigError, match="seed -1"):
+    with pytest.raises(ConfigError, match="the seed is -1"):
         Request("a", seed=-1)
     with pytest.raises(ConfigError, match="temperature = inf"):
         DecodeConfig(temperature=math.inf)

@@ -112,7 +112,7 @@ def test_cut_examples_are_counted_before_training_and_in_data_inspect(tmp_path, 
     report = inspect_data(data, "classification")
     assert (report.splits["train"].cut, report.splits["train"].kept) == (8, 16)
     assert report.splits["train"].lengths.longest == 12
-    assert any("are longer than data.max_tokens = 6 and are cut" in finding for finding in report.findings)
+    assert any("are longer than data.max_tokens = 6 and are truncated" in finding for finding in report.findings)
 
 
 def recipe(data, steps=2):
@@ -197,7 +197,7 @@ def test_long_lines_of_a_file_are_cut(home):
     lines = [json.loads(line) for line in found.stdout.splitlines()]
     assert [line.get("cut", False) for line in lines] == [False, True, False, True]
     assert all("label" in line for line in lines)
-    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: only the start_of_text"
+    said = "Note: 2 texts are longer than the 32 tokens that this model reads at once: only the beginning"
     assert said in found.stderr
     piped = cutaway("classify", "auto/classes", "--json", cwd=home, stdin=(home / "in.txt").read_text())
     given = cutaway("classify", "auto/classes", *(home / "in.txt").read_text().splitlines(), "--json", cwd=home)
@@ -234,7 +234,7 @@ def test_evaluate_counts_long_texts(home):
     numbers = evaluate("auto", "tags", "test.conll")
     assert (numbers["cut"], sum(map(sum, numbers["confusion"]["counts"]))) == (1, 71)
     text = cutaway("evaluate", "auto/tags", "--data", "test.conll", "--no-baseline", cwd=home).stdout
-    assert "2 examples: test.conll (1 too long for the model, read in parts)" in text
+    assert "2 examples: test.conll (1 too long for the model, read in chunks)" in text
     refused = cutaway("evaluate", "refuse/classes", "--data", "test.tsv", "--no-baseline", cwd=home)
     assert refused.returncode == 1
     assert "1 of 3 examples are longer than the 32 tokens that this model reads. The longest has 72" in refused.stderr

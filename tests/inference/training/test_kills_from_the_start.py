@@ -146,7 +146,9 @@ def test_a_stop_signal_saves_and_stops(tmp_path, number):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == STOPPED
     assert not left_with(training.mark)
-    step = int(re.search(r"stopped at step (\d+) of 100000; everything is saved. Go on with: cutaway train", output)[1])
+    step = int(
+        re.search(r"stopped at step (\d+) of 100000; everything is saved. Resume with: cutaway train", output)[1]
+    )
     assert training.latest() == f"step_{step:06d}\n"
 
 

@@ -14,7 +14,7 @@ from cutaway.errors import RunError, TrainingFailed
 from cutaway.inference.training import launch
 from cutaway.runs import RunFolder
 from cutaway.train import environment
-from cutaway.train.failures import explained
+from cutaway.train.failures import explain_failures
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_the_environment_is_restored(tmp_path):
 ERRORS = [
     (
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 99"),
-        "train.micro_batches is 1",
+        "Raise train.micro_batches (now 1)",
     ),
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "lower data.batch_tokens"),
     (MemoryError(), "out of memory (MemoryError)"),
-    (RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1"), "another process of this training is gone"),
-    (OSError(errno.ENOSPC, "No space left on device", "model.safetensors"), "the disk is full, at model.safetensors"),
+    (RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1"), "another process of this training died"),
+    (OSError(errno.ENOSPC, "No space left on device", "model.safetensors"), "the disk is full at model.safetensors"),
 ]
 
 
@@ -71,7 +71,7 @@ ERRORS = [
 def test_machine_errors_have_a_clear_message(tmp_path, error, message):
     with (
         pytest.raises(TrainingFailed, match="Nothing has been saved yet") as raised,
-        explained(small_recipe().train, RunFolder(tmp_path), processes=2),
+        explain_failures(small_recipe().train, RunFolder(tmp_path), processes=2),
     ):
         raise error
     assert message in str(raised.value)
@@ -79,7 +79,7 @@ def test_machine_errors_have_a_clear_message(tmp_path, error, message):
 
 def test_other_errors_are_not_changed(tmp_path):
     for error in (RuntimeError("shapes differ"), OSError(errno.EACCES, "no")):
-        with pytest.raises(type(error)), explained(small_recipe().train, RunFolder(tmp_path), processes=1):
+        with pytest.raises(type(error)), explain_failures(small_recipe().train, RunFolder(tmp_path), processes=1):
             raise error
 
 

@@ -92,8 +92,8 @@ def test_a_job_whose_workers_are_killed_ends_with_the_same_weights(tmp_path):
     before = job.latest
     job.kill(0, lambda: job.latest != before)
     assert job.finish() == expected
-    assert job.output.count("An earlier try of this torchrun job began the run") == 3, job.output
-    assert "from the newest checkpoint" in job.output
+    assert job.output.count("torchrun restarted this job") == 3, job.output
+    assert "Resuming from its newest checkpoint" in job.output
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Exercise 4, as the grader knows it: LayerNorm, the feed-forward network, the encoder block, the encoder."""
+"""Exercise 4 for the grader: LayerNorm, the feed-forward network, the encoder block, the encoder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPS = 1e-5  # of the norms in a block
 
 
 def numbers(*shape: int, seed: float, size: float = 2.0) -> Array:
-    """Between -size and size, the same everywhere, with two digits. The square makes no row like another."""
+    """Return fixed numbers between -size and size with two digits. The square makes all rows different."""
     n = np.arange(1, math.prod(shape) + 1)
     return np.round(size * np.sin(n**2 * (0.7 + 0.13 * seed)), 2).reshape(shape)
 
@@ -138,7 +138,7 @@ LAYER_NORM = ExercisePart(
     ("x", "gain", "bias", "eps"),
     ("result",),
     layer_norm,
-    # eps is large, so that it shows where it stands
+    # eps is large, so that its place matters
     cases=(
         Case("two tokens of three numbers", (numbers(2, 3, seed=1), numbers(3, seed=2), numbers(3, seed=3), 0.1)),
         Case("two texts of three tokens", (numbers(2, 3, 4, seed=4), numbers(4, seed=5), numbers(4, seed=6), 0.5)),
@@ -258,17 +258,17 @@ FEED_FORWARD = ExercisePart(
 def encoder_block(
     x: Array, weights: Weights, n_heads: int, mask: Array | None = None, wrong: Switches = NO_MISTAKES
 ) -> Array:
-    """Self-attention, then feed-forward, and around each of them LayerNorm(x + Sublayer(x))."""
+    """Self-attention, then feed-forward; each as LayerNorm(x + Sublayer(x))."""
 
     def attend(x: Array) -> Array:
         return multi_head_attention(x, x, weights["attention"], n_heads, mask, wrong)
 
-    def think(x: Array) -> Array:
+    def apply_feed_forward(x: Array) -> Array:
         return feed_forward(x, weights["feed_forward"], wrong)
 
     norm_1, norm_2 = norms_of(weights, ("norm_1", "norm_2"), wrong)
     if IN_ANOTHER_ORDER & wrong:
-        return block_in_another_order(x, attend, think, norm_1, norm_2, wrong)
+        return block_in_another_order(x, attend, apply_feed_forward, norm_1, norm_2, wrong)
     if {"no-attention", "no-attention-normed"} & wrong:
         middle = norm_1(x) if "no-attention-normed" in wrong else x
     else:
@@ -277,7 +277,7 @@ def encoder_block(
         return norm_2(middle) if "no-feed-forward-normed" in wrong else middle
     return add_and_norm(
         middle,
-        think,
+        apply_feed_forward,
         norm_2,
         wrong,
         residual="no-residual-feed-forward" not in wrong,
@@ -293,7 +293,7 @@ def add_and_norm(
     residual: bool = True,
     added_to: Array | None = None,
 ) -> Array:
-    """LayerNorm(x + Sublayer(x)), the frame around every sub-layer."""
+    """LayerNorm(x + Sublayer(x))"""
     start = x if added_to is None else added_to
     if not residual or "no-residual" in wrong:
         start = np.zeros_like(x)
@@ -307,7 +307,7 @@ def add_and_norm(
 
 
 def norms_of(weights: Weights, names: tuple[str, ...], wrong: Switches) -> list[SubLayer]:
-    """The norms of a block, as functions."""
+    """Return the norms of a block as functions."""
     used = list(names)
     if "always-first-norm" in wrong:
         used = [names[0]] * len(names)
@@ -335,17 +335,17 @@ IN_ANOTHER_ORDER = {
 
 
 def block_in_another_order(
-    x: Array, attend: SubLayer, think: SubLayer, norm_1: SubLayer, norm_2: SubLayer, wrong: Switches
+    x: Array, attend: SubLayer, apply_feed_forward: SubLayer, norm_1: SubLayer, norm_2: SubLayer, wrong: Switches
 ) -> Array:
     if "feed-forward-first" in wrong:
-        return add_and_norm(add_and_norm(x, think, norm_1, wrong), attend, norm_2, wrong)
+        return add_and_norm(add_and_norm(x, apply_feed_forward, norm_1, wrong), attend, norm_2, wrong)
     if "feed-forward-first-own-norms" in wrong:
-        return add_and_norm(add_and_norm(x, think, norm_2, wrong), attend, norm_1, wrong)
+        return add_and_norm(add_and_norm(x, apply_feed_forward, norm_2, wrong), attend, norm_1, wrong)
     if "reads-the-input" in wrong:
-        return norm_2(norm_1(x + attend(x)) + think(x))
+        return norm_2(norm_1(x + attend(x)) + apply_feed_forward(x))
     if "side-by-side-sum" in wrong:
-        return norm_1(x + attend(x)) + norm_2(x + think(x))
-    return (norm_1 if "side-by-side-1" in wrong else norm_2)(x + attend(x) + think(x))
+        return norm_1(x + attend(x)) + norm_2(x + apply_feed_forward(x))
+    return (norm_1 if "side-by-side-1" in wrong else norm_2)(x + attend(x) + apply_feed_forward(x))
 
 
 NO_RESIDUAL_FEED_FORWARD = Mistake(
@@ -477,7 +477,7 @@ ENCODER_BLOCK_MISTAKES = (
 
 
 def attention_weights(d: int, seed: float) -> Weights:
-    # Queries and keys are small, or the softmax would have eyes for one key only, and many a mistake would not show.
+    # Queries and keys are small: otherwise the softmax would select one key and hide many mistakes.
     sizes = {"query": 0.5, "key": 0.5, "value": 1.0, "output": 1.0}
     return {name: numbers(d, d, seed=seed + i, size=size) for i, (name, size) in enumerate(sizes.items())}
 
@@ -495,7 +495,7 @@ def block_weights(d: int, f: int, seed: float) -> Weights:
     }
 
 
-# No row is empty, and none is empty the other way round.
+# No row is all True or all False.
 SOME_HIDDEN = np.array([[True, False, True], [False, True, True], [True, True, False]])
 PADDING = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
 
@@ -516,21 +516,21 @@ ENCODER_BLOCK = ExercisePart(
 def encoder(
     x: Array, layers: list[Weights], n_heads: int, mask: Array | None = None, wrong: Switches = NO_MISTAKES
 ) -> Array:
-    """One block after the other, each with its own weights."""
-    original, seen = x, [x] if "all-outputs-and-input" in wrong else list[Array]()
-    for weights in layers_used(layers, wrong):
+    """Apply one block after the other, each with its own weights."""
+    original, outputs = x, [x] if "all-outputs-and-input" in wrong else list[Array]()
+    for weights in select_layers(layers, wrong):
         reads = original if {"reads-original", "outputs-of-original-added"} & wrong else x
-        y = encoder_block(reads, weights, n_heads, None if "mask-once" in wrong and seen else mask, wrong)
-        seen.append(y)
+        y = encoder_block(reads, weights, n_heads, None if "mask-once" in wrong and outputs else mask, wrong)
+        outputs.append(y)
         x = x + y if "added-on-the-way" in wrong else y
     if {"outputs-of-original-added", "outputs-added"} & wrong:
-        return np.sum(seen, axis=0)
+        return np.sum(outputs, axis=0)
     if {"all-outputs", "all-outputs-and-input"} & wrong:
-        return np.stack(seen)
+        return np.stack(outputs)
     return x
 
 
-def layers_used(layers: list[Weights], wrong: Switches) -> list[Weights]:
+def select_layers(layers: list[Weights], wrong: Switches) -> list[Weights]:
     if "always-first-layer" in wrong:
         return [layers[0]] * len(layers)
     if "always-last-layer" in wrong:
@@ -611,7 +611,7 @@ ENCODER = ExercisePart(
     encoder,
     cases=(
         Case("two layers", (numbers(2, 2, 4, seed=1), LAYERS[:2], 2, None)),
-        # with three, the second is neither the first nor the last
+        # of three layers, the second is neither the first nor the last
         Case("three layers, with a mask", (numbers(2, 3, 4, seed=2), LAYERS, 2, SOME_HIDDEN)),
         Case("two layers, with padding", (numbers(2, 4, 4, seed=3), LAYERS[1:], 2, PADDING)),
     ),

@@ -1,4 +1,4 @@
-"""Exercise 5, as the grader knows it: the shift, the masks, the decoder block, the Transformer, its loss, its rate."""
+"""Exercise 5 for the grader: shift, masks, decoder block, Transformer, loss and learning rate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from cutaway.course.exercises.scaled_dot_product import (
 
 
 def shift_right(target: Array, start: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """What the decoder reads: `start`, then the target without its last id."""
+    """Return the decoder's input: `start`, then the target without its last id."""
     fixed = next((i for i in range(3) if f"start-fixed-{i}" in wrong), start)
     first = np.full_like(target[:, :1], fixed)
     if "not-shifted" in wrong:
@@ -146,7 +146,7 @@ SHIFT_RIGHT = ExercisePart(
 
 
 def padding_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """[B, K] -> [B, 1, 1, K], True where there is a token and not padding."""
+    """[B, K] -> [B, 1, 1, K], True at tokens, False at padding."""
     fixed = next((i for i in range(2) if f"pad-fixed-{i}" in wrong), pad)
     real = ids == fixed if "padding-inverted" in wrong else ids != fixed
     if "mask-flat" in wrong:
@@ -191,7 +191,7 @@ PADDING_MASK = ExercisePart(
     ("ids", "pad"),
     ("mask",),
     padding_mask,
-    # There are zeros and ones that are tokens like all others, for those who think they know what padding is.
+    # 0 and 1 are ordinary tokens here, to detect a padding id that is not `pad`.
     cases=(
         Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
         Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
@@ -219,7 +219,7 @@ PADDING_MASK = ExercisePart(
 
 
 def decoder_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """[B, T] -> [B, 1, T, T], True where the key is neither in the future nor padding."""
+    """[B, T] -> [B, 1, T, T], True if the key is neither later than the query nor padding."""
     n_texts, n = ids.shape
     causal = causal_mask(n, wrong & {"mask-transposed", "future-leak", "not-itself"})
     real = padding_mask(ids, pad, wrong - {"mask-additive", "mask-additive-finite"})
@@ -320,52 +320,52 @@ def decoder_block(
     memory_mask: Array | None,
     wrong: Switches = NO_MISTAKES,
 ) -> Array:
-    """Self-attention, cross-attention to the memory, feed-forward: around each of them LayerNorm(x + Sublayer(x))."""
+    """Self-attention, cross-attention to the memory, feed-forward; each as LayerNorm(x + Sublayer(x))."""
     for_self, for_cross = attentions_of(weights, wrong)
     if "masks-exchanged" in wrong:
         mask, memory_mask = memory_mask, mask
 
-    def look_around(x: Array) -> Array:
+    def self_attend(x: Array) -> Array:
         return multi_head_attention(x, x, for_self, n_heads, None if "target-mask-ignored" in wrong else mask, wrong)
 
-    def look_at_memory(x: Array) -> Array:
-        keys_from, seen = memory, mask if "self-mask-for-cross" in wrong else memory_mask
+    def cross_attend(x: Array) -> Array:
+        keys_from, used_mask = memory, mask if "self-mask-for-cross" in wrong else memory_mask
         if CROSS_TO_ITSELF & wrong:
             keys_from = x
-            seen = mask if "to-itself-own-mask" in wrong else None if "to-itself-no-mask" in wrong else memory_mask
+            used_mask = mask if "to-itself-own-mask" in wrong else None if "to-itself-no-mask" in wrong else memory_mask
         if "queries-and-memory-exchanged" in wrong:
             x, keys_from = keys_from, x
         return multi_head_attention(
-            x, keys_from, for_cross, n_heads, None if "memory-mask-ignored" in wrong else seen, wrong
+            x, keys_from, for_cross, n_heads, None if "memory-mask-ignored" in wrong else used_mask, wrong
         )
 
-    def think(x: Array) -> Array:
+    def apply_feed_forward(x: Array) -> Array:
         return feed_forward(x, weights["feed_forward"], wrong)
 
     norm_1, norm_2, norm_3 = norms_of(weights, ("norm_1", "norm_2", "norm_3"), wrong)
     if "cross-first" in wrong:
-        x = add_and_norm(x, look_at_memory, norm_1, wrong)
-        x = add_and_norm(x, look_around, norm_2, wrong)
+        x = add_and_norm(x, cross_attend, norm_1, wrong)
+        x = add_and_norm(x, self_attend, norm_2, wrong)
     elif "cross-first-own-norms" in wrong:
-        x = add_and_norm(x, look_at_memory, norm_2, wrong)
-        x = add_and_norm(x, look_around, norm_1, wrong)
+        x = add_and_norm(x, cross_attend, norm_2, wrong)
+        x = add_and_norm(x, self_attend, norm_1, wrong)
     else:
         if not {"no-self-attention", "no-self-attention-normed"} & wrong:
-            x = add_and_norm(x, look_around, norm_1, wrong, residual="no-residual-self" not in wrong)
+            x = add_and_norm(x, self_attend, norm_1, wrong, residual="no-residual-self" not in wrong)
         elif "no-self-attention-normed" in wrong:
             x = norm_1(x)
         if "no-cross-attention" not in wrong:
-            x = add_and_norm(x, look_at_memory, norm_2, wrong, residual="no-residual-cross" not in wrong)
+            x = add_and_norm(x, cross_attend, norm_2, wrong, residual="no-residual-cross" not in wrong)
     if {"no-feed-forward", "no-feed-forward-normed"} & wrong:
         return norm_3(x) if "no-feed-forward-normed" in wrong else x
-    return add_and_norm(x, think, norm_3, wrong, residual="no-residual-feed-forward" not in wrong)
+    return add_and_norm(x, apply_feed_forward, norm_3, wrong, residual="no-residual-feed-forward" not in wrong)
 
 
 CROSS_TO_ITSELF = {"to-itself-own-mask", "to-itself-no-mask", "to-itself-memory-mask"}
 
 
 def attentions_of(weights: Weights, wrong: Switches) -> tuple[Weights, Weights]:
-    """The weights of self-attention and of cross-attention."""
+    """Return the weights of self-attention and of cross-attention."""
     both = weights["self_attention"], weights["cross_attention"]
     if "always-self-weights" in wrong:
         return both[0], both[0]
@@ -507,7 +507,7 @@ DECODER_BLOCK = ExercisePart(
             "two target tokens, three source tokens",
             (numbers(2, 2, 4, seed=1), numbers(2, 3, 4, seed=2), decoder_weights(4, 3, seed=1), 2, None, None),
         ),
-        # equally long, so that what is exchanged still runs, and shows
+        # equal lengths, so that exchanged arguments run and give wrong numbers
         Case(
             "as many target tokens as source tokens, masked",
             (numbers(2, 3, 4, seed=3), numbers(2, 3, 4, seed=4), decoder_weights(4, 5, seed=3), 2, CAUSAL, PADDING_3),
@@ -528,7 +528,7 @@ DECODER_BLOCK = ExercisePart(
 def transformer(
     source: Array, target_in: Array, weights: Weights, n_heads: int, pad: int, wrong: Switches = NO_MISTAKES
 ) -> Array:
-    """Figure 1: source [B, S] and what the decoder reads [B, T] -> logits [B, T, V], for what follows each position."""
+    """Figure 1: source [B, S], decoder input [B, T] -> logits of the next token [B, T, V]"""
     table = weights["embedding"]
     if "source-target-exchanged" in wrong:
         source, target_in = target_in, source
@@ -536,7 +536,7 @@ def transformer(
         target_in = shift_right(target_in, pad if "shifted-again-pad" in wrong else int("shifted-again-1" in wrong))
     source_mask, mask = padding_mask(source, pad, wrong), decoder_mask(target_in, pad, wrong)
     memories = encode(source, weights, n_heads, source_mask, wrong)
-    x = embed(target_in, table, wrong | forgotten_positions("target", wrong))
+    x = embed(target_in, table, wrong | missing_positions("target", wrong))
     memory_mask = None if {"memory-padding-seen", "padding-seen"} & wrong else source_mask
     for i, layer in enumerate(decoder_layers(weights["decoder"], wrong)):
         memory = memories[min(i + 1, len(memories) - 1)] if "memory-layer-by-layer" in wrong else memories[-1]
@@ -551,8 +551,8 @@ SHIFTED_AGAIN = {"shifted-again-0", "shifted-again-1", "shifted-again-pad"}
 
 
 def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Switches) -> list[Array]:
-    """The embedded source, and what becomes of it: the last one is the memory."""
-    x = embed(source, weights["embedding"], wrong | forgotten_positions("source", wrong))
+    """Return the memory as the last element, after intermediate outputs if a mistake uses them."""
+    x = embed(source, weights["embedding"], wrong | missing_positions("source", wrong))
     layers = weights["encoder"]
     if {"source-padding-seen", "padding-seen"} & wrong:
         mask = None
@@ -565,7 +565,7 @@ def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wr
     return [encoder(x, layers, n_heads, mask, wrong)]
 
 
-def forgotten_positions(side: str, wrong: Switches) -> Switches:
+def missing_positions(side: str, wrong: Switches) -> Switches:
     return frozenset({"no-positions"}) if f"no-{side}-positions" in wrong else NO_MISTAKES
 
 
@@ -754,7 +754,7 @@ TRANSFORMER = ExercisePart(
 
 
 def cross_entropy(logits: Array, target: Array, pad: int, wrong: Switches = NO_MISTAKES) -> float | Array:
-    """The mean of -log p(target), over all tokens that are not padding."""
+    """The mean of -log p(target) over all tokens without padding."""
     if "shifted-once-more" in wrong:
         logits, target = logits[:, :-1], target[:, 1:]
     if "shifted-back" in wrong:
@@ -782,22 +782,22 @@ PER_TOKEN = {"per-token", "per-token-zeroed", "per-real-token"}
 
 
 def log_p_of(logits: Array, wrong: Switches) -> Array:
-    """log(softmax(logits)), without making the softmax first: it would be 0 for the most unlikely tokens."""
+    """log(softmax(logits)), computed without the softmax, which underflows to 0 for improbable tokens."""
     if "no-softmax" in wrong:
         return np.log(logits)
     if "no-softmax-no-log" in wrong:
         return logits
     if "softmax-twice" in wrong:
         logits = softmax(logits)
-    logits = logits - subtracted(logits, wrong)
+    logits = logits - stabilizer(logits, wrong)
     total = np.exp(logits).sum(axis=-1, keepdims=True)
     if {"log-of-softmax", "no-maximum", "one-maximum-p", "minimum-subtracted", "mean-subtracted"} & wrong:
         return np.log(np.exp(logits) / total)
     return logits - np.log(total)
 
 
-def subtracted(logits: Array, wrong: Switches) -> Array | float:
-    """What makes e^x safe; it should be the maximum."""
+def stabilizer(logits: Array, wrong: Switches) -> Array | float:
+    """Return the number to subtract so that e^x does not overflow: the maximum, unless something is wrong."""
     if {"no-maximum", "overflow-to-infinity"} & wrong:
         return 0.0
     if {"minimum-subtracted", "minimum-to-infinity"} & wrong:
@@ -808,7 +808,7 @@ def subtracted(logits: Array, wrong: Switches) -> Array | float:
 
 
 def compute_loss(log_p: Array, wrong: Switches) -> Array:
-    """-log p, for the p of the right token."""
+    """-log p of the right token"""
     if "no-logarithm" in wrong:
         return -np.exp(log_p)
     if "one-minus-p" in wrong:
@@ -938,15 +938,15 @@ CROSS_ENTROPY_MISTAKES = (
 
 
 def logits(*shape: int, seed: float, above: tuple[float, ...] = (5.0,)) -> Array:
-    """Positive, so that a logarithm of them is not nan, and multiples of 1/4, which are exact even when large.
+    """Return positive logits (their logarithm is not nan), multiples of 1/4 (exact even if large).
 
-    above: how large they are, for all texts or for each.
+    `above` is added: one number for all texts, or one for each.
     """
     return np.round(4 * numbers(*shape, seed=seed)) / 4 + np.reshape(above, (-1, 1, 1))
 
 
 def far_above(logits: Array, tokens: Array) -> Array:
-    """One of the tokens at each place is so likely that the others have no chance."""
+    """Make one token at each position so probable that all others have a probability of 0."""
     return logits + 1000.0 * (tokens[..., None] == np.arange(logits.shape[-1]))
 
 
@@ -962,24 +962,24 @@ CROSS_ENTROPY = ExercisePart(
     ("logits", "target", "pad"),
     ("loss",),
     cross_entropy,
-    # A loss is one number, so each mistake needs several examples to show itself beyond doubt.
+    # A loss is one number, so it takes several cases to recognise a mistake.
     cases=(
         Case("two texts, two ids", (logits(2, 2, 4, seed=1), TARGETS[0], 3)),
         Case("two texts, three ids", (logits(2, 3, 5, seed=2), TARGETS[1], 3)),
         Case("two texts, four ids", (logits(2, 4, 5, seed=3), TARGETS[2], 4)),
         Case("three texts, three ids", (logits(3, 3, 5, seed=4), TARGETS[3], 2)),
-        # much larger in one text than in another, so that each needs its own maximum
+        # much larger in one text than in another, so that one maximum for all is not enough
         Case("large logits", (logits(2, 3, 5, seed=5, above=(1000.0, 3000.0)), TARGETS[1], 3)),
         Case("larger logits", (logits(2, 4, 5, seed=6, above=(4000.0, 2000.0)), TARGETS[2], 4)),
         Case("large logits, three texts", (logits(3, 3, 5, seed=7, above=(1500.0, 4500.0, 3000.0)), TARGETS[3], 2)),
-        # first another token is by far the likeliest, and then the right one
+        # first another token is by far the most probable, then the right one
         Case("no chance for the target", (far_above(logits(2, 2, 4, seed=8), (TARGETS[0] + 1) % 3), TARGETS[0], 3)),
         Case("no chance, longer texts", (far_above(logits(2, 3, 5, seed=9), (TARGETS[1] + 1) % 5), TARGETS[1], 3)),
         Case("no chance, three texts", (far_above(logits(3, 3, 5, seed=10), (TARGETS[3] + 2) % 5), TARGETS[3], 2)),
         Case("no chance for any other token", (far_above(logits(2, 4, 5, seed=11), TARGETS[2]), TARGETS[2], 4)),
     ),
     mistakes=CROSS_ENTROPY_MISTAKES,
-    # How padding is left out is free, and 0 times infinity is nan.
+    # Padding may be removed or multiplied by 0, and 0 times infinity is nan.
     free_choices=("padding-times-zero",),
 )
 
@@ -1090,7 +1090,7 @@ LEARNING_RATE = ExercisePart(
     ("step", "d_model", "warmup"),
     ("rate",),
     learning_rate,
-    # Small models and short warmups, where rates are large. Three before the warmup's end, and three after.
+    # Small models and short warmups, where rates are large: three steps in the warmup and three after it.
     cases=(
         Case("before the warmup's end", (1, 4, 4)),
         Case("after the warmup's end", (9, 4, 4)),

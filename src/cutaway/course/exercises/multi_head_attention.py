@@ -1,4 +1,4 @@
-"""Exercise 2, as the grader knows it: splitting into heads, merging them, multi-head attention."""
+"""Exercise 2 for the grader: splitting into heads, merging them, multi-head attention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def split_heads(x: Array, n_heads: int, wrong: Switches = NO_MISTAKES) -> Array:
 
 
 def merge_heads(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
-    """[B, H, T, E] -> [B, T, D]: the heads of a word side by side again."""
+    """[B, H, T, E] -> [B, T, D]: concatenate the heads of each word."""
     n_texts, n_heads, n_words, e = x.shape
     if "merge-by-view" in wrong:
         return x.reshape(n_texts, n_words, n_heads * e)
@@ -116,13 +116,13 @@ def multi_head_attention_returns(
     mask: Array | None = None,
     wrong: Switches = NO_MISTAKES,
 ) -> Array | tuple[Array, Array]:
-    """What multi-head attention hands back, which can be wrong too."""
+    """Select the return value, which can be wrong too."""
     output, shares = output_and_weights(x, memory, weights, n_heads, mask, wrong)
     return (output, shares) if "weights-returned" in wrong else output
 
 
 def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Switches) -> tuple[Array, Array, Array]:
-    """Queries from x, keys and values from memory, each by its own matrix."""
+    """Return queries from x, and keys and values from the memory."""
     if "x-memory-exchanged" in wrong:
         x, memory = memory, x
     asks = memory if "queries-from-memory" in wrong else x
@@ -152,7 +152,7 @@ def projections(x: Array, memory: Array, weights: dict[str, Array], wrong: Switc
     return q, k, v
 
 
-# Two of these at once are but another way to mix the matrices up.
+# Two of these at once are another permutation of the matrices.
 MATRICES_MIXED_UP = {
     "q-k-matrices-exchanged",
     "k-v-matrices-exchanged",
@@ -166,7 +166,7 @@ MATRICES_MIXED_UP = {
 
 
 def scale_change(n_heads: int, wrong: Switches) -> float:
-    """What a query has to be multiplied with, so that attention's own scale becomes the wrong one."""
+    """Return the factor for queries that turns the right scale of attention into the wrong one."""
     if OTHER_SCALES & wrong:
         return 1.0  # there is only one scale to get wrong
     if "scale-model-width" in wrong:
@@ -221,7 +221,7 @@ SPLIT_SWITCHES = {switch for mistake in SPLIT_MISTAKES for switch in mistake.swi
 
 
 def readable(n_texts: int, n_words: int, width: int) -> Array:
-    """Numbers that can be followed: 123 is in text 1, word 2, and is its number 3."""
+    """Return numbers that encode their place: 123 is number 3 of word 2 of text 1."""
     text, word, number = np.ogrid[1 : n_texts + 1, 1 : n_words + 1, 0:width]
     return np.asarray(100.0 * text + 10 * word + number)
 
@@ -485,7 +485,7 @@ ATTENTION_MISTAKES = (
 
 
 def numbers(*shape: int, seed: int, most: float = 1.5) -> Array:
-    """Like `some`, with one digit, and of full rank, so that no product of two matrices hides anything."""
+    """Return fixed numbers with one digit and full rank, so that no product of matrices hides a mistake."""
     n = np.arange(1, math.prod(shape) + 1)
     return np.round(most * np.sin(0.731 * n**2 + 1.3 * seed * n + seed), 1).reshape(shape)
 

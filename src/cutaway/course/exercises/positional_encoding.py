@@ -1,4 +1,4 @@
-"""Exercise 3, as the grader knows it: sines and cosines, embeddings with positions, the step of k places, RoPE."""
+"""Exercise 3 for the grader: sinusoids, embeddings with positions, the shift by k positions, RoPE."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
-from cutaway.course.exercises.scaled_dot_product import only_one, some
+from cutaway.course.exercises.scaled_dot_product import numbers, only_one
 
 Array = NDArray[Any]
 
 
 def speeds(width: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """How far the hand of each pair turns in a step: 1 / 10000^(2i/width), for i = 0 ... width/2 - 1. [width/2]"""
+    """Frequencies in radians per position: 1 / 10000^(2i/width), for i = 0 ... width/2 - 1. [width/2]"""
     only_one(wrong, ONE_SPEED)
     only_one(wrong, ONE_UNIT)
     pair = np.arange(width // 2)
@@ -41,7 +41,7 @@ def base(wrong: Switches) -> float:
 
 
 def speeds_of_pair(width: int, wrong: Switches = NO_MISTAKES) -> tuple[Array, Array]:
-    """The speeds for the first number of each pair, and for the second: the same, unless something is wrong."""
+    """Return the frequencies for the first and the second number of each pair: equal, unless something is wrong."""
     if {"exponent-column", "exponent-column-twice"} & wrong:
         only_one(wrong, ONE_SPEED)
         twice = 2 if "exponent-column-twice" in wrong else 1
@@ -104,7 +104,7 @@ def embedding_scale(n_tokens: int, width: int, n_words: int, wrong: Switches) ->
 
 
 def shift_matrix(k: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """M [D, D] with PE(pos + k) = M @ PE(pos) for every pos: a turn for each pair of numbers, on the diagonal."""
+    """M [D, D] with PE(pos + k) = M @ PE(pos) for every pos: block-diagonal, a rotation for each pair."""
     steps = 1 if "k-ignored" in wrong else abs(k) if "k-sign-ignored" in wrong else k
     if {"turned-back", "sin-cos-swapped"} & wrong:  # with (cos, sin) for (sin, cos), it is a turn the other way
         steps = -steps
@@ -122,7 +122,7 @@ def shift_matrix(k: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
 
 
 def rotate(x: Array, positions: Array, wrong: Switches = NO_MISTAKES) -> Array:
-    """RoPE: turn each pair (x_2i, x_2i+1) of the word at pos by the angle pos · 10000^(-2i/E). x [..., T, E]"""
+    """RoPE: rotate each pair (x_2i, x_2i+1) of the word at pos by the angle pos · 10000^(-2i/E). x [..., T, E]"""
     if "positions-ignored" in wrong:
         positions = np.arange(len(positions))
     if "turned-back" in wrong:
@@ -148,7 +148,7 @@ def rotate(x: Array, positions: Array, wrong: Switches = NO_MISTAKES) -> Array:
 
 
 def rotate_mixed(x: Array, sin: Array, cos: Array, wrong: Switches) -> Array:
-    """Pairs of one convention, turned by the angles of the other."""
+    """Rotate the pairs of one convention by the angles of the other."""
     if "halves-by-neighbours" in wrong:
         a, b = np.split(x, 2, axis=-1)
         partner = np.concatenate([-b, a], axis=-1)
@@ -241,7 +241,7 @@ SPEED_MISTAKES = (
     FREQUENCY_FORGOTTEN,
     DEGREES,
 )
-# An exponent and a base that are both wrong give the same speeds as another exponent. So does half of twice.
+# A wrong exponent with a wrong base equals another exponent. So does half of twice.
 ONE_SPEED = {switch for m in SPEED_MISTAKES if m not in (DEGREES, FULL_TURNS) for switch in m.switches}
 ONE_UNIT = {"degrees", "full-turns"}
 
@@ -280,7 +280,7 @@ SINUSOIDAL = ExercisePart(
     ("table",),
     sinusoidal,
     cases=(
-        # Not many positions: with the exponent's sign wrong, angles grow, and single precision loses them.
+        # Few positions: with a wrong sign of the exponent, angles grow beyond single precision.
         Case("3 positions, width 4", (3, 4)),
         Case("2 positions, width 6", (2, 6)),
         Case("7 positions, width 4", (7, 4)),
@@ -377,10 +377,10 @@ EMBED = ExercisePart(
     ("vectors",),
     embed,
     cases=(
-        Case("two texts of three tokens, width 4", (np.array([[1, 0, 1], [2, 2, 0]]), some(3, 4, seed=1))),
-        Case("three texts of two tokens, width 6", (np.array([[4, 1], [0, 3], [2, 2]]), some(5, 6, seed=2))),
-        # As long as the longest table of positions, with small vectors: what shows there has to show here.
-        Case("two texts of seven tokens", (np.array([[1, 0, 1, 2, 2, 0, 1], [2] * 7]), some(3, 4, seed=3) / 10)),
+        Case("two texts of three tokens, width 4", (np.array([[1, 0, 1], [2, 2, 0]]), numbers(3, 4, seed=1))),
+        Case("three texts of two tokens, width 6", (np.array([[4, 1], [0, 3], [2, 2]]), numbers(5, 6, seed=2))),
+        # As long as the longest position table, with small vectors, so that the same mistakes are visible.
+        Case("two texts of seven tokens", (np.array([[1, 0, 1, 2, 2, 0, 1], [2] * 7]), numbers(3, 4, seed=3) / 10)),
     ),
     mistakes=(*EMBED_MISTAKES, *SINUSOIDAL_MISTAKES),
 )
@@ -446,9 +446,9 @@ ROTATE = ExercisePart(
     ("result",),
     rotate,
     cases=(
-        Case("two words at positions 3 and 1, width 4", (some(2, 4, seed=1), np.array([3, 1]))),
-        Case("at positions 1 and 0, width 6", (some(2, 6, seed=2), np.array([1, 0]))),
-        Case("two texts, two heads, three words", (some(2, 2, 3, 4, seed=3), np.array([0, 2, 5]))),
+        Case("two words at positions 3 and 1, width 4", (numbers(2, 4, seed=1), np.array([3, 1]))),
+        Case("at positions 1 and 0, width 6", (numbers(2, 6, seed=2), np.array([1, 0]))),
+        Case("two texts, two heads, three words", (numbers(2, 2, 3, 4, seed=3), np.array([0, 2, 5]))),
     ),
     mistakes=(
         Mistake(

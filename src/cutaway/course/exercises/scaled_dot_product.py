@@ -1,4 +1,4 @@
-"""Exercise 1, as the grader knows it: softmax, the causal mask, attention."""
+"""Exercise 1 for the grader: softmax, the causal mask, attention."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOW = -1e9
 
 
 def only_one(wrong: Switches, of: set[str]) -> None:
-    """Refuse two mistakes that, together, could only be taken for a third: a guess at such a pair would be wrong."""
+    """Reject pairs of mistakes that look like a third one: the grader must not guess such a pair."""
     if len(wrong & of) > 1:
         raise ValueError(f"not together: {', '.join(sorted(wrong & of))}")
 
 
 def softmax(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
-    """Along the last axis: e^x, divided by the sum of all e^x."""
+    """e^x / Σ e^x along the last axis"""
     axis: int | None = -1
     for name, other in SOFTMAX_AXES.items():
         if name in wrong:
@@ -124,7 +124,7 @@ SOFTMAX = ExercisePart(
     softmax,
     cases=(
         Case("two rows of three", (np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 0.0]]),)),
-        # so large, and so far apart, that neither the smallest number nor the mean would do instead of the largest
+        # so large and so different that subtracting the minimum or the mean overflows
         Case("large numbers", (np.array([[1000.0, 999.0, 0.0, -1000.0], [4000.0, 3999.0, 3998.0, 0.0]]),)),
         Case("three axes", (np.sin(np.arange(24.0).reshape(2, 3, 4) * 1.7) * 2,)),
     ),
@@ -133,7 +133,7 @@ SOFTMAX = ExercisePart(
 
 
 def causal_mask(n: int, wrong: Switches = NO_MISTAKES) -> Array:
-    """[n, n], True where row i may look at column j: at itself and at what stands before it."""
+    """[n, n], True if query i may attend to key j: j ≤ i."""
     if "mask-inverted" in wrong:
         return np.triu(np.ones((n, n), bool), 1)
     if "mask-transposed" in wrong:
@@ -211,7 +211,7 @@ CAUSAL_MASK = ExercisePart(
 def attention(
     q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Switches = NO_MISTAKES
 ) -> tuple[Array, Array]:
-    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V, and the weights."""
+    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V; returns the output and the weights."""
     if "q-k-exchanged" in wrong:
         q, k = k, q
     scores = q @ np.swapaxes(k, -1, -2)
@@ -237,7 +237,7 @@ def attention(
 
 
 def hidden_score(scores: Array, wrong: Switches) -> Array | float:
-    """What becomes of a score that is hidden: the choice is free."""
+    """Return the value of masked scores, which the exercise leaves open."""
     if "low-added" in wrong:
         return scores + LOW
     return -np.inf if "minus-infinity" in wrong else LOW
@@ -246,7 +246,7 @@ def hidden_score(scores: Array, wrong: Switches) -> Array | float:
 def attention_returns(
     q: Array, k: Array, v: Array, mask: Array | None = None, wrong: Switches = NO_MISTAKES
 ) -> tuple[Array, Array] | Array:
-    """What attention hands back, which can be wrong too."""
+    """Select the return value, which can be wrong too."""
     output, weights = attention(q, k, v, mask, wrong)
     if "only-output" in wrong:
         return output
@@ -392,18 +392,18 @@ ATTENTION_MISTAKES = (
 )
 
 
-def some(*shape: int, seed: float = 0.0) -> Array:
-    """Numbers that look random, are the same everywhere, and have few digits when small examples are printed."""
+def numbers(*shape: int, seed: float = 0.0) -> Array:
+    """Return fixed pseudo-random numbers with few digits, for printing."""
     n = math.prod(shape)
     return np.round(2.2 * np.sin((np.arange(n) + 1 + seed) * (1.37 + 0.29 * seed)), 2).reshape(shape)
 
 
-# What a hidden score becomes is free: a very low number; minus infinity, which some mistakes turn into nan; or the
-# score with a very low number added, which shows if a softmax over the wrong axis meets nothing but hidden scores.
+# The value of masked scores is free: a very low number; minus infinity, which some mistakes turn into nan; or the
+# score plus a very low number, which matters if a softmax over the wrong axis gets only masked scores.
 MASKED_WITH = ("minus-infinity", "low-added")
 
-# No row is empty, and none is empty the other way round: an inverted mask must show as itself, not as nan. One key is
-# hidden from all, or it would not show who asks only whether anybody may see a key.
+# No row is all True or all False, so that an inverted mask does not give nan. One key is masked for all queries, to
+# detect code that only checks whether any query may attend to a key.
 SOME_HIDDEN = np.array([[True, False, True, False], [True, False, False, True], [False, False, True, True]])
 SQUARE = np.array([[True, False, False], [True, False, True], [False, False, True]])
 IN_EACH_TEXT = np.stack([SQUARE, np.array([[False, True, False], [False, True, True], [False, False, True]])])[:, None]
@@ -414,18 +414,18 @@ ATTENTION = ExercisePart(
     ("output", "weights"),
     attention_returns,
     cases=(
-        # As many queries as keys in most of them, so that what is exchanged still runs, and shows; and
-        # no axis of length 1, which would broadcast where it should not fit
-        Case("two queries, three keys", (some(2, 2, seed=1), some(3, 2, seed=2), some(3, 2, seed=3), None)),
-        Case("as many queries as keys", (some(3, 5, seed=4), some(3, 5, seed=5), some(3, 5, seed=6), None)),
-        Case("with a mask", (some(3, 4, seed=7), some(4, 4, seed=8), some(4, 2, seed=9), SOME_HIDDEN)),
+        # Mostly as many queries as keys, so that exchanged arguments run and give wrong numbers; no axis of
+        # length 1, because it would broadcast
+        Case("two queries, three keys", (numbers(2, 2, seed=1), numbers(3, 2, seed=2), numbers(3, 2, seed=3), None)),
+        Case("as many queries as keys", (numbers(3, 5, seed=4), numbers(3, 5, seed=5), numbers(3, 5, seed=6), None)),
+        Case("with a mask", (numbers(3, 4, seed=7), numbers(4, 4, seed=8), numbers(4, 2, seed=9), SOME_HIDDEN)),
         Case(
             "two texts, two heads, with a mask [Q, K]",
-            (some(2, 2, 3, 4, seed=1), some(2, 2, 3, 4, seed=2), some(2, 2, 3, 5, seed=3), SQUARE),
+            (numbers(2, 2, 3, 4, seed=1), numbers(2, 2, 3, 4, seed=2), numbers(2, 2, 3, 5, seed=3), SQUARE),
         ),
         Case(
             "two texts, two heads, with a mask [B, 1, Q, K], another for each text",
-            (some(2, 2, 3, 4, seed=4), some(2, 2, 3, 4, seed=5), some(2, 2, 3, 5, seed=6), IN_EACH_TEXT),
+            (numbers(2, 2, 3, 4, seed=4), numbers(2, 2, 3, 4, seed=5), numbers(2, 2, 3, 5, seed=6), IN_EACH_TEXT),
         ),
     ),
     mistakes=ATTENTION_MISTAKES,

@@ -88,10 +88,10 @@ function request(extra = {}) {
     ...extra};
 }
 
-function submit(given) {
+function submit(newText) {
   clearError();
-  if (given === text()) load(true);
-  else state.set({text: given, target: null, prefix: null, hidden: []});
+  if (newText === text()) load(true);
+  else state.set({text: newText, target: null, prefix: null, hidden: []});
 }
 
 // Another run has other heads and tokens, so the choices that depend on them are reset.

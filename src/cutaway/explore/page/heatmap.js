@@ -87,7 +87,8 @@ class Heatmap {
     const {rows, columns, label, marks} = this.options;
     this.size();
     Object.assign(this.element.dataset, {rows: rows.length, columns: columns.length, cell: this.cell});
-    this.grid.setAttribute("aria-label", `${label}: ${rows.length} rows, ${columns.length} columns. Use the arrow keys.`);
+    this.grid.setAttribute("aria-label",
+      `${label}: ${rows.length} rows, ${columns.length} columns. Use the arrow keys.`);
     const width = columns.length * this.cell;
     const height = rows.length * this.cell;
     this.drawLabels(width, height);
@@ -287,8 +288,8 @@ function paint(canvas, {rows, columns, row}, max, signed) {
     for (let k = 0; k < columns; k++) {
       const value = values[k] / max;
       const ramp = signed && value < 0 ? negative : positive;
-      pixels[q * columns + k] = value === value ? ramp[Math.min(COLOURS - 1, (Math.abs(value) * (COLOURS - 1) + 0.5) | 0)]
-        : missing;
+      const shade = Math.min(COLOURS - 1, (Math.abs(value) * (COLOURS - 1) + 0.5) | 0);
+      pixels[q * columns + k] = value === value ? ramp[shade] : missing;
     }
   }
   context.putImageData(image, 0, 0);

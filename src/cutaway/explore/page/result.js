@@ -37,7 +37,7 @@ function outputTokens(tokens, steps, prompt = 0) {
   const p = steps?.length === tokens.length ? steps.map((step, i) => (i < prompt ? null : step.p)) : null;
   const title = (i) => (i < prompt ? "part of the prompt" : p ? `probability ${percent(p[i])}${rank(steps[i])}` : null);
   const row = tokenRow(tokens, {p, label: "Tokens of the output with their probabilities", title});
-  for (const chip of [...row.children].slice(0, prompt)) chip.classList.add("given");
+  for (const chip of [...row.children].slice(0, prompt)) chip.classList.add("in-prompt");
   row.classList.toggle("many", tokens.length > MANY);
   return row;
 }
@@ -91,7 +91,8 @@ function measures(trace, run) {
   const isCorrect = trace.reference !== null && trace.reference !== undefined && trace.reference === trace.output;
   const hasProbability = trace.log_p !== null && trace.log_p !== undefined;
   const facts = [
-    hasProbability ? `log-probability ${number(trace.log_p)} nats (probability ${percent(Math.exp(trace.log_p))})` : null,
+    hasProbability ? `log-probability ${number(trace.log_p)} nats` : null,
+    hasProbability ? `probability ${percent(Math.exp(trace.log_p))}` : null,
     decodingMethod(trace, run),
     trace.finished === false ? "stopped at the maximum length" : null,
     trace.milliseconds ? `${Math.round(trace.milliseconds)} ms` : null,

@@ -163,23 +163,26 @@ def stack(scope: str, part: Stack, config: ModelConfig) -> Variables:
 def layer(scope: str, part: Layer) -> Variables:
     found = self_attention(f"{scope}/self_attention", part.self_attention)
     found |= feed_forward(f"{scope}/ffn", part.feed_forward)
-    is_sandwich = isinstance(part.self_attention_residual, SandwichNorm)
-    found |= norms(
-        scope, part.self_attention_residual, *(SELF_ATTENTION_NORMS if is_sandwich else ("self_attention/layer_norm",))
-    )
-    found |= norms(scope, part.feed_forward_residual, *(FEED_FORWARD_NORMS if is_sandwich else ("ffn/layer_norm",)))
+    names = SANDWICH_NORMS if isinstance(part.self_attention_residual, SandwichNorm) else SINGLE_NORMS
+    found |= norms(scope, part.self_attention_residual, *names["self_attention"])
+    found |= norms(scope, part.feed_forward_residual, *names["feed_forward"])
     if part.cross_attention and part.cross_attention_residual:
         found |= cross_attention(f"{scope}/attention", part.cross_attention)
-        found |= norms(
-            scope, part.cross_attention_residual, *(CROSS_ATTENTION_NORMS if is_sandwich else ("attention/layer_norm",))
-        )
+        found |= norms(scope, part.cross_attention_residual, *names["cross_attention"])
     return found
 
 
-# the norms before and after a sub-layer, with sandwich norm
-SELF_ATTENTION_NORMS = ("input_layer_norm", "post_attention_layer_norm")
-CROSS_ATTENTION_NORMS = ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm")
-FEED_FORWARD_NORMS = ("pre_feedforward_layer_norm", "post_feedforward_layer_norm")
+SINGLE_NORMS: dict[str, tuple[str, ...]] = {
+    "self_attention": ("self_attention/layer_norm",),
+    "cross_attention": ("attention/layer_norm",),
+    "feed_forward": ("ffn/layer_norm",),
+}
+# the norms before and after a sub-layer
+SANDWICH_NORMS: dict[str, tuple[str, ...]] = {
+    "self_attention": ("input_layer_norm", "post_attention_layer_norm"),
+    "cross_attention": ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm"),
+    "feed_forward": ("pre_feedforward_layer_norm", "post_feedforward_layer_norm"),
+}
 
 
 def parallel_layer(scope: str, part: ParallelLayer) -> Variables:

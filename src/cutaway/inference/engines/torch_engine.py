@@ -73,15 +73,11 @@ class TorchEngine:
     def translate(self, sources: Rows, search: Search) -> list[list[Hypothesis]]:
         search.check(has_source=True)
         start = Start.of([[search.bos]] * len(sources), search.prefixes, is_history=False)
-        stepper = FastTranslationStepper(
-            self.model, *self.pad_rows(sources), record_source_weights=search.needs_source_weights
-        )
-        beta = search.decode.coverage_penalty if search.has_coverage else 0.0
-        coverage = (
-            Coverage([len(source) for source in sources], search.with_alignment, beta)
-            if search.needs_source_weights
-            else None
-        )
+        stepper = FastTranslationStepper(self.model, *self.pad_rows(sources), search.needs_source_weights)
+        coverage = None
+        if search.needs_source_weights:
+            beta = search.decode.coverage_penalty if search.has_coverage else 0.0
+            coverage = Coverage([len(source) for source in sources], search.with_alignment, beta)
         return run_search(stepper, start, search, self.device, coverage)
 
     @torch.inference_mode()
@@ -144,19 +140,9 @@ def run_search(
     if search.has_rules:
         stepper = RuledStepper(stepper, build_rules(search), TokenHistory(start, first.device))
     if decode.strategy == "beam":
-        size, alpha = decode.beam_size, decode.length_penalty
+        size, alpha, n_best = decode.beam_size, decode.length_penalty, search.n_best
         return beam_search(
-            stepper,
-            first,
-            limits,
-            eos,
-            size,
-            alpha,
-            search.n_best,
-            search.on_step,
-            forced,
-            coverage,
-            search.should_continue,
+            stepper, first, limits, eos, size, alpha, n_best, search.on_step, forced, coverage, search.should_continue
         )
     if decode.strategy == "sample":
         filters, generators = build_filters(decode), search.generators()

@@ -135,7 +135,7 @@ def read_verb(column: str) -> GermanVerb:
 
 
 def present_forms(infinitive: str, third: str) -> tuple[str, ...]:
-    """ich sehe, du siehst, er sieht, wir sehen, sie sehen: du has the stem of er, the others that of the infinitive."""
+    """ich sehe, du siehst, er sieht, wir sehen, sie sehen: du like er, the others like the infinitive."""
     if third == "weiß":
         return ("weiß", "weißt", "weiß", infinitive, infinitive)
     stem = third.removesuffix("t")

@@ -1,4 +1,4 @@
-// Who looks at whom: every attention matrix of the model, one of them large, as cells or as lines.
+// Attention weights: one head as a matrix or as lines, and thumbnails of all heads.
 import {fill, h, percent} from "../dom.js";
 import {segmented, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
@@ -7,9 +7,13 @@ import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
 import {patches} from "./patches.js";
 import {thumbnails} from "./thumbnails.js";
-import {keptSentence} from "./kept.js";
+import {truncationNote} from "./truncation.js";
 
-const MEANT = {cross: "gold", encoder: "syntax"}; // where the truth about a kind of attention stands in a trace
+const GOLD_FIELDS = {cross: "gold", encoder: "syntax"}; // kind of attention -> field of a trace with the correct cells
+// kind of attention -> what a row shows, in an encoder-decoder
+const ROWS = {encoder: "one source token divides its attention among the source tokens",
+              decoder: "one target token divides its attention among itself and the earlier target tokens",
+              cross: "one target token divides its attention among the source tokens"};
 
 export const view = {
   id: "attention",
@@ -24,18 +28,18 @@ class Attention {
     this.controls = h("div", {class: "row controls"});
     this.small = thumbnails((layer, head, byKey) => this.choose({layer, head}, byKey));
     this.lines = attentionLines((side, i) => this.pin(side, i));
-    this.picture = patches((token) => this.choose({token, at: null}, true));
+    this.patchView = patches((token) => this.choose({token, at: null}, true));
     this.large = null;
     this.title = h("h2", {});
     this.role = h("p", {class: "small dim role"});
     this.place = h("div", {class: "large"});
-    this.truth = h("div", {class: "truth-line"});
+    this.gold = h("div", {class: "gold-line"});
     this.notes = h("div", {});
     const all = h("section", {class: "card all-heads", aria: {label: "All heads"}}, h("h3", {}, "All heads"),
-      h("p", {class: "small dim"}, "A line a layer, a column a head. Click one, or walk with the arrow keys."),
+      h("p", {class: "small dim"}, "One row per layer, one column per head. Click a head, or use the arrow keys."),
       h("div", {class: "box"}, this.small.element));
     const one = h("section", {class: "card one-head", aria: {label: "The chosen head"}}, this.title, this.role,
-      this.place, this.truth, this.notes);
+      this.place, this.gold, this.notes);
     this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one, all));
     new ResizeObserver(() => this.refit()).observe(this.place);
   }
@@ -44,7 +48,7 @@ class Attention {
     this.context.state.set(patch, {replace});
   }
 
-  // A second click on the same token lets it go again.
+  // A second click on the same token deselects it.
   pin(side, i) {
     const {token, at} = this.context.state.read();
     const again = side === "q" ? token === i : token === null && at === i;
@@ -57,7 +61,7 @@ class Attention {
     this.element.classList.toggle("none", !now);
     if (!now) {
       fill(this.title, "No attention weights");
-      fill(this.notes, h("p", {class: "note"}, "This model does not keep a matrix of who looks at whom."));
+      fill(this.notes, h("p", {class: "note"}, "This model has no attention weights to show."));
       return;
     }
     this.drawAll(now);
@@ -65,16 +69,16 @@ class Attention {
   }
 
   drawControls(now) {
-    const wanted = now && JSON.stringify([now.kinds, now.kind, now.layers, now.heads, now.look, now.all, now.truth,
+    const wanted = now && JSON.stringify([now.kinds, now.kind, now.layers, now.heads, now.look, now.all, now.showGold,
       now.marks.length]);
     if (this.drawn === wanted && (this.set ?? null)) return this.set(now);
     this.drawn = wanted;
     if (!now) return fill(this.controls);
     const {parts, set} = controlsOf(now, this.context.run(), (patch) => this.choose(patch));
     this.set = set;
-    const held = this.controls.contains(document.activeElement) ? document.activeElement.closest(".control, .toggle")
-      : null;
-    const index = held ? [...this.controls.children].indexOf(held) : -1;
+    const focused = this.controls.contains(document.activeElement)
+      ? document.activeElement.closest(".control, .toggle") : null;
+    const index = focused ? [...this.controls.children].indexOf(focused) : -1;
     fill(this.controls, parts);
     this.controls.children[index]?.querySelector("input:checked, input")?.focus();
     return set(now);
@@ -85,77 +89,78 @@ class Attention {
     if (this.trace !== trace || this.kind !== kind) this.small.draw(trace, kind, layers);
     this.trace = trace;
     this.kind = kind;
-    this.roles = this.context.source.headsSeen?.(this.context.info.runs.indexOf(this.context.run()))?.rows ?? null;
+    this.roles = this.context.source.loadedHeads?.(this.context.info.runs.indexOf(this.context.run()))?.rows ?? null;
     this.small.mark({...now, roles: this.roles});
   }
 
   drawOne(now) {
     const {kind, layer, head, rows, columns} = now;
-    const name = now.all ? "all heads" : head === "mean" ? "mean over its heads" : `head ${head}`;
-    fill(this.title, `Layer ${layer}, ${name}`);
+    const name = now.all ? "all heads" : head === "mean" ? "mean of all heads" : `head ${head}`;
+    const label = `${now.kindTitle}, layer ${layer}, ${name}`;
+    fill(this.title, label);
     const role = this.roles?.find((row) => row.kind === kind && row.layer === layer && row.head === head && !now.all);
-    fill(this.role, role ? `Its role, with the trained weights and nothing off: ${role.role}. ${role.explanation ?? ""}`
-      : now.said);
-    if (now.look === "lines") this.drawLines(now, `${now.said}, layer ${layer}, ${name}`);
-    else this.drawMatrix(now, `${now.said}, layer ${layer}, ${name}`);
-    fill(this.truth, now.truth && now.marks.length ? truthSentence(now) : null);
-    fill(this.notes, keptSentence(now.trace.kept), now.look === "lines" && Math.max(rows.length, columns.length) > 60
-      ? h("p", {class: "note"}, "So many tokens: only the lines of the chosen one are drawn.") : null);
+    fill(this.role, explanation(now), role
+      && ` Role of this head with the final weights: ${role.role}. ${role.explanation ?? ""}`);
+    if (now.look === "lines") this.drawLines(now, label);
+    else this.drawMatrix(now, label);
+    fill(this.gold, now.showGold && now.marks.length ? goldSentence(now) : null);
+    fill(this.notes, truncationNote(now.trace.kept), now.look === "lines" && Math.max(rows.length, columns.length) > 60
+      ? h("p", {class: "note"}, "There are many tokens: only the lines of the selected one are drawn.") : null);
   }
 
   drawMatrix(now, label) {
-    const {matrix, index, rows, columns, marks, truth} = now;
-    const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q), marks: truth
-      ? marks : [],
-                     label, numbers: true, selected: selectedCell(now), describe: (q, k) => described(now, q, k),
-                     hint: "Point at a cell, or focus the matrix and use the arrow keys.",
+    const {matrix, index, rows, columns, marks, showGold} = now;
+    const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q),
+                     marks: showGold ? marks : [],
+                     label, numbers: true, selected: selectedCell(now), describe: (q, k) => describeCell(now, q, k),
+                     hint: "Point at a cell, or click one and use the arrow keys.",
                      onpick: (q, k) => this.choose({token: q, at: k}, true)};
     if (this.mounted !== "matrix") fill(this.place, this.frameOf(now));
     this.mounted = "matrix";
     this.place.classList.remove("several");
     this.large ??= heatmap({rows: [], columns: [], at: () => 0});
-    // in place first, so that it knows its room
+    // append it before the update, so that it can measure its container
     if (!this.spot.contains(this.large.element)) this.spot.append(this.large.element);
     this.large.update(options);
-    this.drawPicture(now);
+    this.drawPatches(now);
   }
 
   drawLines(now, label) {
-    const {matrix, index, rows, columns, marks, truth, token, at} = now;
-    const layers = now.all ? Array.from({length: now.own.heads}, (_, head) => ({head, matrix: now.own, colour: head}))
+    const {matrix, index, rows, columns, marks, showGold, token, at} = now;
+    const heads = now.all ? Array.from({length: now.own.heads}, (_, head) => ({head, matrix: now.own, colour: head}))
       : [{head: index, matrix, colour: 0}];
     if (this.mounted !== "lines") fill(this.place, this.frameOf(now));
     this.mounted = "lines";
     if (!this.spot.contains(this.lines.element)) this.spot.append(this.lines.element);
     this.legend.hidden = !now.all;
     this.place.classList.toggle("several", now.all);
-    if (now.all) fill(this.legend, legendOf(now, (head) => this.choose({head, all: null})));
-    this.lines.draw({rows, columns, layers, marks: truth ? marks : [], token, at, label,
-                     hint: "Left looks at right. Point at a token to see its lines only; click to keep them."});
-    this.seen = this.place.clientWidth;
-    this.drawPicture(now);
+    if (now.all) fill(this.legend, headLegend(now, (head) => this.choose({head, all: null})));
+    this.lines.draw({rows, columns, heads, marks: showGold ? marks : [], token, at, label,
+                     hint: "Point at a token to see only its lines. Click it to keep them."});
+    this.drawnWidth = this.place.clientWidth;
+    this.drawPatches(now);
   }
 
   frameOf() {
     this.spot = h("div", {class: "spot"});
     this.legend = h("div", {class: "legend row small", hidden: true});
-    this.beside = h("div", {class: "beside", hidden: true}, this.picture.element);
+    this.beside = h("div", {class: "beside", hidden: true}, this.patchView.element);
     return [h("div", {class: "pair"}, h("div", {class: "spotted"}, this.legend, this.spot), this.beside)];
   }
 
-  drawPicture(now) {
+  drawPatches(now) {
     this.beside.hidden = !now.trace.image;
     if (!now.trace.image) return;
-    const token = Math.min(now.token ?? middle(now.trace.image), now.rows.length - 1);
-    this.picture.draw({image: now.trace.image, weights: now.matrix.row(now.index, token), token});
+    const token = Math.min(now.token ?? middlePatch(now.trace.image), now.rows.length - 1);
+    this.patchView.draw({image: now.trace.image, weights: now.matrix.row(now.index, token), token});
   }
 
   refit() {
     if (this.mounted === "lines" && this.now && this.place.clientWidth
-      && this.place.clientWidth !== this.seen) this.drawOne(this.now);
+      && this.place.clientWidth !== this.drawnWidth) this.drawOne(this.now);
   }
 
-  // Left and right walk through all heads, from the last of a layer to the first of the next.
+  // The left and right arrow keys go through all heads of all layers.
   key(event) {
     const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
     if (!step || !this.now) return;
@@ -169,7 +174,7 @@ class Attention {
   }
 }
 
-// What the address says, made to fit what the trace has.
+// The choices in the state; defaults replace what the trace does not have.
 function chosen(trace, state, run) {
   const kinds = run.attention.map(({kind}) => kind).filter((kind) => layersOf(trace, kind).length);
   if (!kinds.length) return null;
@@ -183,9 +188,9 @@ function chosen(trace, state, run) {
   const within = (value, tokens) => (Number.isInteger(value) && value >= 0 && value < tokens.length ? value : null);
   const look = state.look === "lines" ? "lines" : "matrix";
   return {trace, kinds, kind, layers, layer, own, head, rows, columns, look, off: state.off, heads: own.heads,
-          matrix: head === "mean" ? meanOf(own) : own, index: head === "mean" ? 0 : head, said: saidOf(kind, run),
+          matrix: head === "mean" ? meanOf(own) : own, index: head === "mean" ? 0 : head, kindTitle: titleOf(kind, run),
           token: within(state.token, rows), at: within(state.at, columns), all: look === "lines" && state.all === 1,
-          truth: state.truth !== 0, marks: trace[MEANT[kind]] ?? []};
+          showGold: state.truth !== 0, marks: trace[GOLD_FIELDS[kind]] ?? []};
 }
 
 function layersOf(trace, kind) {
@@ -193,29 +198,34 @@ function layersOf(trace, kind) {
   return names.map((name) => Number(name.split(".")[2])).sort((a, b) => a - b);
 }
 
-function saidOf(kind, run) {
+function titleOf(kind, run) {
   return run.attention.find((each) => each.kind === kind)?.title ?? kind;
+}
+
+function explanation({kinds, kind, look}) {
+  if (look === "lines") return "Tokens on the left attend to tokens on the right. A wider line means more attention.";
+  return `Each row shows how ${kinds.includes("cross") ? ROWS[kind] : "one token divides its attention"}, in percent.`;
 }
 
 function controlsOf(now, run, choose) {
   const translates = now.kinds.includes("cross");
   const labels = translates ? {encoder: "source → source", decoder: "target → target", cross: "target → source"}
     : {encoder: "self-attention", decoder: "self-attention"};
-  const kinds = now.kinds.length > 1 ? segmented({label: "Who looks at whom", hideLabel: true, value: now.kind,
+  const kinds = now.kinds.length > 1 ? segmented({label: "Kind of attention", hideLabel: true, value: now.kind,
     onchange: (kind) => choose({kind, token: null, at: null}),
-    options: now.kinds.map((kind) => ({value: kind, label: labels[kind], title: saidOf(kind, run)}))}) : null;
+    options: now.kinds.map((kind) => ({value: kind, label: labels[kind], title: titleOf(kind, run)}))}) : null;
   const layers = segmented({label: "layer", value: now.layer, onchange: (layer) => choose({layer}),
     options: now.layers.map((layer) => ({value: layer, label: String(layer)}))});
   const heads = segmented({label: "head", value: now.head, onchange: (head) => choose({head}),
     options: [...Array.from({length: now.heads}, (_, head) => ({value: head, label: String(head)})),
-      {value: "mean", label: "mean", title: "Mean over heads"}]});
-  const look = segmented({label: "as", value: now.look,
+      {value: "mean", label: "mean", title: "Mean of all heads"}]});
+  const look = segmented({label: "show as", value: now.look,
     onchange: (value) => choose({look: value === "matrix" ? null : value}),
     options: [{value: "matrix", label: "matrix"}, {value: "lines", label: "lines"}]});
   const all = now.look === "lines" ? toggle({label: "all heads", checked: now.all,
     onchange: (on) => choose({all: on ? 1 : null})}) : null;
-  const truth = now.marks.length ? toggle({label: now.kind === "cross" ? "true alignment" : "true syntax",
-    checked: now.truth,
+  const gold = now.marks.length ? toggle({label: now.kind === "cross" ? "correct alignment" : "correct syntax",
+    checked: now.showGold,
     onchange: (on) => choose({truth: on ? null : 0})}) : null;
   const set = (to) => {
     kinds?.set(to.kind);
@@ -223,12 +233,12 @@ function controlsOf(now, run, choose) {
     heads.set(to.head);
     look.set(to.look);
     all?.set(to.all);
-    truth?.set(to.truth);
+    gold?.set(to.showGold);
   };
-  return {parts: [kinds, layers, heads, look, all, truth].filter(Boolean).map((control) => control.element), set};
+  return {parts: [kinds, layers, heads, look, all, gold].filter(Boolean).map((control) => control.element), set};
 }
 
-// One token chosen: the cell that it looks at most, or that looks at it most.
+// With only one token selected, the cell with its largest weight.
 function selectedCell({token, at, rows, matrix, index}) {
   if (token !== null && at !== null) return [token, at];
   if (token !== null) return [token, strongest(matrix.row(index, token))];
@@ -242,33 +252,33 @@ function strongest(weights) {
   return best;
 }
 
-function described({rows, columns, matrix, index, marks, truth}, q, k) {
-  const framed = truth && marks.some(([a, b]) => a === q && b === k) ? ", and they belong together" : "";
-  const [who, whom] = [readable(rows[q], 40), readable(columns[k], 40)];
-  return `“\u2068${who}\u2069” looks at “\u2068${whom}\u2069”: ${percent(matrix.at(index, q, k))}${framed}`;
+function describeCell({rows, columns, matrix, index, marks, showGold}, q, k) {
+  const correct = showGold && marks.some(([a, b]) => a === q && b === k) ? " (a correct pair)" : "";
+  const [query, key] = [readable(rows[q], 40), readable(columns[k], 40)];
+  return `“\u2068${query}\u2069” attends to “\u2068${key}\u2069”: ${percent(matrix.at(index, q, k))}${correct}`;
 }
 
-function truthSentence({kind, marks, own, matrix, index, look, all, head}) {
+function goldSentence({kind, marks, own, matrix, index, look, all, head}) {
   const weights = (q) => (all ? meanOf(own).row(0, q) : matrix.row(index, q));
   const hits = marks.filter(([q, k]) => q < own.rows && strongest(weights(q)) === k).length;
-  const where = all || head === "mean" ? "In the mean over heads, " : "In this head, ";
-  const [what, sign] = [kind === "cross" ? "which words belong together" : "each word and its syntactic head",
-    look === "lines" ? "Dashed lines" : "Orange frames"];
-  const verdict = `${hits} of ${marks.length} ${marks.length === 1 ? "is" : "are"} the strongest of their row.`;
+  const where = all || head === "mean" ? "In the mean of all heads" : "In this head";
+  const [what, sign] = [kind === "cross" ? "each target word and the source word that it translates"
+    : "each word and its syntactic head", look === "lines" ? "Dashed lines" : "Orange frames"];
+  const verdict = `${hits} of ${marks.length} ${marks.length === 1 ? "has" : "have"} the largest weight in their row.`;
   return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
-    `${sign} show ${what}, in truth. ${where}`, h("b", {}, verdict));
+    `${sign} mark ${what}. ${where}, `, h("b", {}, verdict));
 }
 
-function legendOf({own, kind, layer, off}, pick) {
+function headLegend({own, kind, layer, off}, pick) {
   return [h("span", {class: "dim"}, "Heads:"), Array.from({length: own.heads}, (_, head) => {
-    const out = off.includes(nameOf(kind, layer).replace(/weights$/, `heads.${head}`));
+    const isOff = off.includes(nameOf(kind, layer).replace(/weights$/, `heads.${head}`));
     return h("button", {type: "button", class: "button quiet legend-head", title: `Show head ${head} only`,
       onclick: () => pick(head)},
-      h("span", {class: `swatch c${head % 8}`, aria: {hidden: true}}), `${head}${out ? " (off)" : ""}`);
+      h("span", {class: `swatch c${head % 8}`, aria: {hidden: true}}), `${head}${isOff ? " (off)" : ""}`);
   })];
 }
 
-function middle(image) {
+function middlePatch(image) {
   const [columns, rows] = [Math.floor(image.pixels[0][0].length / image.patch),
     Math.floor(image.pixels[0].length / image.patch)];
   return (image.class_token ? 1 : 0) + Math.floor(rows / 2) * columns + Math.floor(columns / 2);

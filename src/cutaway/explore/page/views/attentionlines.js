@@ -1,86 +1,85 @@
-// Attention as lines: who looks stands to the left, who is looked at to the right; the stronger, the wider.
+// Attention as lines: queries on the left, keys on the right; a wider line means more weight.
 //
-//      Le  ────────  The          a token under the pointer or the focus shows its own lines only,
-//    chat  ───╲╱───  small        what it looks at (left) or what looks at it (right)
+//      Le  ────────  The          with the pointer or the focus on a token, only its lines are shown
+//    chat  ───╲╱───  small
 //   petit  ───╱╲───  cat
 import {fill, h, percent, s} from "../dom.js";
 import {readable} from "../tokens.js";
 
-const LEAST = 0.02; // a weight below this draws no line
-const MOST_TOKENS = 60; // beyond this, only the lines of one token are drawn
+const MIN_WEIGHT = 0.02; // smaller weights have no line
+const MAX_TOKENS = 60; // with more tokens, only the lines of one token are drawn
 const COLOURS = 8;
 
-/** {element, draw(options)}: rows, columns, layers: [{head, matrix, colour}], marks, token, at, hint; pick("q" or "k",
-    index) on a click. */
+/** {element, draw(options)}. options: rows, columns, heads: [{head, matrix, colour}], marks, token, at, hint.
+    pick("q" or "k", index) is called on a click. */
 export function attentionLines(pick) {
-  const drawing = h("div", {class: "box lines-box"});
+  const box = h("div", {class: "box lines-box"});
   const readout = h("p", {class: "readout", aria: {live: "polite"}});
-  const element = h("div", {class: "lines"}, drawing, readout);
+  const element = h("div", {class: "lines"}, box, readout);
   let options = null;
-  const draw = (given) => {
-    const held = drawing.contains(document.activeElement) ? {...document.activeElement.dataset} : null;
-    const plan = layout(given, drawing.clientWidth || 600);
-    const scene = build(plan, given, {focus, leave, pick: (side, i) => pick(side, i)});
-    fill(drawing, scene.svg);
-    options = {...given, plan, scene};
+  const draw = (newOptions) => {
+    const focused = box.contains(document.activeElement) ? {...document.activeElement.dataset} : null;
+    const layout = layOut(newOptions, box.clientWidth || 600);
+    const scene = build(layout, newOptions, {focus, leave, pick: (side, i) => pick(side, i)});
+    fill(box, scene.svg);
+    options = {...newOptions, layout, scene};
     leave();
-    if (given.token !== null) reveal(drawing, plan.y(given.token), plan.pitch);
-    if (held?.side) scene.sides[held.side][held.index]?.focus({preventScroll: true});
+    if (newOptions.token !== null) scrollTo(box, layout.y(newOptions.token), layout.pitch);
+    if (focused?.side) scene.sides[focused.side][focused.index]?.focus({preventScroll: true});
   };
   const focus = (side, i) => show(options, side, i, readout);
   const leave = () => {
     const {token, at, rows, columns} = options;
     if (token !== null && token < rows.length) return show(options, "q", token, readout);
     if (at !== null && at < columns.length) return show(options, "k", at, readout);
-    return many(options) ? show(options, "q", 0, readout) : show(options, null, null, readout);
+    return hasManyTokens(options) ? show(options, "q", 0, readout) : show(options, null, null, readout);
   };
-  return {element, draw, width: () => drawing.clientWidth};
+  return {element, draw, width: () => box.clientWidth};
 }
 
-// In a long list the chosen token is brought into sight.
-function reveal(box, y, pitch) {
+function scrollTo(box, y, pitch) {
   if (y < box.scrollTop || y + pitch > box.scrollTop + box.clientHeight) box.scrollTop = y - box.clientHeight / 2;
 }
 
-function many({rows, columns}) {
-  return Math.max(rows.length, columns.length) > MOST_TOKENS;
+function hasManyTokens({rows, columns}) {
+  return Math.max(rows.length, columns.length) > MAX_TOKENS;
 }
 
-function layout({rows, columns}, width) {
+function layOut({rows, columns}, width) {
   const longest = Math.max(rows.length, columns.length);
-  const pitch = longest > MOST_TOKENS ? 20 : longest > 30 ? 24 : longest > 12 ? 30 : 38;
+  const pitch = longest > MAX_TOKENS ? 20 : longest > 30 ? 24 : longest > 12 ? 30 : 38;
   const whole = Math.min(760, Math.max(260, width - 4));
   const side = Math.min(170, whole * 0.32);
   return {pitch, width: whole, left: side, right: whole - side, height: longest * pitch + 8,
-    signs: Math.max(5, Math.floor(side / 8.4)),
+    characters: Math.max(5, Math.floor(side / 8.4)),
           y: (i) => 4 + (i + 0.5) * pitch};
 }
 
-function build(plan, {rows, columns, label}, on) {
-  const lines = s("g", {class: "strands"});
-  const svg = s("svg", {width: plan.width, height: plan.height, role: "group", aria: {label}}, lines);
-  const sides = {q: rows.map((token, i) => word(plan, "q", token, i, on)),
-    k: columns.map((token, i) => word(plan, "k", token, i, on))};
+function build(layout, {rows, columns, label}, on) {
+  const lines = s("g", {class: "weights"});
+  const svg = s("svg", {width: layout.width, height: layout.height, role: "group", aria: {label}}, lines);
+  const sides = {q: rows.map((token, i) => word(layout, "q", token, i, on)),
+    k: columns.map((token, i) => word(layout, "k", token, i, on))};
   svg.append(s("g", {}, sides.q), s("g", {}, sides.k));
-  svg.addEventListener("keydown", (event) => walk(event, sides));
+  svg.addEventListener("keydown", (event) => moveFocus(event, sides));
   return {svg, lines, sides};
 }
 
-function word(plan, side, token, i, on) {
+function word(layout, side, token, i, on) {
   const left = side === "q";
-  const box = {x: left ? 0 : plan.right, y: plan.y(i) - plan.pitch / 2 + 1, width: plan.left, height: plan.pitch - 2,
-    rx: 4};
-  const text = s("text", {x: left ? plan.left - 8 : plan.right + 8, y: plan.y(i) + 5, "text-anchor": left ? "end"
+  const box = {x: left ? 0 : layout.right, y: layout.y(i) - layout.pitch / 2 + 1, width: layout.left,
+    height: layout.pitch - 2, rx: 4};
+  const text = s("text", {x: left ? layout.left - 8 : layout.right + 8, y: layout.y(i) + 5, "text-anchor": left ? "end"
     : "start", direction: "ltr"},
-    `\u2068${readable(token, plan.signs)}\u2069`);
+    `\u2068${readable(token, layout.characters)}\u2069`);
   return s("g", {class: "word", tabindex: i === 0 ? 0 : -1, role: "button", data: {side, index: i},
-    aria: {label: `${readable(token)}, ${left ? "what it looks at" : "what looks at it"}`},
+    aria: {label: `${readable(token)}, ${left ? "query" : "key"}`},
     onpointerenter: () => on.focus(side, i), onpointerleave: on.leave, onfocus: () => on.focus(side, i),
       onblur: on.leave,
     onclick: () => on.pick(side, i)}, s("title", {}, readable(token)), s("rect", box), text);
 }
 
-function walk(event, sides) {
+function moveFocus(event, sides) {
   const {side, index} = event.target.closest("g.word")?.dataset ?? {};
   if (!side) return;
   const [i, other] = [Number(index), side === "q" ? "k" : "q"];
@@ -94,26 +93,26 @@ function walk(event, sides) {
   next?.focus();
 }
 
-// side null: all lines.
-function show({scene, plan, rows, columns, layers, marks, hint}, side, i, readout) {
+// side "q" or "k": only the lines of token i; null: all lines.
+function show({scene, layout, rows, columns, heads, marks, hint}, side, i, readout) {
   const chosen = (q, k) => side === null || (side === "q" ? q === i : k === i);
   const touched = {q: new Float32Array(rows.length), k: new Float32Array(columns.length)};
-  const strands = [];
-  for (const [number, layer] of layers.entries()) {
-    const shift = (number - (layers.length - 1) / 2) * Math.min(3.2, (0.6 * plan.pitch) / layers.length);
+  const lines = [];
+  for (const [number, {matrix, head, colour}] of heads.entries()) {
+    const shift = (number - (heads.length - 1) / 2) * Math.min(3.2, (0.6 * layout.pitch) / heads.length);
     for (let q = side === "q" ? i : 0; q < (side === "q" ? i + 1 : rows.length); q++) {
-      const weights = layer.matrix.row(layer.head, q);
+      const weights = matrix.row(head, q);
       for (let k = side === "k" ? i : 0; k < (side === "k" ? i + 1 : columns.length); k++) {
-        if (!(weights[k] >= LEAST)) continue;
+        if (!(weights[k] >= MIN_WEIGHT)) continue;
         touched.q[q] = Math.max(touched.q[q], weights[k]);
         touched.k[k] = Math.max(touched.k[k], weights[k]);
-        strands.push(strand(plan, q, k, weights[k], layer.colour, shift, layers.length));
+        lines.push(weightLine(layout, q, k, weights[k], colour, shift, heads.length));
       }
     }
   }
-  const truth = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => s("path",
-    {class: "truth", d: curve(plan, q, k, 0)}));
-  fill(scene.lines, strands, truth);
+  const gold = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => s("path",
+    {class: "gold", d: curve(layout, q, k, 0)}));
+  fill(scene.lines, lines, gold);
   for (const name of ["q", "k"]) {
     scene.sides[name].forEach((each, at) => {
       each.classList.toggle("chosen", side === name && at === i);
@@ -121,29 +120,31 @@ function show({scene, plan, rows, columns, layers, marks, hint}, side, i, readou
     });
   }
   readout.classList.toggle("dim", side === null);
-  readout.textContent = side === null ? hint : told({rows, columns, layers}, side, i);
+  readout.textContent = side === null ? hint : describe({rows, columns, heads}, side, i);
 }
 
-function strand(plan, q, k, weight, colour, shift, count) {
+function weightLine(layout, q, k, weight, colour, shift, count) {
   const width = (count > 1 ? 0.6 : 0.8) + weight * (count > 1 ? 3 : 5);
-  return s("path", {class: `strand c${colour % COLOURS}`, d: curve(plan, q, k, shift), "stroke-width": width.toFixed(2),
+  return s("path", {class: `weight c${colour % COLOURS}`, d: curve(layout, q, k, shift),
+                    "stroke-width": width.toFixed(2),
                     "stroke-opacity": Math.min(0.95, 0.08 + 0.87 * weight).toFixed(3)});
 }
 
-function curve(plan, q, k, shift) {
-  const [from, to] = [q, k].map((i) => (plan.y(i) + shift).toFixed(1));
-  const middle = (plan.left + plan.right) / 2;
-  return `M${plan.left} ${from}C${middle} ${from} ${middle} ${to} ${plan.right} ${to}`;
+function curve(layout, q, k, shift) {
+  const [from, to] = [q, k].map((i) => (layout.y(i) + shift).toFixed(1));
+  const middle = (layout.left + layout.right) / 2;
+  return `M${layout.left} ${from}C${middle} ${from} ${middle} ${to} ${layout.right} ${to}`;
 }
 
-/** “chat” looks at “cat” 93 %, “small” 4 %. With several heads: the mean over them. */
-function told({rows, columns, layers}, side, i) {
-  const weight = (q, k) => layers.reduce((sum, {matrix, head}) => sum + matrix.row(head, q)[k], 0) / layers.length;
+/** “chat” attends to “cat” 93 %, “small” 4 %. With several heads, their mean. */
+function describe({rows, columns, heads}, side, i) {
+  const weight = (q, k) => heads.reduce((sum, {matrix, head}) => sum + matrix.row(head, q)[k], 0) / heads.length;
   const others = side === "q" ? columns : rows;
   const found = others.map((token, at) => ({token, p: side === "q" ? weight(i, at) : weight(at, i)}));
   const best = found.sort((a, b) => b.p - a.p).slice(0, 4).filter(({p}) => p >= 0.005);
   const list = best.map(({token, p}) => `“\u2068${readable(token, 24)}\u2069” ${percent(p)}`).join(", ");
-  const me = `“\u2068${readable(side === "q" ? rows[i] : columns[i], 24)}\u2069”`;
-  const heads = layers.length > 1 ? " (mean over the heads)" : "";
-  return list ? `${me} ${side === "q" ? "looks at" : "is looked at by"} ${list}${heads}` : `Nothing looks at ${me}.`;
+  const token = `“\u2068${readable(side === "q" ? rows[i] : columns[i], 24)}\u2069”`;
+  const mean = heads.length > 1 ? " (mean of all heads)" : "";
+  if (!list) return `No token attends to ${token}.`;
+  return side === "q" ? `${token} attends to ${list}${mean}` : `${token} gets attention from ${list}${mean}`;
 }

@@ -1,10 +1,10 @@
-// A beam search as a tree from left to right: a column a step, the winner along the top.
+// A beam search as a tree from left to right: one column per step, the winner at the top.
 //
-//   <s> ── Le ──── petit ── chat ── ●      solid: lived on     ●: found, ended by </s>
-//     │     └┄ ✕ gros                      dashed: pruned      the winner is bold
+//   <s> ── Le ──── petit ── chat ── ●      solid: kept in the beam     ●: finished with </s>
+//     │     └┄ ✕ gros                      dashed: pruned              bold: the winner
 //     └── Un ──── petit ┄ ✕ chat
 //
-// Within a column nodes stand in the order of a walk through the tree, so no two branches ever cross.
+// The nodes of a column are in depth-first order, so branches do not cross.
 
 import {h, s, fill, number, percent} from "../dom.js";
 import {readable} from "../tokens.js";
@@ -12,18 +12,18 @@ import {readable} from "../tokens.js";
 const ROW = 28;
 const GAP = 38; // between two columns, for the branches
 const EDGE = 10;
-const LONGEST = 14; // signs of a label
+const MAX_LABEL = 14; // characters
 const RANK = {alive: 1, root: 1, found: 1, cut: 1, pruned: 0};
 const SIGNS = {found: "●", cut: "■", pruned: "✕"};
-const WORDS = {root: "the beginning", alive: "lived on", pruned: "pruned", found: "found: ended here",
-  cut: "cut off at the greatest length"};
+const STATES = {root: "the start", alive: "kept in the beam", pruned: "pruned", found: "finished",
+  cut: "stopped at the maximum length"};
 
-/** ((5 + length) / 6)^α, which a log-probability is divided by. */
+/** ((5 + length) / 6)^α. The score is the log-probability divided by it. */
 export function lengthPenalty(length, alpha) {
   return ((5 + length) / 6) ** alpha;
 }
 
-/** The nodes of a search as a tree: {root, byId, path(id) -> nodes from the root}, children best first. */
+/** The nodes of a search as a tree: {root, byId, path(id): nodes from the root}. The best child is the first. */
 export function treeOf(search) {
   const byId = new Map(search.nodes.map((node) => [node.id, {...node, children: []}]));
   const scores = new Map(search.found.map((text) => [text.node, text.score]));
@@ -34,12 +34,12 @@ export function treeOf(search) {
     if (parent) parent.children.push(node);
     else root ??= node;
   }
-  const settle = (node) => {
-    node.children.forEach(settle);
+  const sortChildren = (node) => {
+    node.children.forEach(sortChildren);
     node.best = Math.max(scores.get(node.id) ?? -Infinity, ...node.children.map((child) => child.best));
     node.children.sort((a, b) => b.best - a.best || RANK[b.state] - RANK[a.state] || b.log_p - a.log_p);
   };
-  if (root) settle(root);
+  if (root) sortChildren(root);
   const path = (id) => {
     const nodes = [];
     for (let node = byId.get(id); node; node = node.up) nodes.unshift(node);
@@ -48,17 +48,17 @@ export function treeOf(search) {
   return {root, byId, path};
 }
 
-/** Give each node x, y and a width; gives back the size of the whole. */
+/** Set x, y and width of each node. -> {width, height} of the tree */
 export function layOut(tree) {
   const columns = [];
-  const gather = (node) => {
+  const collect = (node) => {
     (columns[node.depth] ??= []).push(node);
-    node.children.forEach(gather);
+    node.children.forEach(collect);
   };
-  gather(tree.root);
+  collect(tree.root);
   let x = EDGE;
   for (const column of columns) {
-    const width = Math.max(...column.map((node) => 26 + textWidth(faceOf(node)) + (SIGNS[node.state] ? 14 : 0)));
+    const width = Math.max(...column.map((node) => 26 + textWidth(labelOf(node)) + (SIGNS[node.state] ? 14 : 0)));
     for (const node of column) Object.assign(node, {x, width});
     x += width + GAP;
   }
@@ -69,31 +69,31 @@ export function layOut(tree) {
     for (const child of node.children) place(child, node.y);
   };
   place(tree.root, EDGE);
-  columns.forEach(spread);
+  columns.forEach(placeTurns);
   return {width: x - GAP + EDGE, height: Math.max(...free) + EDGE};
 }
 
-// Where the branches of each node of a column turn: the lower it stands the earlier, so that they keep apart.
-function spread(column) {
+// The x offset at which the branches of a node turn. Lower nodes turn earlier, so that branches do not overlap.
+function placeTurns(column) {
   const parents = column.filter((node) => node.children.length > 0).sort((a, b) => a.y - b.y);
-  const apart = Math.min(6, 24 / Math.max(1, parents.length - 1));
-  parents.forEach((node, rank) => { node.turn = 7 + (parents.length - 1 - rank) * apart; });
+  const distance = Math.min(6, 24 / Math.max(1, parents.length - 1));
+  parents.forEach((node, rank) => { node.turn = 7 + (parents.length - 1 - rank) * distance; });
 }
 
 function textWidth(text) {
-  return [...text].reduce((sum, sign) => sum + (sign.codePointAt(0) > 0x2e7f ? 14 : 7.6), 0);
+  return [...text].reduce((sum, character) => sum + (character.codePointAt(0) > 0x2e7f ? 14 : 7.6), 0);
 }
 
-function faceOf(node) {
-  return readable(node.token, LONGEST);
+function labelOf(node) {
+  return readable(node.token, MAX_LABEL);
 }
 
-/** {element, show(search), highlight(id), path(id)}; onpick(node): it was chosen, onlook(node): hovered or focused. */
-export function beamTree({onpick, onlook}) {
+/** {element, show(search), highlight(id), path(id)}; onpick(node) on a click; onhover(node or null) on hover, focus. */
+export function beamTree({onpick, onhover}) {
   const branches = s("svg", {class: "branches", aria: {hidden: true}});
-  const leaves = h("div", {class: "leaves", role: "tree",
-    aria: {label: "Beam search. Left: parent, right: best child, up and down: siblings."}});
-  const canvas = h("div", {class: "canvas"}, branches, leaves);
+  const nodes = h("div", {class: "nodes", role: "tree",
+    aria: {label: "Beam search tree. Left key: parent; right: best child; up and down: siblings."}});
+  const canvas = h("div", {class: "canvas"}, branches, nodes);
   const element = h("div", {class: "box tree"}, canvas);
   let tree = null;
   const buttons = new Map();
@@ -102,50 +102,51 @@ export function beamTree({onpick, onlook}) {
     tree = treeOf(search);
     buttons.clear();
     fill(branches);
-    fill(leaves);
+    fill(nodes);
     if (!tree.root) return;
     const size = layOut(tree);
     for (const side of ["width", "height"]) canvas.style.setProperty(side, `${size[side]}px`);
     for (const [side, value] of Object.entries(size)) branches.setAttribute(side, value);
     const winner = new Set(search.found.length ? tree.path(search.found[0].node) : []);
     draw(tree.root, winner);
-    rove(tree.root);
+    makeFocusable(tree.root);
     element.scrollTo(0, 0);
   }
 
   function draw(node, winner) {
     const marks = [node.state, winner.has(node) && "winner"].filter(Boolean).join(" ");
     for (const child of [...node.children].reverse()) branches.append(branch(node, child, winner));
-    const button = h("button", {type: "button", class: `leaf ${marks}`, role: "treeitem", tabindex: -1,
+    const button = h("button", {type: "button", class: `node ${marks}`, role: "treeitem", tabindex: -1,
       data: {node: node.id},
       style: {left: `${node.x}px`, top: `${node.y}px`, width: `${node.width}px`},
-      aria: {level: node.depth + 1, selected: false, label: told(node, winner)},
-      onclick: () => onpick(node), onfocus: () => { rove(node); onlook(node); }, onmouseenter: () => onlook(node),
-      onmouseleave: () => onlook(null), onkeydown: (event) => walk(event, node)},
-      SIGNS[node.state] && h("span", {class: "sign"}, SIGNS[node.state]), h("bdi", {}, faceOf(node)));
+      aria: {level: node.depth + 1, selected: false, label: describe(node, winner)},
+      onclick: () => onpick(node), onfocus: () => { makeFocusable(node); onhover(node); },
+      onmouseenter: () => onhover(node),
+      onmouseleave: () => onhover(null), onkeydown: (event) => moveFocus(event, node)},
+      SIGNS[node.state] && h("span", {class: "sign"}, SIGNS[node.state]), h("bdi", {}, labelOf(node)));
     buttons.set(node.id, button);
-    leaves.append(button);
+    nodes.append(button);
     for (const child of node.children) draw(child, winner);
   }
 
-  function rove(node) {
-    for (const button of leaves.querySelectorAll('[tabindex="0"]')) button.tabIndex = -1;
+  function makeFocusable(node) {
+    for (const button of nodes.querySelectorAll('[tabindex="0"]')) button.tabIndex = -1;
     buttons.get(node.id).tabIndex = 0;
   }
 
-  function walk(event, node) {
+  function moveFocus(event, node) {
     const siblings = node.up?.children ?? [node];
     const at = siblings.indexOf(node);
-    const next = {ArrowLeft: node.up, ArrowRight: node.children[0], ArrowUp: siblings[at - 1] ?? beside(node, -1),
-      ArrowDown: siblings[at + 1] ?? beside(node, 1), Home: tree.root}[event.key];
+    const next = {ArrowLeft: node.up, ArrowRight: node.children[0], ArrowUp: siblings[at - 1] ?? neighbour(node, -1),
+      ArrowDown: siblings[at + 1] ?? neighbour(node, 1), Home: tree.root}[event.key];
     if (next === undefined) return;
     event.preventDefault();
     event.stopPropagation();
     if (next) buttons.get(next.id).focus();
   }
 
-  // Beyond the last sibling: the next node of the same column.
-  function beside(node, step) {
+  // After the last sibling: the next node in the column.
+  function neighbour(node, step) {
     const column = [...tree.byId.values()].filter((other) => other.depth === node.depth).sort((a, b) => a.y - b.y);
     return column[column.indexOf(node) + step] ?? null;
   }
@@ -173,10 +174,10 @@ function branch(node, child, winner) {
   return s("path", {class: `branch ${marks}`, d, data: {to: child.id}});
 }
 
-function told(node, winner) {
+function describe(node, winner) {
   const state = winner.has(node) && (node.state === "found" || node.state === "cut")
-    ? `${WORDS[node.state]}, the winner` : WORDS[node.state];
+    ? `${STATES[node.state]}, the winner` : STATES[node.state];
   if (node.state === "root") return `${readable(node.token)}, ${state}`;
-  const figures = `probability ${percent(node.p)}, log p ${number(node.log_p)}, score ${number(node.score)}`;
-  return `${readable(node.token)}, ${state}, ${figures}`;
+  const numbers = `probability ${percent(node.p)}, log p ${number(node.log_p)}, score ${number(node.score)}`;
+  return `${readable(node.token)}, ${state}, ${numbers}`;
 }

@@ -1,6 +1,6 @@
-// The model as a drawing, from its parts and its configuration: where each box stands, and what runs between them.
+// The layout of the architecture diagram, from the parts and the configuration of a model.
 //
-// Everything is laid out upwards, as data flows: `up` counts from the bottom, and is turned over at the end.
+// The diagram grows upwards, as data flows: `up` is the height above the bottom; `finish` converts it to y.
 //
 //      pre                 post               sandwich             parallel
 //
@@ -15,11 +15,11 @@ const BOX = 40;
 const NORM = 20;
 const PLUS = 9; // radius
 const GAP = 10;
-const PAD = 12; // between a layer's frame and what is in it
-const LANE = 26; // beside the boxes, for the residual path
-const BUS = 46; // between two columns, for the memory
-const COLLAPSED = 46;
-const FEW = 4; // layers that are all drawn
+const PAD = 12; // between the frame of a layer and its content
+const LANE = 26; // for the residual connection, beside the boxes
+const BUS = 46; // for the memory, between the two columns
+const COLLAPSED = 46; // height of a collapsed group of layers
+const MAX_LAYERS = 4; // with more layers, the middle ones are collapsed
 
 const POSITIONS = {sinusoidal: "sinusoids", learned: "learned positions", rope: "rotary", alibi: "ALiBi",
   relative_bias: "relative bias", relative: "relative", none: "no positions"};
@@ -39,12 +39,12 @@ export function partsByName(root) {
   return found;
 }
 
-/** {width, height, items} of a run: items are boxes, pluses, frames, lines and texts, in reading order. */
-export function blueprint(run, trace, {open = false} = {}) {
+/** {width, height, items}: boxes, pluses, frames, lines and texts of the diagram of a run, in reading order. */
+export function layOutModel(run, trace, {open = false} = {}) {
   const parts = partsByName(run.parts);
   const config = run.config;
   const kind = run.parts.kind;
-  const sheet = {parts, config, trace, open, items: [], wide: wideOf(config, parts)};
+  const sheet = {parts, config, trace, open, items: [], wide: boxWidth(config, parts)};
   const column = 2 * PAD + LANE + sheet.wide;
   if (kind === "EncoderDecoder") {
     const encoder = drawColumn(sheet, {stack: "encoder", embedding: "source_embedding", input: "source",
@@ -52,24 +52,24 @@ export function blueprint(run, trace, {open = false} = {}) {
     const decoder = drawColumn(sheet, {stack: "decoder", embedding: "target_embedding", input: "target so far",
       x: column + BUS, lane: "right", tokens: trace.target_in.length, head: true,
       memory: encoder, bus: column + BUS / 2});
-    return finished(sheet, 2 * column + BUS, Math.max(encoder.top, decoder.top));
+    return finish(sheet, 2 * column + BUS, Math.max(encoder.top, decoder.top));
   }
-  const decoding = kind === "DecoderOnly";
-  const aside = decoding && config.cross_attention ? BUS : 0; // room for a memory that comes from elsewhere
-  const only = drawColumn(sheet, {stack: decoding ? "decoder" : "encoder", embedding: "embedding", head: true,
-    input: kind === "VisionTransformer" ? "image" : "text", x: aside, lane: "right", bus: aside / 2,
-    tokens: decoding ? trace.target_in.length : trace.source.length});
-  return finished(sheet, column + aside, only.top);
+  const isDecoder = kind === "DecoderOnly";
+  const margin = isDecoder && config.cross_attention ? BUS : 0; // for a memory from outside
+  const only = drawColumn(sheet, {stack: isDecoder ? "decoder" : "encoder", embedding: "embedding", head: true,
+    input: kind === "VisionTransformer" ? "image" : "text", x: margin, lane: "right", bus: margin / 2,
+    tokens: isDecoder ? trace.target_in.length : trace.source.length});
+  return finish(sheet, column + margin, only.top);
 }
 
-// Boxes that stand side by side need more room.
-function wideOf(config, parts) {
+// Parallel sub-layers need more width.
+function boxWidth(config, parts) {
   if (config.block !== "parallel") return 220;
   return parts.has("decoder.layers.0.cross_attention") ? 340 : 260;
 }
 
-// Upside down, and all in one list: frames first, so that what is in them lies above.
-function finished(sheet, width, top) {
+// Convert heights above the bottom to y coordinates.
+function finish(sheet, width, top) {
   const height = top + 8;
   for (const item of sheet.items) {
     if (item.type === "path") item.points = item.points.map(([x, up]) => [x, height - up]);
@@ -78,7 +78,8 @@ function finished(sheet, width, top) {
   return {width, height, items: sheet.items};
 }
 
-// From the input at the bottom to the last norm or the head. `place` is where we are, and what came last.
+// One column, from the input at the bottom to the last norm or the head. `place`: the current position, and the name of
+// the last piece.
 function drawColumn(sheet, column) {
   const {config, parts} = sheet;
   const isLeft = column.lane === "left";
@@ -93,59 +94,59 @@ function drawColumn(sheet, column) {
     if (from === to) drawLayer(sheet, place, from);
     else drawCollapsed(sheet, place, from, to);
   }
-  if (layers > FEW && sheet.open) fold(sheet, place);
+  if (layers > MAX_LAYERS && sheet.open) drawCollapseButton(sheet, place);
   const norm = parts.get(`${column.stack}.norm`);
   if (norm && norm.kind !== "Identity") {
     const title = config.norm === "rms" ? "Final RMS norm" : "Final layer norm";
-    thin(sheet, place, {name: norm.name, title, says: `the last norm of the ${column.stack}`});
+    thin(sheet, place, {name: norm.name, title, output: `the last norm of the ${column.stack}`});
   }
   const output = place.up;
   if (column.head) drawHead(sheet, place);
   return {top: place.up, centre: place.centre, output, size: place.size};
 }
 
-/** Which layers to draw: [from, to] with from = to for one, else a collapsed run of them. */
+/** The layers to draw as [from, to]: one layer if from = to, else a collapsed group. */
 function groups(layers, open) {
   const each = Array.from({length: layers}, (_, i) => [i, i]);
-  if (layers <= FEW || open) return each;
+  if (layers <= MAX_LAYERS || open) return each;
   return [each[0], [1, layers - 2], each[layers - 1]];
 }
 
-// ---------------------------------------------------------------- pieces; each begins at place.up and moves it
+// ---------------------------------------------------------------- pieces; each starts at place.up and increases it
 
-function text(sheet, place, told) {
-  sheet.items.push({type: "text", x: place.centre, up: place.up + 4, text: told});
+function text(sheet, place, content) {
+  sheet.items.push({type: "text", x: place.centre, up: place.up + 4, text: content});
   place.up += 16;
 }
 
-/** A line from where we are up to the next piece. */
-function rise(sheet, place, by = GAP, arrow = true) {
+/** A vertical line to the next piece. */
+function line(sheet, place, by = GAP, arrow = true) {
   sheet.items.push({type: "path", points: [[place.centre, place.up], [place.centre, place.up + by]], arrow});
   place.up += by;
 }
 
-function box(sheet, place, given) {
-  rise(sheet, place, given.gap ?? GAP);
+function box(sheet, place, options) {
+  line(sheet, place, options.gap ?? GAP);
   sheet.items.push({type: "box", x: place.left, width: sheet.wide, up: place.up, height: BOX, from: place.from,
-    sub: place.size, column: place.stack, ...given});
+    sub: place.size, column: place.stack, ...options});
   place.up += BOX;
-  place.from = given.says;
+  place.from = options.output;
 }
 
-function thin(sheet, place, given) {
-  rise(sheet, place, given.gap ?? GAP);
+function thin(sheet, place, options) {
+  line(sheet, place, options.gap ?? GAP);
   sheet.items.push({type: "box", thin: true, x: place.left + 24, width: sheet.wide - 48, up: place.up, height: NORM,
-    from: place.from, column: place.stack, className: "norm", ...given});
+    from: place.from, column: place.stack, className: "norm", ...options});
   place.up += NORM;
-  place.from = given.says;
+  place.from = options.output;
 }
 
-function plus(sheet, place, given) {
-  rise(sheet, place, GAP);
+function plus(sheet, place, options) {
+  line(sheet, place, GAP);
   sheet.items.push({type: "plus", x: place.centre - PLUS, width: 2 * PLUS, up: place.up, height: 2 * PLUS,
-    from: place.from, column: place.stack, ...given});
+    from: place.from, column: place.stack, ...options});
   place.up += 2 * PLUS;
-  place.from = given.says;
+  place.from = options.output;
 }
 
 function drawEmbedding(sheet, place) {
@@ -154,14 +155,14 @@ function drawEmbedding(sheet, place) {
   const title = place.input === "image" ? "Patch embedding" : place.memory ? "Output embedding" : "Input embedding";
   const isAdded = AT_INPUT.has(config.position);
   const scheme = config.position === "none" ? "no positions" : `${POSITIONS[config.position]} in attention`;
-  box(sheet, place, {name, title, className: "embedding", says: `the ${title.toLowerCase()}`,
+  box(sheet, place, {name, title, className: "embedding", output: `the ${title.toLowerCase()}`,
     sub: isAdded ? place.size : `${place.size}, ${scheme}`});
   if (isAdded) addPositions(sheet, place, name);
   const norm = parts.get(`${name}.norm`);
-  if (norm) thin(sheet, place, {name: norm.name, title: NORMS[config.norm], says: "the embedding's norm"});
+  if (norm) thin(sheet, place, {name: norm.name, title: NORMS[config.norm], output: "the norm of the embedding"});
 }
 
-// As in the paper's figure: the positions come from the side and are added.
+// As in the paper's figure, the positions are added from the side.
 function addPositions(sheet, place, name) {
   const isLeft = place.lane === "left";
   const width = 82;
@@ -170,23 +171,23 @@ function addPositions(sheet, place, name) {
   const [from, to] = isLeft ? [x + width, place.centre - PLUS] : [x, place.centre + PLUS];
   sheet.items.push({type: "box", thin: true, x, width, up: level - NORM / 2, height: NORM, className: "position",
     name: `${name}.position`, title: sheet.config.position === "sinusoidal" ? "∿ sinusoids" : "learned",
-    column: place.stack, from: "the places of the tokens"});
+    column: place.stack, from: "the positions of the tokens"});
   sheet.items.push({type: "path", arrow: true, points: [[from, level], [to, level]]});
-  plus(sheet, place, {name, title: "Add positions", adds: "the positions", says: "the embedding plus positions"});
+  plus(sheet, place, {name, title: "Add positions", adds: "the positions", output: "the embedding plus positions"});
 }
 
 function drawLayer(sheet, place, i) {
   const name = `${place.stack}.layers.${i}`;
-  const begin = place.up + 6;
-  const frame = {type: "frame", x: place.x, width: 2 * PAD + LANE + sheet.wide, up: begin, name, title: `layer ${i}`,
+  const start = place.up + 6;
+  const frame = {type: "frame", x: place.x, width: 2 * PAD + LANE + sheet.wide, up: start, name, title: `layer ${i}`,
     column: place.stack, side: place.lane};
   const label = {...frame, type: "label", height: 14};
   sheet.items.push(frame, label);
-  rise(sheet, place, 6 + PAD, false);
+  line(sheet, place, 6 + PAD, false);
   if (sheet.parts.has(`${name}.residual`)) parallel(sheet, place, name);
   else for (const sub of sublayers(sheet, name)) sequential(sheet, place, sub);
-  rise(sheet, place, sheet.config.norm_placement === "post" ? PAD + 7 : PAD, false);
-  frame.height = place.up - begin;
+  line(sheet, place, sheet.config.norm_placement === "post" ? PAD + 7 : PAD, false);
+  frame.height = place.up - start;
   label.up = place.up - 16;
 }
 
@@ -195,80 +196,82 @@ function sublayers(sheet, name) {
   return found.filter((sub) => sheet.parts.has(sub.name));
 }
 
-/** What stands in the box of a sub-layer. */
+/** The content of the box of a sub-layer. */
 function describe(sheet, place, {name, what}) {
   const {config} = sheet;
   if (what === "feed_forward") return describeFeedForward(sheet, place, name);
-  const look = {name, className: "attention", live: `${name}.weights`, says: what.replace("_", "-")};
+  const common = {name, className: "attention", weights: `${name}.weights`, output: what.replace("_", "-")};
   if (what === "cross_attention") {
-    return {...look, title: "Cross-attention", sub: `${config.n_heads} heads, ${place.size}`, memory: true};
+    return {...common, title: "Cross-attention", sub: `${config.n_heads} heads, ${place.size}`, memory: true};
   }
-  const acts = AT_INPUT.has(config.position) || config.position === "none" ? "" : `${POSITIONS[config.position]}, `;
-  return {...look, title: place.stack === "decoder" ? "Masked self-attention" : "Self-attention",
-    sub: `${ATTENTIONS[config.attention]}${config.n_heads} heads, ${acts}${place.size}`};
+  const position = AT_INPUT.has(config.position) || config.position === "none" ? "" : `${POSITIONS[config.position]}, `;
+  return {...common, title: place.stack === "decoder" ? "Masked self-attention" : "Self-attention",
+    sub: `${ATTENTIONS[config.attention]}${config.n_heads} heads, ${position}${place.size}`};
 }
 
 function describeFeedForward({config, parts}, place, name) {
   const activation = ACTIVATIONS[config.feed_forward];
   if (parts.get(name).kind !== "Experts") {
-    return {name, title: "Feed-forward", className: "feed", says: "feed-forward",
+    return {name, title: "Feed-forward", className: "feed", output: "feed-forward",
       sub: `${config.d_ff} wide, ${activation}, ${place.size}`};
   }
-  return {name, title: `${config.experts} experts`, className: "feed experts", says: "the experts",
-    sub: `${config.experts_per_token} a token, ${activation}, ${place.size}`};
+  return {name, title: `${config.experts} experts`, className: "feed experts", output: "the experts",
+    sub: `${config.experts_per_token} per token, ${activation}, ${place.size}`};
 }
 
-// One sub-layer with its residual path.
+// One sub-layer with its residual connection.
 function sequential(sheet, place, sub) {
-  const about = describe(sheet, place, sub);
-  residual(sheet, place, {name: `${sub.name}_residual`, says: about.says}, () => {
-    box(sheet, place, about);
-    if (about.memory) fromMemory(sheet, place, place.up - BOX / 2);
+  const content = describe(sheet, place, sub);
+  residual(sheet, place, {name: `${sub.name}_residual`, output: content.output}, () => {
+    box(sheet, place, content);
+    if (content.memory) drawMemory(sheet, place, place.up - BOX / 2);
   });
 }
 
-// All sub-layers side by side, cross-attention next to where the memory comes from.
+// All sub-layers side by side, with cross-attention next to the memory.
 function parallel(sheet, place, name) {
   const subs = sublayers(sheet, name).sort((a, b) => (b.what === "cross_attention") - (a.what === "cross_attention"));
-  residual(sheet, place, {name: `${name}.residual`, says: "the layer"}, () => sideBySide(sheet, place, subs));
+  residual(sheet, place, {name: `${name}.residual`, output: "the layer"}, () => sideBySide(sheet, place, subs));
 }
 
-// x + f(x), with the norm where this model has it.
-function residual(sheet, place, {name, says}, drawInside) {
+// x + f(x), with the norm before, after, or both.
+function residual(sheet, place, {name, output}, drawInside) {
   const placement = sheet.config.norm_placement;
   const title = NORMS[sheet.config.norm];
-  rise(sheet, place, 5, false);
+  line(sheet, place, 5, false);
   const [split, stream] = [place.up, place.from];
-  if (placement !== "post") thin(sheet, place, {name: `${name}.norm`, title, says: `the norm of ${stream}`});
+  if (placement !== "post") thin(sheet, place, {name: `${name}.norm`, title, output: `the norm of ${stream}`});
   drawInside();
-  if (placement === "sandwich") thin(sheet, place, {name: `${name}.norm_after`, title, says: `the norm of ${says}`});
+  if (placement === "sandwich") {
+    thin(sheet, place, {name: `${name}.norm_after`, title, output: `the norm of ${output}`});
+  }
   skip(sheet, place, split, place.up + GAP + PLUS);
-  plus(sheet, place, {name, title: "Add", adds: stream, says: `the stream after ${says}`});
-  if (placement === "post") thin(sheet, place, {name: `${name}.norm`, title, says: `the norm of ${place.from}`});
+  plus(sheet, place, {name, title: "Add", adds: stream, output: `the residual stream after ${output}`});
+  if (placement === "post") thin(sheet, place, {name: `${name}.norm`, title, output: `the norm of ${place.from}`});
 }
 
 function sideBySide(sheet, place, subs) {
   const width = (sheet.wide - 8 * (subs.length - 1)) / subs.length;
-  const low = place.up + 8; // where the ways part ...
+  const low = place.up + 8; // the lines separate here ...
   const foot = low + GAP;
-  const top = foot + BOX + 8; // ... and meet again
+  const top = foot + BOX + 8; // ... and meet here
   sheet.items.push({type: "path", points: [[place.centre, place.up], [place.centre, low]]});
   subs.forEach((sub, i) => {
-    const about = describe(sheet, place, sub);
+    const content = describe(sheet, place, sub);
     const x = place.left + i * (width + 8);
     const middle = x + width / 2;
     sheet.items.push(
       {type: "path", arrow: true, points: [[place.centre, low], [middle, low], [middle, foot]]},
       {type: "box", narrow: true, x, width, up: foot, height: BOX, from: place.from, column: place.stack,
-        ...about, ...squeezed(about)},
+        ...content, ...shortLabels(content)},
       {type: "path", points: [[middle, foot + BOX], [middle, top], [place.centre, top]]});
-    if (about.memory) fromMemory(sheet, place, foot + BOX / 2, x);
+    if (content.memory) drawMemory(sheet, place, foot + BOX / 2, x);
   });
   place.up = top;
-  place.from = "all of them together";
+  place.from = "the sum of all sub-layers";
 }
 
-function squeezed({title, sub}) {
+function shortLabels({title, sub}) {
   const masked = title.startsWith("Masked");
   return {title: masked ? "Self-attention" : title, sub: `${masked ? "masked, " : ""}${sub.split(",")[0]}`};
 }
@@ -279,35 +282,35 @@ function skip(sheet, place, split, centre) {
   sheet.items.push({type: "path", className: "skip", arrow: true, points});
 }
 
-// The memory comes up from the encoder, over to the path between the columns, and into each cross-attention.
-function fromMemory(sheet, place, level, x = place.left) {
+// The line of the memory: from the encoder, between the columns, into each cross-attention.
+function drawMemory(sheet, place, level, x = place.left) {
   const {memory, bus} = place;
   const over = memory ? memory.output + GAP + 4 : 4;
   const start = memory ? [[memory.centre, memory.output], [memory.centre, over], [bus, over]] : [[bus, over]];
   sheet.items.push({type: "path", className: "memory", arrow: true, points: [...start, [bus, level], [x, level]]});
-  if (place.isTold) return;
-  place.isTold = true;
+  if (place.hasMemoryLabel) return;
+  place.hasMemoryLabel = true;
   sheet.items.push({type: "text", className: "memory", x: memory ? bus - 6 : bus + 24, up: memory ? over + 4 : 0,
     text: memory ? `memory ${memory.size}` : "memory", end: true});
 }
 
 function drawCollapsed(sheet, place, from, to) {
-  rise(sheet, place, 8);
-  const many = to - from + 1;
+  line(sheet, place, 8);
+  const count = to - from + 1;
   sheet.items.push({type: "more", x: place.x, width: 2 * PAD + LANE + sheet.wide, up: place.up, height: COLLAPSED,
-    title: `layers ${from} to ${to}`, sub: `× ${many}, built alike: open`, column: place.stack, from: place.from});
+    title: `layers ${from} to ${to}`, sub: `show ${count} more layers`, column: place.stack, from: place.from});
   place.up += COLLAPSED;
   place.from = `layer ${to}`;
 }
 
-function fold(sheet, place) {
-  rise(sheet, place, 8);
+function drawCollapseButton(sheet, place) {
+  line(sheet, place, 8);
   sheet.items.push({type: "more", folds: true, x: place.x, width: 2 * PAD + LANE + sheet.wide, up: place.up, height: 26,
-    title: "", sub: "fold the middle layers", column: place.stack, from: place.from});
+    title: "", sub: "hide the middle layers", column: place.stack, from: place.from});
   place.up += 26;
 }
 
-const POOLS = {cls: "the first", cls_tanh: "the first, tanh", mean: "the mean", max: "the greatest", attention: "by attention"};
+const POOLS = {cls: "first token", cls_tanh: "first token, tanh", mean: "mean", max: "maximum", attention: "attention"};
 const HEADS = {LanguageHead: "Output projection", MaskedLanguageHead: "Masked-language head", TagHead: "Tag projection",
   ClassHead: "Class projection"};
 
@@ -317,15 +320,15 @@ function drawHead(sheet, place) {
   const pooled = parts.has("head.pool");
   if (pooled) {
     box(sheet, place, {name: "head.pool", title: "Pool", sub: `${POOLS[config.pooling]}, [${config.d_model}]`,
-      className: "head", says: "the pooled vector"});
+      className: "head", output: "the pooled vector"});
   }
-  if (kind === "VectorHead") return text(sheet, place, "a vector for the whole");
+  if (kind === "VectorHead") return text(sheet, place, "one vector for the text");
   const rows = pooled ? "" : `${trace.target_in.length || trace.source.length} × `;
   const answers = config.head === "language" ? config.vocab_size : config.n_classes;
   const shared = kind === "LanguageHead" && ["shared", "tied"].includes(config.embeddings) ? ", shared" : "";
   box(sheet, place, {name: "head", title: HEADS[kind] ?? "Head", sub: `[${rows}${answers}]${shared}`,
-    className: "head", says: "the logits"});
-  rise(sheet, place, GAP + 3);
+    className: "head", output: "the logits"});
+  line(sheet, place, GAP + 3);
   const what = {ClassHead: "class", TagHead: "tag"}[kind] ?? "token";
   text(sheet, place, `softmax: a probability for each ${what}`);
 }

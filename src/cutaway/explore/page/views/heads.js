@@ -1,62 +1,65 @@
-// What each attention head seems to do, from watching it over many sentences.
+// The role and the statistics of each attention head, measured over many sentences.
 import {fill, h, percent} from "../dom.js";
 import {bar} from "../controls.js";
-import {latest, trouble, waiting} from "./asking.js";
+import {errorLine, latest, waitingLine} from "./requests.js";
 
-const NOTE = "A role is what a head's weight falls on more than chance would have it. It says where a head looks, "
-  + "not what it is for: switch it off under “What if?” to see that.";
+const NOTE = "A head has a role if much more of its attention follows a pattern than by chance. "
+  + "The role says where a head attends, not whether the model needs it. "
+  + "To test that, switch the head off under “Experiments”.";
 
 export const view = {id: "heads", title: "Heads", applies: (run) => run.attention.length > 0, create};
 
 const MEANINGS = {
-  entropy: "how spread out the weight is: 0 means that all of it is on one token",
-  distance: "how many tokens away it looks, on average",
+  entropy: "entropy of the weights in nats; 0 means that all weight is on one token",
+  distance: "average distance of the attended tokens",
   previous: "weight on the token before", next: "weight on the token after", itself: "weight on the token itself",
   first: "weight on the first token", last: "weight on the last token", punctuation: "weight on punctuation",
-  rare: "weight on rare tokens", same: "weight on the same token elsewhere",
-  continuation: "weight on what came after the same token elsewhere", syntax: "weight on the word that it depends on",
-  alignment: "weight on the word that it translates",
+  rare: "weight on rare tokens", same: "weight on the same token at another position",
+  continuation: "weight on the token after an earlier occurrence of the same token (induction)",
+  syntax: "weight on the syntactic head of the word", alignment: "weight on the source word that is translated",
+  agreement: "1 minus the alignment error rate",
 };
 
 function create(context) {
   const place = h("div", {class: "stack"});
-  const lead = "What each head seems to do, with the trained weights and nothing off. Pick one to see it at work.";
+  const lead = "Where each head attends, with the final weights and nothing switched off. "
+    + "Click a head to see its attention for your text.";
   const element = h("div", {class: "view-heads stack"}, h("p", {class: "lead"}, lead), place);
-  const asked = latest();
+  const send = latest();
   let shown = null;
   const show = async (trace, state) => {
     if (shown === state.run) return;
     shown = state.run;
-    fill(place, waiting("Reads some hundred sentences first, to see where each head looks …"));
+    fill(place, waitingLine("Measuring the heads over many sentences …"));
     try {
-      const answer = await asked((signal) => context.source.heads(state.run, signal));
+      const answer = await send((signal) => context.source.heads(state.run, signal));
       if (!answer) return;
-      fill(place, described(answer, context));
-      context.announce("The heads are described.");
+      fill(place, content(answer, context));
+      context.announce("The statistics of the heads are loaded.");
     } catch (error) {
       shown = null;
-      fill(place, trouble(error));
+      fill(place, errorLine(error));
     }
   };
   return {element, show};
 }
 
-function described({sentences, rows}, context) {
+function content({sentences, rows}, context) {
   const kinds = context.run().attention.filter((each) => rows.some((row) => row.kind === each.kind));
   const open = (row) => context.state.set({view: "attention", kind: row.kind, layer: row.layer, head: row.head});
-  return [h("p", {class: "dim small"}, `Watched over ${sentences} sentences. ${NOTE}`),
+  return [h("p", {class: "dim small"}, `Measured over ${sentences} sentences. ${NOTE}`),
     kinds.map(({kind, title}) => h("section", {}, h("h3", {}, title),
-      layersOf(rows.filter((row) => row.kind === kind), open))),
-    h("section", {class: "card"}, h("h3", {}, "All heads in numbers"), statistics(rows, kinds, open))];
+      layerCards(rows.filter((row) => row.kind === kind), open))),
+    h("section", {class: "card"}, h("h3", {}, "All statistics"), statistics(rows, kinds, open))];
 }
 
-function layersOf(rows, open) {
+function layerCards(rows, open) {
   const layers = [...new Set(rows.map((row) => row.layer))];
   return layers.map((layer) => h("div", {class: "layer"}, h("h4", {}, `layer ${layer}`),
-    h("div", {class: "head-cards"}, rows.filter((row) => row.layer === layer).map((row) => cardOf(row, open)))));
+    h("div", {class: "head-cards"}, rows.filter((row) => row.layer === layer).map((row) => headCard(row, open)))));
 }
 
-function cardOf(row, open) {
+function headCard(row, open) {
   return h("button", {type: "button", class: "card head-card", onclick: () => open(row)},
     h("span", {class: "small dim"}, `head ${row.head}`), h("span", {class: "role"}, row.role),
     h("span", {class: "share"}, bar(row.share), h("span", {class: "small"}, percent(row.share))),
@@ -67,18 +70,18 @@ function cardOf(row, open) {
 
 const COLUMNS = {head: (row) => row.order, role: (row) => row.role, share: (row) => row.share};
 
-/** All heads with all figures; the buttons in its head sort by a column, first the greatest. */
-function statistics(given, kinds, open) {
-  const place = (row) => kinds.findIndex((each) => each.kind === row.kind) * 1e6 + row.layer * 1e3 + row.head;
-  const rows = given.map((row) => ({...row, order: place(row)}));
+/** A table of all heads. The column headings are buttons that sort it, largest value first. */
+function statistics(heads, kinds, open) {
+  const position = (row) => kinds.findIndex((each) => each.kind === row.kind) * 1e6 + row.layer * 1e3 + row.head;
+  const rows = heads.map((row) => ({...row, order: position(row)}));
   const names = [...new Set(rows.flatMap((row) => Object.keys(row.statistics)))];
-  const figures = Object.fromEntries(names.map((name) => [name, (row) => row.statistics[name] ?? null]));
-  const columns = {...COLUMNS, ...figures};
-  const body = h("tbody"), heads = new Map();
+  const values = Object.fromEntries(names.map((name) => [name, (row) => row.statistics[name] ?? null]));
+  const columns = {...COLUMNS, ...values};
+  const body = h("tbody"), headings = new Map();
   let by = "head", down = false;
   const draw = () => {
-    fill(body, [...rows].sort(order(columns[by], down)).map((row) => lineOf(row, names, open)));
-    for (const [name, cell] of heads) {
+    fill(body, [...rows].sort(comparison(columns[by], down)).map((row) => tableRow(row, names, open)));
+    for (const [name, cell] of headings) {
       cell.setAttribute("aria-sort", name !== by ? "none" : down ? "descending" : "ascending");
     }
   };
@@ -86,18 +89,18 @@ function statistics(given, kinds, open) {
     [by, down] = [name, by === name ? !down : !["head", "role"].includes(name)];
     draw();
   };
-  for (const name of Object.keys(columns)) heads.set(name, headingOf(name, () => sortBy(name)));
+  for (const name of Object.keys(columns)) headings.set(name, columnHeading(name, () => sortBy(name)));
   draw();
-  return h("div", {class: "box", tabindex: 0, role: "region", aria: {label: "All heads in numbers"}},
-    h("table", {}, h("thead", {}, h("tr", {}, [...heads.values()])), body));
+  return h("div", {class: "box", tabindex: 0, role: "region", aria: {label: "All statistics"}},
+    h("table", {}, h("thead", {}, h("tr", {}, [...headings.values()])), body));
 }
 
-function headingOf(name, onclick) {
+function columnHeading(name, onclick) {
   return h("th", {scope: "col"}, h("button", {type: "button", class: "sort", title: MEANINGS[name], onclick}, name));
 }
 
-/** What is missing stands last, whichever way the rest is sorted. */
-function order(value, down) {
+/** Missing values are last in both directions. */
+function comparison(value, down) {
   return (a, b) => {
     const [left, right] = [value(a), value(b)];
     if (left === null || right === null) return (left === null) - (right === null);
@@ -106,18 +109,18 @@ function order(value, down) {
   };
 }
 
-/** A share over few queries is dimmed: most had no such choice, so it says little about the head. */
-function figure(row, name) {
+/** A value that counts less than half of the queries is dimmed. */
+function valueCell(row, name) {
   const counted = row.counted?.[name] ?? 1;
   const chance = row.chance?.[name];
-  const told = [chance === undefined ? null : `by chance ${chance.toFixed(2)}`,
-    counted < 0.995 ? `over the ${percent(counted)} of the queries that have a choice` : null].filter(Boolean).join(", ");
-  return h("td", {class: counted < 0.5 ? "dim" : null, title: told || null}, row.statistics[name]?.toFixed(2) ?? "–");
+  const title = [chance === undefined ? null : `by chance ${chance.toFixed(2)}`,
+    counted < 0.995 ? `counts ${percent(counted)} of the queries` : null].filter(Boolean).join(", ");
+  return h("td", {class: counted < 0.5 ? "dim" : null, title: title || null}, row.statistics[name]?.toFixed(2) ?? "–");
 }
 
-function lineOf(row, names, open) {
+function tableRow(row, names, open) {
   const name = `${row.kind} ${row.layer}.${row.head}`;
   const link = h("button", {type: "button", class: "link", onclick: () => open(row)}, name);
   return h("tr", {}, h("th", {scope: "row"}, link), h("td", {class: "role"}, row.role), h("td", {}, percent(row.share)),
-    names.map((each) => figure(row, each)));
+    names.map((each) => valueCell(row, each)));
 }

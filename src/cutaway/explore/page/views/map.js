@@ -1,33 +1,33 @@
-// The architecture as a picture that is also the map: every box opens what it is, what it does, and its code.
+// The architecture as a diagram. A click on a box shows its equation, its values and its code.
 
 import {h, s, fill} from "../dom.js";
 import {matrixOf, meanOf} from "../matrix.js";
-import {blueprint, partsByName} from "./blueprint.js";
-import {breadcrumb, parametersTold, partPanel} from "./partpanel.js";
-import {latest, trouble, waiting} from "./asking.js";
+import {layOutModel, partsByName} from "./diagram.js";
+import {breadcrumb, parameterCount, partPanel} from "./partpanel.js";
+import {errorLine, latest, waitingLine} from "./requests.js";
 
-const SLOW = 150; // milliseconds before the panel says that it waits
-const KEPT = 30; // answers
-const MARGIN = 6; // around the drawing
-const FINE = 10; // cells along a side of an attention's small picture
+const DELAY = 150; // milliseconds before the panel says that it is waiting
+const CACHE_SIZE = 30; // parts
+const MARGIN = 6; // around the diagram
+const THUMBNAIL_CELLS = 10; // per side of the small attention matrix in a box
 
-export const view = {id: "map", title: "Map", applies: (run) => Boolean(run.parts), create};
+export const view = {id: "map", title: "Architecture", applies: (run) => Boolean(run.parts), create};
 
 function create(context) {
   const drawing = h("div", {class: "drawing box"});
   const panel = h("div", {class: "card panel-part", aria: {live: "off"}});
   const element = h("div", {class: "view-map"}, drawing, panel);
-  const ask = latest();
+  const send = latest();
   const answers = new Map();
   let drawn = null;
   let wanted = null;
-  panel.addEventListener("keydown", (event) => { if (event.key === "Escape") back(); });
+  panel.addEventListener("keydown", (event) => { if (event.key === "Escape") focusBox(); });
 
   function show(trace, state) {
     const run = context.run();
     const now = [run, trace, state.layers ?? null, JSON.stringify(state.off)];
     if (!drawn || now.some((each, i) => each !== drawn[i])) draw(now, run, trace, state);
-    const name = partsByName(run.parts).has(state.part) ? state.part || null : null; // another run may lack the part
+    const name = partsByName(run.parts).has(state.part) ? state.part || null : null; // the run may not have this part
     mark(name);
     open(name, run, state);
   }
@@ -37,15 +37,15 @@ function create(context) {
     const focused = drawing.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     const {scrollLeft, scrollTop} = drawing;
     const first = !drawing.firstChild;
-    fill(drawing, picture(run, trace, state, {go, unfold: (all) => context.state.set({layers: all ? "all" : null},
+    fill(drawing, diagram(run, trace, state, {go, expand: (all) => context.state.set({layers: all ? "all" : null},
       {replace: true})}));
-    if (first) requestAnimationFrame(settle);
+    if (first) requestAnimationFrame(scrollToStart);
     else drawing.scrollTo(scrollLeft, scrollTop);
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
   }
 
-  // The chosen box, or on a narrow page, where the map is cut off at its side, the input at the bottom left.
-  function settle() {
+  // To the selected box, or on a narrow page to the input at the bottom left.
+  function scrollToStart() {
     const here = drawing.querySelector(".here");
     const [box, at] = [drawing.getBoundingClientRect(), here?.getBoundingClientRect()];
     if (at) drawing.scrollTo(at.left - box.left - 20, at.top - box.top - drawing.clientHeight / 3);
@@ -55,15 +55,15 @@ function create(context) {
   function mark(name) {
     for (const each of drawing.querySelectorAll("[data-name]")) {
       const here = name !== null && (each.dataset.name === name || (name.startsWith(`${each.dataset.name}.`)
-        && !deeper(name, each.dataset.name)));
+        && !hasSmallerBox(name, each.dataset.name)));
       each.classList.toggle("here", here);
       if (here) each.setAttribute("aria-current", "true");
       else each.removeAttribute("aria-current");
     }
   }
 
-  // A box is marked for a part inside it too, unless a smaller box shows that part.
-  function deeper(name, box) {
+  // A box is marked for its sub-parts too, unless a smaller box contains them.
+  function hasSmallerBox(name, box) {
     return [...drawing.querySelectorAll("[data-name]")].some((each) => each.dataset.name.length > box.length
       && (name === each.dataset.name || name.startsWith(`${each.dataset.name}.`)));
   }
@@ -72,7 +72,7 @@ function create(context) {
     wantsFocus = byKey;
     const same = (context.state.read().part ?? null) === (name || null);
     context.state.set({part: name || null});
-    if (same) arrive();
+    if (same) showPanel();
   }
   let wantsFocus = false;
 
@@ -84,54 +84,53 @@ function create(context) {
     wanted = key;
     if (name === null) {
       fill(panel, overview(run, go));
-      if (moved) arrive();
+      if (moved) showPanel();
       return;
     }
-    const slow = setTimeout(() => fill(panel, waiting("Running the model to look inside …")), answers.has(key) ? 1e6
-      : SLOW);
+    const slow = setTimeout(() => fill(panel, waitingLine("Running the model …")), answers.has(key) ? 1e6 : DELAY);
     panel.setAttribute("aria-busy", "true");
     try {
-      const answer = answers.get(key) ?? await ask((signal) => context.source.part(request, signal));
+      const answer = answers.get(key) ?? await send((signal) => context.source.part(request, signal));
       if (!answer || key !== wanted) return;
-      remember(key, answer);
+      store(key, answer);
       clearTimeout(slow);
       fill(panel, partPanel(answer, {part: partsByName(run.parts).get(name), go, crumbs: crumbsOf(run, name),
-        off: switchesOf(run, name, state, context)}));
-      if (moved) arrive();
+        off: switchRow(run, name, state, context)}));
+      if (moved) showPanel();
     } catch (error) {
-      if (key === wanted) fill(panel, breadcrumb(crumbsOf(run, name), go), trouble(error));
+      if (key === wanted) fill(panel, breadcrumb(crumbsOf(run, name), go), errorLine(error));
     } finally {
       clearTimeout(slow);
       if (key === wanted) panel.removeAttribute("aria-busy");
     }
   }
 
-  function remember(key, answer) {
+  function store(key, answer) {
     answers.set(key, answer);
-    if (answers.size > KEPT) answers.delete(answers.keys().next().value);
+    if (answers.size > CACHE_SIZE) answers.delete(answers.keys().next().value);
   }
 
-  // Whoever came by keyboard reads on in the panel; on a narrow page it has to be brought into sight.
-  function arrive() {
+  // Scroll to the panel on a narrow page, and focus its title after a key press.
+  function showPanel() {
     const title = panel.querySelector("h2");
     if (!title) return;
     const stacked = panel.getBoundingClientRect().top > drawing.getBoundingClientRect().bottom - 4;
     const above = panel.getBoundingClientRect().top < 0;
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (stacked || above) panel.scrollIntoView({block: "start", behavior: calm ? "auto" : "smooth"});
+    const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (stacked || above) panel.scrollIntoView({block: "start", behavior: reduced ? "auto" : "smooth"});
     if (wantsFocus || document.activeElement === document.body) title.focus({preventScroll: true});
-    else context.announce(`${title.textContent}: described beside the map.`);
+    else context.announce(`${title.textContent}: see the details next to the diagram.`);
     wantsFocus = false;
   }
 
-  function back() {
+  function focusBox() {
     (drawing.querySelector(".here") ?? drawing.querySelector("[data-name]"))?.focus();
   }
 
   return {element, show};
 }
 
-/** "encoder.layers.0.self_attention" -> the whole model, encoder, layer 0, self-attention; lists are left out. */
+/** "encoder.layers.0.self_attention" -> the model, encoder, layer 0, self-attention; without module lists. */
 function crumbsOf(run, name) {
   const parts = partsByName(run.parts);
   const words = name.split(".");
@@ -150,9 +149,9 @@ function crumbTitle(part) {
   return title.slice(0, 1).toLowerCase() + title.slice(1);
 }
 
-// ---------------------------------------------------------------- what is switched off
+// ---------------------------------------------------------------- switches
 
-/** The switches that belong to a part: itself, or its heads. */
+/** The switches of a part: for the part itself, and for its heads. */
 function switchesFor(run, name) {
   const at = /^(encoder|decoder)\.layers\.(\d+)(?:\.(self_attention|cross_attention|feed_forward))?$/.exec(name);
   if (!at) return [];
@@ -161,72 +160,72 @@ function switchesFor(run, name) {
     && (part ? each.part === part || each.part === "block" : each.part === "block"));
 }
 
-/** {whole: is it all off, heads: [numbers of heads that are]} */
-function offAt(run, name, off) {
+/** {whole: whether the part is off, heads: [numbers of heads that are off]} */
+function offState(run, name, off) {
   const chosen = switchesFor(run, name).filter((each) => off.includes(each.id));
   const heads = chosen.filter((each) => each.kind === "head").map((each) => each.head).sort((a, b) => a - b);
   const all = switchesFor(run, name).filter((each) => each.kind === "head").length;
   return {whole: chosen.some((each) => each.kind === "sublayer") || (all > 0 && heads.length === all), heads};
 }
 
-function switchesOf(run, name, state, context) {
+function switchRow(run, name, state, context) {
   const whole = switchesFor(run, name).find((each) => each.kind === "sublayer");
   if (!whole || context.info.recorded) return null;
   const isOff = state.off.includes(whole.id);
-  const {heads} = offAt(run, name, state.off);
+  const {heads} = offState(run, name, state.off);
   const others = state.off.filter((id) => id !== whole.id);
-  const told = isOff ? "It is switched off: what it would add to the stream is left out."
-    : heads.length ? `Head ${heads.join(", ")} switched off.` : "and see what the model says without it.";
+  const note = isOff ? "This part is off. It adds nothing to the residual stream."
+    : heads.length ? `Head ${heads.join(", ")} is off.` : "to see the output without this part.";
   return h("p", {class: "row"},
     h("button", {type: "button", class: "button quiet", aria: {pressed: isOff},
       onclick: () => context.state.set({off: isOff ? others : [...others, whole.id]})},
-      isOff ? "Switch it on again" : "Switch it off"),
-    h("span", {class: "small dim"}, told));
+      isOff ? "Switch it on" : "Switch it off"),
+    h("span", {class: "small dim"}, note));
 }
 
-// ---------------------------------------------------------------- the picture
+// ---------------------------------------------------------------- the diagram
 
-const ABOVE = {frame: 0, path: 1, text: 2, label: 3, more: 3, box: 3, plus: 3}; // what is drawn over what
+const ORDER = {frame: 0, path: 1, text: 2, label: 3, more: 3, box: 3, plus: 3}; // higher values are drawn on top
 
-function picture(run, trace, state, {go, unfold}) {
-  const plan = blueprint(run, trace, {open: state.layers === "all"});
+function diagram(run, trace, state, {go, expand}) {
+  const plan = layOutModel(run, trace, {open: state.layers === "all"});
   const [wide, high] = [plan.width + 2 * MARGIN, plan.height + 2 * MARGIN];
-  const label = `The architecture of ${run.name}. Data flows upwards; each box opens its details.`;
+  const label = `The architecture of ${run.name}. Data flows upwards. Each box is a button that shows its details.`;
   const svg = s("svg", {class: "plan", width: wide, height: high, viewBox: `${-MARGIN} ${-MARGIN} ${wide} ${high}`,
     role: "group", aria: {label}}, markers());
   const buttons = [];
-  const faces = {label: labelFace, plus: plusFace, box: boxFace};
-  for (const item of [...plan.items].sort((a, b) => ABOVE[a.type] - ABOVE[b.type])) {
-    if (item.type in LINES) svg.append(LINES[item.type](item));
-    else if (item.type === "more") button(item, () => unfold(!item.folds), moreTold(item), moreFace(item));
+  const shapes = {label: labelShape, plus: plusShape, box: boxShape};
+  for (const item of [...plan.items].sort((a, b) => ORDER[a.type] - ORDER[b.type])) {
+    if (item.type in STATIC_SHAPES) svg.append(STATIC_SHAPES[item.type](item));
+    else if (item.type === "more") button(item, () => expand(!item.folds), moreLabel(item), moreShape(item));
     else {
-      const face = faces[item.type](item, run, trace, state);
-      button(item, (byKey) => go(item.name, byKey), labelOf(item, run, state.off), face);
+      const shape = shapes[item.type](item, run, trace, state);
+      button(item, (byKey) => go(item.name, byKey), labelOf(item, run, state.off), shape);
     }
   }
-  svg.addEventListener("keydown", (event) => walk(event, buttons));
+  svg.addEventListener("keydown", (event) => moveFocus(event, buttons));
   return svg;
 
-  function button(item, act, told, face) {
+  function button(item, act, label, shape) {
     const press = (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       act(true);
     };
     const group = s("g", {class: `part ${item.type} ${item.className ?? ""}`, role: "button", tabindex: 0,
-      aria: {label: told}, data: {name: item.name ?? `more ${item.column}`},
+      aria: {label}, data: {name: item.name ?? `more ${item.column}`},
       onclick: () => act(false), onkeydown: press},
-      s("title", {}, told), face);
+      s("title", {}, label), shape);
     buttons.push({group, x: item.x + item.width / 2, y: item.y + item.height / 2});
     svg.append(group);
   }
 }
 
-const LINES = {
+const STATIC_SHAPES = {
   frame: ({x, y, width, height}) => s("rect", {class: "frame", x, y, width, height, rx: 10}),
   path: ({points, arrow, className = ""}) => s("path", {class: `flow ${className}`, d: rounded(points),
     "marker-end": arrow ? `url(#tip${className === "memory" ? "-memory" : ""})` : null}),
-  text: ({x, y, text, end, className = ""}) => s("text", {class: `told ${className}`, x, y,
+  text: ({x, y, text, end, className = ""}) => s("text", {class: `caption ${className}`, x, y,
     "text-anchor": end ? "end" : "middle"}, text),
 };
 
@@ -236,7 +235,7 @@ function markers() {
   return s("defs", {}, tip("tip", "tip"), tip("tip-memory", "tip memory"));
 }
 
-/** Points joined by straight lines with round corners. */
+/** A path of straight lines with round corners. */
 function rounded(points) {
   const radius = 7;
   const towards = ([x0, y0], [x1, y1], by) => {
@@ -254,32 +253,32 @@ function rounded(points) {
 function labelOf(item, run, off) {
   const where = /layers\.(\d+)/.exec(item.name);
   const place = item.type === "label" || !where ? "" : `, ${item.column} layer ${where[1]}`;
-  const {whole, heads} = offAt(run, item.name, off);
-  const state = whole ? " Switched off." : heads.length ? ` Head ${heads.join(", ")} switched off.` : "";
+  const {whole, heads} = offState(run, item.name, off);
+  const state = whole ? " Switched off." : heads.length ? ` Head ${heads.join(", ")} is off.` : "";
   if (item.type === "label") return `${item.column} ${item.title}.${state}`;
-  const fed = item.adds ? `${item.from} and ${item.adds}` : item.from;
-  const memory = item.memory ? ", and by the memory of the encoder" : "";
-  return `${item.title}${place}${item.sub ? `, ${item.sub}` : ""}. Fed by ${fed}${memory}.${state}`;
+  const inputs = item.adds ? `${item.from} and ${item.adds}` : item.from;
+  const memory = item.memory ? " and the memory of the encoder" : "";
+  return `${item.title}${place}${item.sub ? `, ${item.sub}` : ""}. Input: ${inputs}${memory}.${state}`;
 }
 
-function moreTold({title, sub}) {
+function moreLabel({title, sub}) {
   return title ? `${title}: ${sub}` : sub;
 }
 
-function labelFace(item) {
+function labelShape(item) {
   const left = item.side === "left";
   const x = left ? item.x + item.width - 8 : item.x + 8;
   return [s("rect", {class: "hit", x: left ? x - 52 : x - 4, y: item.y - 2, width: 56, height: 18, rx: 4}),
     s("text", {class: "layer", x, y: item.y + 11, "text-anchor": left ? "end" : "start"}, item.title)];
 }
 
-function plusFace(item) {
+function plusShape(item) {
   const [x, y, r] = [item.x + item.width / 2, item.y + item.height / 2, item.width / 2];
   return [s("circle", {class: "shape", cx: x, cy: y, r}),
     s("path", {class: "sign", d: `M${x - 4} ${y}h8M${x} ${y - 4}v8`})];
 }
 
-function moreFace(item) {
+function moreShape(item) {
   const middle = item.x + item.width / 2;
   const pile = item.folds ? [] : [6, 3].map((by) => s("rect", {class: "pile", x: item.x + by, y: item.y - by,
     width: item.width - 2 * by, height: item.height, rx: 10}));
@@ -288,25 +287,26 @@ function moreFace(item) {
     s("text", {class: "sub", x: middle, y: item.y + (item.title ? 35 : 17), "text-anchor": "middle"}, item.sub)];
 }
 
-function boxFace(item, run, trace, state) {
+function boxShape(item, run, trace, state) {
   const {x, y, width, height, thin} = item;
-  const {whole, heads} = offAt(run, item.name, state.off);
-  const live = item.live && !item.narrow ? glimpse(trace, item.live, x + width - height + 4, y + 4, height - 8) : null;
-  const middle = x + (live ? (width - height + 8) / 2 : width / 2);
+  const {whole, heads} = offState(run, item.name, state.off);
+  const matrix = item.weights && !item.narrow
+    ? smallMatrix(trace, item.weights, x + width - height + 4, y + 4, height - 8) : null;
+  const middle = x + (matrix ? (width - height + 8) / 2 : width / 2);
   const sub = heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
-  const text = (name, up, told) => s("text", {class: name, x: middle, y: y + up, "text-anchor": "middle"}, told);
+  const text = (name, up, content) => s("text", {class: name, x: middle, y: y + up, "text-anchor": "middle"}, content);
   return [s("rect", {class: "shape", x, y, width, height, rx: thin ? height / 2 : 6}),
     text(thin ? "small-title" : item.narrow ? "title narrow" : "title", thin ? height / 2 + 4 : 17, item.title),
-    !thin && sub && text(`sub${heads.length ? " off" : ""}`, 32, sub), live,
+    !thin && sub && text(`sub${heads.length ? " off" : ""}`, 32, sub), matrix,
     whole && s("path", {class: "crossed", d: `M${x} ${y}l${width} ${height}M${x + width} ${y}l${-width} ${height}`})];
 }
 
-/** The attention of all heads together on this very text, ten by ten cells at the most. */
-function glimpse(trace, name, x, y, side) {
+/** The mean attention of all heads for this text, max-pooled to at most ten by ten cells. */
+function smallMatrix(trace, name, x, y, side) {
   const matrix = matrixOf(trace, name);
   if (!matrix?.rows || !matrix.columns) return null;
   const mean = meanOf(matrix);
-  const [rows, columns] = [Math.min(FINE, matrix.rows), Math.min(FINE, matrix.columns)];
+  const [rows, columns] = [Math.min(THUMBNAIL_CELLS, matrix.rows), Math.min(THUMBNAIL_CELLS, matrix.columns)];
   const cells = Array.from({length: rows}, () => new Float32Array(columns));
   for (let q = 0; q < matrix.rows; q++) {
     const line = cells[Math.floor((q * rows) / matrix.rows)];
@@ -319,20 +319,20 @@ function glimpse(trace, name, x, y, side) {
   const square = (weight, q, k) => weight > 0.03 && s("rect", {class: "ink", x: (x + k * wide).toFixed(2),
     y: (y + q * tall).toFixed(2), width: wide.toFixed(2), height: tall.toFixed(2),
     "fill-opacity": Math.min(1, weight ** 0.75).toFixed(2)});
-  return s("g", {class: "glimpse", aria: {hidden: true}}, s("rect", {class: "paper", x, y, width: side, height: side}),
+  return s("g", {class: "matrix", aria: {hidden: true}}, s("rect", {class: "paper", x, y, width: side, height: side}),
     cells.map((line, q) => Array.from(line, (weight, k) => square(weight, q, k))));
 }
 
-/** Arrow keys: to the nearest box that way. */
-function walk(event, buttons) {
-  const way = {ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0]}[event.key];
+/** Arrow keys move the focus to the nearest box in that direction. */
+function moveFocus(event, buttons) {
+  const direction = {ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0]}[event.key];
   const here = buttons.find((each) => each.group === document.activeElement);
-  if (!way || !here) return;
+  if (!direction || !here) return;
   event.preventDefault();
   const distance = (each) => {
     const [dx, dy] = [each.x - here.x, each.y - here.y];
-    const ahead = dx * way[0] + dy * way[1];
-    const aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+    const ahead = dx * direction[0] + dy * direction[1];
+    const aside = Math.abs(dx * direction[1]) + Math.abs(dy * direction[0]);
     return ahead > 1 ? ahead + 3 * aside : Infinity;
   };
   const next = buttons.reduce((best, each) => (distance(each) < distance(best) ? each : best), here);
@@ -341,21 +341,23 @@ function walk(event, buttons) {
   next.group.scrollIntoView({block: "nearest", inline: "nearest"});
 }
 
-// ---------------------------------------------------------------- before a box is chosen
+// ---------------------------------------------------------------- the panel without a selected box
 
-const FAMILIES = {EncoderDecoder: "An encoder that reads and a decoder that writes: the Transformer of the paper.",
-  DecoderOnly: "A decoder alone: it reads what is written so far and says what comes next.",
-  EncoderOnly: "An encoder alone: it reads the whole text at once.",
-    VisionTransformer: "An encoder that reads an image as if its patches were words."};
-const HOW_TO = "Data flows upwards. Choose a box to see its equation, the numbers that go through it for the text "
-  + "above, and the code that computes them. The small squares in the attention boxes show who looks at whom.";
+const FAMILIES = {
+  EncoderDecoder: "An encoder-decoder, as in the paper. The encoder reads the source; the decoder writes the target.",
+  DecoderOnly: "A decoder. It predicts the next token from the tokens so far.",
+  EncoderOnly: "An encoder. It reads the whole text at once.",
+  VisionTransformer: "A Vision Transformer: an encoder whose tokens are the patches of an image."};
+const HOW_TO = "Data flows upwards. Click a box to see its equation, its values for the text above, and its code. "
+  + "The small matrices in the attention boxes show the attention weights, averaged over all heads.";
 const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)",
   sandwich: "before and after each sub-layer (sandwich)"};
 
-function attentionTold(config) {
+function attentionText(config) {
   const fewer = config.n_kv_heads && config.n_kv_heads !== config.n_heads;
-  const shared = fewer ? `, ${config.n_kv_heads} of keys and values` : "";
-  return `${config.n_heads} heads of ${config.d_head || config.d_model / config.n_heads}${shared}, ${config.attention}`;
+  const shared = fewer ? `, ${config.n_kv_heads} key-value heads` : "";
+  const width = config.d_head || config.d_model / config.n_heads;
+  return `${config.n_heads} heads of width ${width}${shared}, ${config.attention}`;
 }
 
 function overview(run, go) {
@@ -364,11 +366,11 @@ function overview(run, go) {
   const facts = [
     ["layers", stacks.map((stack) => `${config[`${stack}_layers`]} in the ${stack}`).join(", ")],
     ["width", `${config.d_model}, feed-forward ${config.d_ff}`],
-    ["attention", attentionTold(config)],
+    ["attention", attentionText(config)],
     ["positions", config.position.replaceAll("_", " ")],
     ["norm", `${config.norm === "rms" ? "RMS" : "layer"} norm, ${PLACEMENTS[config.norm_placement]}`],
-    ["block", config.block === "parallel" ? "all sub-layers at once (parallel)" : "one sub-layer after the other"],
-    config.experts ? ["experts", `${config.experts}, of which each token asks ${config.experts_per_token}`] : null,
+    ["sub-layers", config.block === "parallel" ? "in parallel" : "one after the other"],
+    config.experts ? ["experts", `${config.experts}, ${config.experts_per_token} for each token`] : null,
     run.parts.kind === "VisionTransformer"
       ? ["image", `${config.image_size} × ${config.image_size}, patches of ${config.patch_size}`]
       : ["vocabulary", run.vocab_size?.toLocaleString("en") ?? "–"],
@@ -376,10 +378,10 @@ function overview(run, go) {
   ].filter(Boolean);
   const link = (part) => h("li", {}, h("button", {type: "button", class: "inside", onclick: () => go(part.name)},
     h("span", {class: "what"}, part.title || part.name),
-    h("span", {class: "small dim"}, parametersTold(part.parameters))));
-  const rows = facts.map(([name, told]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, told)));
+    h("span", {class: "small dim"}, parameterCount(part.parameters))));
+  const rows = facts.map(([name, text]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, text)));
   return [h("h2", {tabindex: -1, class: "part-title"}, run.name), h("p", {}, FAMILIES[run.parts.kind] ?? ""),
     h("p", {}, HOW_TO),
     h("table", {class: "facts-table"}, h("tbody", {}, rows)),
-    h("h3", {}, "Its parts"), h("ul", {class: "children"}, (run.parts.parts ?? []).map(link))];
+    h("h3", {}, "Parts"), h("ul", {class: "children"}, (run.parts.parts ?? []).map(link))];
 }

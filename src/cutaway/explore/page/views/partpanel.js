@@ -1,4 +1,4 @@
-// All about one part of a model: its equation, what goes in and comes out, what it is made of, and its code.
+// The details of one part of a model: equation, sub-parts, inputs, output, parameters and code.
 
 import {h, fill, number} from "../dom.js";
 import {segmented, select} from "../controls.js";
@@ -7,75 +7,76 @@ import {readable} from "../tokens.js";
 import {listing} from "./pythoncode.js";
 
 const PROBES = {q: "queries", k: "keys", v: "values", scores: "scores before the softmax", weights: "attention weights",
-  heads: "what each head brings", update: "what the sub-layer adds", stream: "the stream that goes on",
-  hidden: "the hidden layer", embedded: "the embedded tokens", logits: "the logits", pooled: "the pooled vector",
-  router: "the router's probabilities", load: "the share of each expert", balance: "the balance loss"};
+  heads: "output of each head", update: "output of the sub-layer", stream: "residual stream after the sub-layer",
+  hidden: "hidden layer", embedded: "embedded tokens", logits: "logits", pooled: "pooled vector",
+  router: "probabilities of the router", load: "share of tokens per expert", balance: "balance loss"};
 
-/** PART -> what the panel shows. given: {part: of the tree, go(name), crumbs: [{name, title}], off: element or null} */
+/** The content of the panel. part: its node in the tree of parts; go(name): open a part; crumbs: [{name, title}];
+    off: an element with the switch, or null. */
 export function partPanel(answer, {part, go, crumbs, off}) {
   const isProbe = answer.kind === "Probe";
   return [
     breadcrumb(crumbs, go),
     h("h2", {tabindex: -1, class: "part-title"}, answer.title || answer.kind),
     h("p", {class: "row facts"}, h("span", {class: "pill mono"}, answer.kind),
-      part && h("span", {class: "pill"}, parametersTold(part.parameters)),
+      part && h("span", {class: "pill"}, parameterCount(part.parameters)),
       h("span", {class: "small dim mono name"}, answer.name)),
     off,
     answer.equation && h("p", {class: "equation"}, answer.equation),
     documentation(answer.doc, answer.equation),
-    inside(part, go),
-    !isProbe && values("Goes in", answer.inputs),
-    values(isProbe ? "The value" : "Comes out", answer.outputs),
+    subParts(part, go),
+    !isProbe && values("Inputs", answer.inputs),
+    values(isProbe ? "Value" : "Output", answer.outputs),
     parameters(answer.parameters),
     answer.source && code(answer.source),
   ];
 }
 
 function code(source) {
-  return h("section", {}, h("h3", {}, "The code"),
+  return h("section", {}, h("h3", {}, "Code"),
     h("p", {class: "small dim mono"}, `${source.file}, line ${source.line}`), listing(source));
 }
 
-export function parametersTold(count) {
+export function parameterCount(count) {
   return count ? `${count.toLocaleString("en")} parameters` : "no parameters";
 }
 
-/** The way from the whole model down to a part, as links. */
+/** The path from the model to a part, as links. */
 export function breadcrumb(crumbs, go) {
   const link = ({name, title}) => h("button", {type: "button", class: "button link", onclick: () => go(name)}, title);
   const last = ({title}) => h("span", {aria: {current: "true"}}, title);
   const steps = crumbs.map((crumb, i) => h("li", {}, i < crumbs.length - 1 ? link(crumb) : last(crumb)));
-  return h("nav", {class: "crumbs", aria: {label: "Where this part is"}}, h("ol", {}, steps));
+  return h("nav", {class: "crumbs", aria: {label: "Path to this part"}}, h("ol", {}, steps));
 }
 
-/** A docstring: prose as paragraphs, drawings and formulas (indented, or with lines of boxes) as they stand. */
+/** A docstring: text as paragraphs, drawings and formulas as preformatted text. */
 function documentation(doc, equation) {
   if (!doc) return null;
   const pieces = doc.trim().split(/\n\s*\n/).filter((piece) => piece.trim());
   if (equation && pieces[0] && sameFormula(pieces[0], equation)) pieces.shift();
   const prose = (piece) => h("p", {}, piece.replace(/\s*\n\s*/g, " ").trim());
-  const asItStands = (piece) => h("pre", {class: "box"}, piece.replace(/\s+$/, ""));
-  return h("div", {class: "doc"}, pieces.map((piece) => (isDrawing(piece) ? asItStands(piece) : prose(piece))));
+  const preformatted = (piece) => h("pre", {class: "box"}, piece.replace(/\s+$/, ""));
+  return h("div", {class: "doc"}, pieces.map((piece) => (isDrawing(piece) ? preformatted(piece) : prose(piece))));
 }
 
 function isDrawing(piece) {
-  const further = piece.split("\n").slice(1).join("\n");
-  return /[─│┌└├┬▶◀┐┘■]/.test(piece) || /^ {4}/.test(piece) || /\S {3,}\S/.test(further);
+  const rest = piece.split("\n").slice(1).join("\n");
+  return /[─│┌└├┬▶◀┐┘■]/.test(piece) || /^ {4}/.test(piece) || /\S {3,}\S/.test(rest);
 }
 
-// The equation of a part is often the first line of its docstring, sometimes with other words after the sign "=".
+// Whether the first line of the docstring is the equation again: the same left side of "=".
 function sameFormula(piece, equation) {
-  const left = (told) => told.split("=")[0].trim();
+  const left = (text) => text.split("=")[0].trim();
   return piece.includes("=") && equation.includes("=") && left(piece) === left(equation);
 }
 
-function inside(part, go) {
+function subParts(part, go) {
   const children = part?.parts ?? [];
   if (!children.length) return null;
   const [probes, modules] = [true, false].map((is) => children.filter((child) => (child.kind === "Probe") === is));
   const list = (these) => h("ul", {class: "children"}, these.map((child) => h("li", {}, childLink(child, go))));
-  return h("section", {}, h("h3", {}, "Inside"), modules.length > 0 && list(modules),
-    probes.length > 0 && [h("p", {class: "small dim"}, "Values that can be looked at:"), list(probes)]);
+  return h("section", {}, h("h3", {}, "Sub-parts"), modules.length > 0 && list(modules),
+    probes.length > 0 && [h("p", {class: "small dim"}, "Recorded values (probes):"), list(probes)]);
 }
 
 function childLink({name, kind, title}, go) {
@@ -86,8 +87,8 @@ function childLink({name, kind, title}, go) {
     h("span", {class: "small dim mono"}, isProbe ? last : `${last}: ${kind}`));
 }
 
-function parameters(given) {
-  const entries = Object.entries(given ?? {});
+function parameters(shapes) {
+  const entries = Object.entries(shapes ?? {});
   if (!entries.length) return null;
   const count = (sizes) => sizes.reduce((a, b) => a * b, 1).toLocaleString("en");
   const rows = entries.map(([name, sizes]) => h("tr", {}, h("th", {scope: "row", class: "mono"}, name),
@@ -96,38 +97,38 @@ function parameters(given) {
     h("div", {class: "box"}, h("table", {class: "parameters"}, h("tbody", {}, rows))));
 }
 
-function values(title, given) {
-  if (!given?.length) return null;
-  return h("section", {}, h("h3", {}, title), given.map(valueCard));
+function values(title, list) {
+  if (!list?.length) return null;
+  return h("section", {}, h("h3", {}, title), list.map(valueCard));
 }
 
-/** A VALUE: its name and axes, its spread, what is odd about it, and a picture of its numbers. */
+/** One value: name, axes, statistics, warnings, and a heat map. */
 function valueCard(value) {
   const axes = (value.axes ?? []).map(([name, size]) => `${name} ${size}`).join(" × ");
   const place = h("div", {});
   const names = Object.keys(value.slices ?? {});
-  const draw = (name) => fill(place, picture(value, name));
+  const draw = (name) => fill(place, valueMap(value, name));
   if (names.length) draw(names[0]);
   return h("figure", {class: "value"},
     h("figcaption", {}, h("span", {class: "mono what"}, value.name), h("span", {class: "mono axes"}, `[${axes}]`),
-      h("span", {class: "dim"}, spread(value))),
+      h("span", {class: "dim"}, statistics(value))),
     (value.flags ?? []).map((flag) => h("p", {class: "flag"}, `⚠ ${flag}`)),
-    names.length > 1 && sliceChoice(names, draw), place,
+    names.length > 1 && sliceControl(names, draw), place,
     value.shown && h("p", {class: "small dim"}, `Shown: ${value.shown}.`));
 }
 
-function spread({mean, std, min, max}) {
+function statistics({mean, std, min, max}) {
   if (!Number.isFinite(mean)) return "";
   return `mean ${number(mean)} ± ${number(std)}, from ${number(min)} to ${number(max)}`;
 }
 
-function sliceChoice(names, draw) {
+function sliceControl(names, draw) {
   const options = names.map((name) => ({value: name, label: name.replace(/^head /, "") || "all"}));
-  const given = {label: names[0].startsWith("head") ? "head" : "show", options, value: names[0], onchange: draw};
-  return (names.length <= 8 ? segmented(given) : select(given)).element;
+  const control = {label: names[0].startsWith("head") ? "head" : "show", options, value: names[0], onchange: draw};
+  return (names.length <= 8 ? segmented(control) : select(control)).element;
 }
 
-function picture(value, name) {
+function valueMap(value, name) {
   const numbers = value.slices[name];
   if (!numbers?.length || !Array.isArray(numbers[0])) return null;
   const wide = numbers[0].length;

@@ -1,4 +1,4 @@
-// Python as it stands in its file: line numbers, and a little colour. Not a parser: it only tells words apart.
+// Python source code with line numbers and simple syntax highlighting.
 
 import {h} from "../dom.js";
 
@@ -15,8 +15,8 @@ const KINDS = [
   ["space", /\s+/y],
 ];
 
-/** Code -> [[kind, text], ...], which joined give the code again. */
-export function tokenized(code) {
+/** Code -> [[kind, text], ...]. The texts joined are the code. */
+export function tokenize(code) {
   const found = [];
   let at = 0;
   let before = "";
@@ -44,17 +44,17 @@ function next(code, at) {
   return ["plain", code[at]];
 }
 
-/** {file, line, code} as an element: where it stands, and the lines with their numbers. */
+/** {file, line, code} as an element with numbered lines. */
 export function listing({file, line, code}) {
   const lines = [[]];
-  for (const [kind, text] of tokenized(code.replace(/\s+$/, ""))) {
+  for (const [kind, text] of tokenize(code.replace(/\s+$/, ""))) {
     text.split("\n").forEach((piece, i) => {
       if (i) lines.push([]);
       if (piece) lines.at(-1).push(kind === "plain" || kind === "space" ? piece : h("span", {class: `py-${kind}`},
         piece));
     });
   }
-  const spelled = lines.map((pieces, i) => h("span", {class: "line", data: {line: line + i}}, pieces, "\n"));
+  const elements = lines.map((pieces, i) => h("span", {class: "line", data: {line: line + i}}, pieces, "\n"));
   return h("pre", {class: "box listing", tabindex: 0, aria: {label: `Source code, ${file}, from line ${line}`}},
-    h("code", {}, spelled));
+    h("code", {}, elements));
 }

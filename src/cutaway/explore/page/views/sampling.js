@@ -1,9 +1,8 @@
-// What sampling does to a distribution: temperature, then top-k, then top-p, in the order and with the ties of
-// decode/filters.py. Pure functions: numbers in, numbers out.
+// Sampling: temperature, then top-k, then top-p, in the order and with the ties of decode/filters.py. Pure functions.
 //
-// A step knows its likeliest tokens one by one and all others in bins [logit, count]; here a token is a bin of one.
+// A step has its most probable tokens one by one, and all others in bins [logit, count]. Here a token is a bin of one.
 
-/** STEP -> the bins of its distribution, the likeliest first: [{logit, count, index}], index null for the tail. */
+/** The bins of a step, most probable first: [{logit, count, index}]; index is null in the tail. */
 export function binsOf(step) {
   const named = step.logits.map((logit, index) => ({logit, count: 1, index}));
   const tail = (step.tail ?? []).filter(([, count]) => count > 0).map(([logit, count]) => ({logit, count,
@@ -11,23 +10,23 @@ export function binsOf(step) {
   return [...named, ...tail.sort((a, b) => b.logit - a.logit)];
 }
 
-/** The probability of one token of each bin. Bins with kept = 0 have none. */
+/** The probability of one token of each bin; 0 for a bin with count 0. */
 export function softmax(logits, counts) {
-  let greatest = -Infinity;
-  logits.forEach((logit, i) => { if (counts[i] > 0 && logit > greatest) greatest = logit; });
-  const raised = logits.map((logit, i) => (counts[i] > 0 ? Math.exp(logit - greatest) : 0));
-  const total = raised.reduce((sum, value, i) => sum + value * counts[i], 0);
-  return raised.map((value) => value / total);
+  let largest = -Infinity;
+  logits.forEach((logit, i) => { if (counts[i] > 0 && logit > largest) largest = logit; });
+  const exponentials = logits.map((logit, i) => (counts[i] > 0 ? Math.exp(logit - largest) : 0));
+  const total = exponentials.reduce((sum, value, i) => sum + value * counts[i], 0);
+  return exponentials.map((value) => value / total);
 }
 
-/** The named tokens of a step with their probabilities, by the model itself: [{token, id, p}]. */
-export function likeliest(step) {
+/** The candidates of a step with the model's probabilities: [{token, id, p}]. */
+export function topCandidates(step) {
   const bins = binsOf(step);
   const p = softmax(bins.map((bin) => bin.logit), bins.map((bin) => bin.count));
   return step.ids.map((id, i) => ({token: step.tokens[i], id, p: p[i]}));
 }
 
-/** How many of each bin top-k keeps: the k likeliest tokens, and those exactly as likely as the k-th. */
+/** How many tokens of each bin top-k keeps: the k most probable, and those with the same logit as the k-th. */
 export function topK(logits, counts, k) {
   if (!k) return counts;
   let seen = 0;
@@ -39,7 +38,7 @@ export function topK(logits, counts, k) {
   return counts.map((count, i) => (logits[i] < least ? 0 : count));
 }
 
-/** How many of each bin top-p keeps: a token is in the nucleus if those before it have not reached p. */
+/** How many tokens of each bin top-p keeps: a token is kept if the tokens before it have less than p in total. */
 export function topP(logits, counts, p) {
   if (p >= 1) return counts;
   const probability = softmax(logits, counts);
@@ -60,20 +59,20 @@ export function entropy(probability, counts) {
 
 /**
  * A step under {temperature, topK, topP} ->
- * candidates   [{index, token, id, logit, p, q, kept}]: p by the model itself, q what it is drawn with
+ * candidates   [{index, token, id, logit, p, q, kept}]: p of the model, q for sampling
  * tail         {count, kept, p, q}: all other tokens together
- * kept, mass   how many tokens may be drawn, and how much of the probability (after temperature) they held
- * before, after  entropies in bits
+ * kept, of     how many tokens can be sampled, and how many there are
+ * mass         the probability of the kept tokens after temperature
+ * before, after  entropies of p and q in bits
  */
-export function filtered(step, {temperature = 1, topK: k = 0, topP: nucleus = 1} = {}) {
+export function filterStep(step, {temperature = 1, topK: k = 0, topP: nucleus = 1} = {}) {
   const bins = binsOf(step);
   const counts = bins.map((bin) => bin.count);
   const raw = bins.map((bin) => bin.logit);
   const p = softmax(raw, counts);
-  const warm = temperature === 1 ? raw : raw.map((logit) => logit / temperature);
-  const warmed = softmax(warm, counts);
-  const kept = topP(warm, topK(warm, counts, k), nucleus);
-  const q = softmax(warm, kept);
+  const scaled = temperature === 1 ? raw : raw.map((logit) => logit / temperature);
+  const kept = topP(scaled, topK(scaled, counts, k), nucleus);
+  const q = softmax(scaled, kept);
   const sum = (values, numbers, chosen) => values.reduce((total, v, i) => (chosen(i) ? total + v * numbers[i] : total),
     0);
   const inTail = (i) => bins[i].index === null;
@@ -87,7 +86,7 @@ export function filtered(step, {temperature = 1, topK: k = 0, topP: nucleus = 1}
       p: sum(p, counts, inTail), q: sum(q, kept, inTail)},
     kept: sum(kept, counts.map(() => 1), every),
     of: sum(counts, counts.map(() => 1), every),
-    mass: sum(warmed, kept, every),
+    mass: sum(softmax(scaled, counts), kept, every),
     before: entropy(p, counts),
     after: entropy(q, kept),
   };
@@ -99,12 +98,12 @@ export function nextSeed(seed) {
 }
 
 /** A seed as a number in [0, 1). */
-export function chance(seed) {
+export function uniform(seed) {
   return (seed >>> 0) / 4294967296;
 }
 
-/** Tokens lie side by side, each as long as it is likely; u falls on one: a candidate, or null for one of the tail. */
-export function drawn(distribution, u) {
+/** Sample by the inverse of the cumulative distribution at u: a candidate, or null for a token of the tail. */
+export function sample(distribution, u) {
   let reached = 0;
   for (const candidate of distribution.candidates) {
     reached += candidate.q;

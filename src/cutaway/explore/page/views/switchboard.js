@@ -1,15 +1,16 @@
-// The board of switches: a row a layer, a button for each head and sub-layer, tinted by what each one is worth.
+// The switchboard: one row per layer, one button per head and sub-layer, coloured by the effect of switching it off.
 //
 //     Decoder   layer 0   [self-attention] [0] [1] [2] [3]   [cross-attention] [0] [1] [2] [3]   [feed-forward]
 import {fill, h} from "../dom.js";
-import {signedNats, times} from "./outcome.js";
+import {signedNats, times} from "./outputs.js";
 
 const PARTS = {self_attention: "self-attention", cross_attention: "cross-attention", feed_forward: "feed-forward",
-               block: "whole block"};
+               block: "all sub-layers"};
 
-const LEAST = 0.1; // nats that get the full tint, if nothing is worth more
+const FULL_COLOUR = 0.1; // nats with the full colour, if no effect is larger
 
-/** {element, update(off, worth)}: `worth` maps a switch's id to nats, or is null. onchange(off): all that are off. */
+/** {element, update(off, effects)}; effects: id -> change of log p in nats, or null. onchange(off) gets the ids of all
+    parts that are off. */
 export function switchboard(switches, onchange) {
   const board = {switches, buttons: new Map(), presets: [], off: new Set()};
   board.change = (ids, switchedOff) => {
@@ -17,16 +18,17 @@ export function switchboard(switches, onchange) {
     ids.forEach((id) => (switchedOff ? next.add(id) : next.delete(id)));
     onchange(switches.map((each) => each.id).filter((id) => next.has(id)));
   };
-  const allOn = h("button", {type: "button", class: "button quiet", onclick: () => onchange([])}, "switch all on");
-  const element = h("div", {class: "board", onkeydown: walk},
-    h("div", {class: "row presets", role: "group", aria: {label: "Several at once"}},
-      presetsOf(switches).map((preset) => presetButton(board, preset)), allOn),
+  const allOn = h("button", {type: "button", class: "button quiet", onclick: () => onchange([])}, "Switch all on");
+  const element = h("div", {class: "board", onkeydown: moveFocus},
+    h("div", {class: "row presets", role: "group", aria: {label: "Switch off several parts"}},
+      h("span", {class: "dim small"}, "Switch off"), presetsOf(switches).map((preset) => presetButton(board, preset)),
+      allOn),
     [...new Set(switches.map((each) => each.stack))].map((stack) => stackOf(board, stack)));
-  const update = (ids, worth) => {
+  const update = (ids, effects) => {
     board.off = new Set(ids);
-    const most = Math.max(LEAST, ...[...worth?.values() ?? []].map(Math.abs));
+    const largest = Math.max(FULL_COLOUR, ...[...effects?.values() ?? []].map(Math.abs));
     for (const each of switches) {
-      dress(board.buttons.get(each.id), each, board.off.has(each.id), worth?.get(each.id) ?? null, most);
+      updateSwitch(board.buttons.get(each.id), each, board.off.has(each.id), effects?.get(each.id) ?? null, largest);
     }
     board.presets.forEach((show) => show());
     allOn.disabled = !ids.length;
@@ -34,15 +36,15 @@ export function switchboard(switches, onchange) {
   return {element, update};
 }
 
-/** What can be switched off together: [{label, ids}]. */
+/** Parts that can be switched off together: [{label, ids}]. */
 function presetsOf(switches) {
   const parts = ["cross_attention", "self_attention", "feed_forward"];
-  const presets = parts.map((part) => ({label: `all ${PARTS[part]}`, ids: wholesOf(switches, part)}));
+  const presets = parts.map((part) => ({label: `all ${PARTS[part]}`, ids: sublayersOf(switches, part)}));
   return presets.filter((preset) => preset.ids.length > 1);
 }
 
-/** The sub-layers of a part, or its heads where the sub-layer itself has no switch. */
-function wholesOf(switches, part) {
+/** The ids of all sub-layers of one kind, or of their heads if the sub-layers have no switch. */
+function sublayersOf(switches, part) {
   const found = switches.filter((each) => each.part === part);
   const whole = found.filter((each) => each.kind === "sublayer");
   return (whole.length ? whole : found).map((each) => each.id);
@@ -75,33 +77,33 @@ function layerOf(board, stack, layer) {
   return row;
 }
 
-/** The whole first, then its heads. */
+/** The sub-layer first, then its heads. */
 function partOf(board, switches) {
   const sorted = [...switches].sort((a, b) => (a.head ?? -1) - (b.head ?? -1));
   return h("div", {class: "part"}, sorted.map((each) => {
     const name = each.kind === "head" ? each.head : PARTS[each.part] ?? each.part;
     const button = h("button", {type: "button", class: `switch ${each.kind}`, data: {id: each.id},
                                 onclick: () => board.change([each.id], !board.off.has(each.id))},
-      h("span", {class: "switch-name"}, name), h("span", {class: "worth"}));
+      h("span", {class: "switch-name"}, name), h("span", {class: "effect"}));
     board.buttons.set(each.id, button);
     return button;
   }));
 }
 
-/** How one switch looks now: off or on, and how much the output loses without it. */
-function dress(button, {title}, isOff, value, most) {
-  const told = value === null ? "" : signedNats(value);
+/** Show whether a part is off, and the effect of switching it off. */
+function updateSwitch(button, {title}, isOff, value, largest) {
+  const change = value === null ? "" : signedNats(value);
   button.setAttribute("aria-pressed", String(isOff));
-  button.setAttribute("aria-label", `switch off ${title}${told && `, log p ${told}`}`);
-  button.title = told ? `${title}: alone switched off, log p ${told} nats` : title;
+  button.setAttribute("aria-label", `switch off ${title}${change && `, log p ${change}`}`);
+  button.title = change ? `${title}. With only this part off, log p changes by ${change} nats.` : title;
   button.classList.toggle("gains", value > 0);
-  const share = Math.sqrt(Math.abs(value ?? 0) / most); // the root: beside one giant the others still differ
+  const share = Math.sqrt(Math.abs(value ?? 0) / largest); // the root makes small effects visible
   button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);
-  fill(button.querySelector(".worth"), told);
+  fill(button.querySelector(".effect"), change);
 }
 
-/** Arrow keys go along a layer, and up and down to the nearest button of the next one. */
-function walk(event) {
+/** Left and right go along a layer; up and down go to the nearest button of the next layer. */
+function moveFocus(event) {
   const button = event.target.closest?.(".board-layer button");
   const next = button && neighbour(button, event.key);
   if (!next) return;
@@ -117,19 +119,20 @@ function neighbour(button, pressed) {
   const rows = [...row.closest(".board").querySelectorAll(".board-layer")];
   if (along) return buttons[buttons.indexOf(button) + along];
   const other = down && rows[rows.indexOf(row) + down];
-  const away = (each) => Math.abs(each.offsetLeft + each.offsetWidth / 2 - button.offsetLeft - button.offsetWidth / 2);
-  return other && [...other.querySelectorAll("button")].sort((a, b) => away(a) - away(b))[0];
+  const centre = (each) => each.offsetLeft + each.offsetWidth / 2;
+  const distance = (each) => Math.abs(centre(each) - centre(button));
+  return other && [...other.querySelectorAll("button")].sort((a, b) => distance(a) - distance(b))[0];
 }
 
-/** What the tints mean, and which switch matters most. */
-export function legendOf(worth, switches) {
-  const least = Math.min(0, ...worth.values()), most = Math.max(0, ...worth.values());
-  if (least > -0.005 && most < 0.005) return h("p", {class: "small"}, "None of them alone matters for this output.");
-  const worst = switches.find((each) => worth.get(each.id) === least)?.title;
+/** The meaning of the colours, and the part with the largest effect. */
+export function effectLegend(effects, switches) {
+  const least = Math.min(0, ...effects.values()), most = Math.max(0, ...effects.values());
+  if (least > -0.005 && most < 0.005) return h("p", {class: "small"}, "No single part matters for this output.");
+  const worst = switches.find((each) => effects.get(each.id) === least)?.title;
   const scale = (name, value, meaning) => h("span", {class: "scale-of"},
     h("span", {class: `scale ${name}`, aria: {hidden: "true"}}), `${signedNats(value)} nats: ${meaning}`);
-  const lost = `without it alone, it becomes ${times(least)} less likely`;
-  return h("div", {class: "legend small"}, least < -0.005 && scale("loses", least, "the output becomes less likely"),
-    most > 0.005 && scale("gains", most, "more likely"),
-    least < -0.005 && h("p", {}, `The output needs ${worst} most: ${lost}.`));
+  const loss = `With only this part off, the output becomes ${times(least)} less probable.`;
+  return h("div", {class: "legend small"}, least < -0.005 && scale("loses", least, "output less probable"),
+    most > 0.005 && scale("gains", most, "output more probable"),
+    least < -0.005 && h("p", {}, `The most important part is ${worst}. ${loss}`));
 }

@@ -1,14 +1,14 @@
-// All heads of one kind as small matrices: a line a layer, a column a head. Click picks; so do the arrow keys.
+// All heads of one kind of attention as small heat maps: one row per layer, one column per head.
 import {fill, h} from "../dom.js";
 import {thumbnail} from "../heatmap.js";
 import {matrixOf, nameOf} from "../matrix.js";
 
-const AT_ONCE = 400000; // cells; more are drawn a layer a frame, so that the page answers meanwhile
+const MAX_CELLS = 400000; // more cells are drawn head by head, so that the page stays responsive
 
-/** {element, draw(trace, kind, layers), mark({layer, head, off, roles})}; pick(layer, head, byKey) when one is chosen.
-    */
+/** {element, draw(trace, kind, layers), mark({layer, head, off, roles})}; pick(layer, head, byKey) is called when a
+    head is chosen. */
 export function thumbnails(pick) {
-  const element = h("div", {class: "thumbnails", role: "group", aria: {label: "Heads, a line a layer"}});
+  const element = h("div", {class: "thumbnails", role: "group", aria: {label: "Heads, one row per layer"}});
   let buttons = [];
   const draw = (trace, kind, layers) => {
     buttons = [];
@@ -16,48 +16,48 @@ export function thumbnails(pick) {
     const heads = Math.max(...layers.map((layer) => matrixOf(trace, nameOf(kind, layer)).heads));
     element.style.setProperty("--heads", heads);
     element.style.setProperty("--shape", `${Math.max(1, first.columns)} / ${Math.max(1, first.rows)}`);
-    const few = layers.length * heads * first.rows * first.columns <= AT_ONCE;
-    fill(element, layers.map((layer) => line(trace, kind, layer, few, buttons, pick)));
+    const isSmall = layers.length * heads * first.rows * first.columns <= MAX_CELLS;
+    fill(element, layers.map((layer) => layerRow(trace, kind, layer, isSmall, buttons, pick)));
   };
   const mark = ({kind, layer, head, off, roles}) => {
-    for (const button of buttons) dress(button, {kind, layer, head, off, roles});
+    for (const button of buttons) updateButton(button, {kind, layer, head, off, roles});
     if (!buttons.some((button) => button.tabIndex === 0) && buttons[0]) buttons[0].tabIndex = 0;
   };
-  element.addEventListener("keydown", (event) => walk(event, buttons, pick));
+  element.addEventListener("keydown", (event) => moveFocus(event, buttons, pick));
   return {element, draw, mark};
 }
 
-function line(trace, kind, layer, few, buttons, pick) {
+function layerRow(trace, kind, layer, isSmall, buttons, pick) {
   const matrix = matrixOf(trace, nameOf(kind, layer));
-  const made = Array.from({length: matrix.heads}, (_, head) => {
+  const row = Array.from({length: matrix.heads}, (_, head) => {
     const button = h("button", {type: "button", class: "thumb", data: {layer, head},
       onclick: () => pick(layer, head, false)});
     const paint = () => button.append(thumbnail({rows: matrix.rows, columns: matrix.columns,
       at: (q, k) => matrix.at(head, q, k),
                                                  row: (q) => matrix.row(head, q), label: ""}));
-    if (few) paint();
+    if (isSmall) paint();
     else setTimeout(paint);
     return button;
   });
-  buttons.push(...made);
-  return [h("span", {class: "thumb-layer"}, layer), ...made];
+  buttons.push(...row);
+  return [h("span", {class: "thumb-layer"}, layer), ...row];
 }
 
-function dress(button, {kind, layer, head, off, roles}) {
+function updateButton(button, {kind, layer, head, off, roles}) {
   const mine = {layer: Number(button.dataset.layer), head: Number(button.dataset.head)};
   const chosen = mine.layer === layer && (head === "mean" || mine.head === head);
   const id = nameOf(kind, mine.layer).replace(/weights$/, `heads.${mine.head}`);
   const role = roles?.find((row) => row.kind === kind && row.layer === mine.layer && row.head === mine.head);
-  const out = off.includes(id) ? ", switched off" : "";
-  const told = `layer ${mine.layer}, head ${mine.head}${out}${role ? `: ${role.role}` : ""}`;
+  const switched = off.includes(id) ? ", switched off" : "";
+  const label = `layer ${mine.layer}, head ${mine.head}${switched}${role ? `: ${role.role}` : ""}`;
   button.setAttribute("aria-pressed", String(chosen));
-  button.setAttribute("aria-label", told);
-  button.title = role?.explanation ? `${told}\n${role.explanation}` : told;
+  button.setAttribute("aria-label", label);
+  button.title = role?.explanation ? `${label}\n${role.explanation}` : label;
   button.classList.toggle("off", off.includes(id));
   button.tabIndex = mine.layer === layer && mine.head === (head === "mean" ? 0 : head) ? 0 : -1;
 }
 
-function walk(event, buttons, pick) {
+function moveFocus(event, buttons, pick) {
   const step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]}[event.key];
   const from = document.activeElement?.dataset;
   if (!step || from?.head === undefined) return;
