@@ -186,7 +186,7 @@ def test_doctor_prints_problems_and_exits_with_3(home):
     assert "overfitting" in [finding["check"] for finding in found["findings"]]
     assert found["valid_loss"] == pytest.approx(0.51)
     fine = cutaway("doctor", "runs/whole", "--no-data")
-    assert "In order: " in fine.stdout
+    assert "Passed: " in fine.stdout
     assert "Not checked: leakage, small validation, unknown tokens" in fine.stdout
     assert ", because the data was not read." in fine.stdout
     with pytest.raises(RunError, match="there is no run folder 'runs/no'"):

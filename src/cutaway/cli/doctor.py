@@ -78,7 +78,7 @@ def print_diagnosis(summary: RunSummary, diagnosis: Diagnosis) -> None:
         out.print("\nNo problem was found.")
     if diagnosis.in_order:
         out.print()
-        print_text("In order: " + "; ".join(diagnosis.in_order) + ".")
+        print_text("Passed: " + "; ".join(diagnosis.in_order) + ".")
     for sentence in diagnosis.not_known:
         print_text(sentence)
 

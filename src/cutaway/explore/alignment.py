@@ -80,7 +80,7 @@ def cross_attention(translator: Translator, pairs: Sequence[WordAlignedPair]) ->
     batch = collate_pairs(encoded, translator.tokenizer).to(translator.device)
     with record_activations(translator.model, KINDS["cross"].format("*")) as seen:
         translator.model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
-    return [seen[KINDS["cross"].format(layer)].double().cpu().numpy() for layer in range(len(seen))]
+    return [seen[KINDS["cross"].format(layer)].cpu().double().numpy() for layer in range(len(seen))]
 
 
 def words_of(translator: Translator, pair: WordAlignedPair) -> TokenWords:

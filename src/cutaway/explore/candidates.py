@@ -1,4 +1,4 @@
-"""The candidates of each prediction: the likeliest tokens with their logits, and a histogram of the others."""
+"""The candidates of each prediction: the most probable tokens with their logits, and a histogram of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BINS, WIDTH = 48, 0.5  # the others are counted in bins; WIDTH in nats, counted 
 
 
 def candidates(example: TracedExample, logits_NV: Tensor) -> list[dict[str, Any]]:
-    """For each prediction: the answer, its probability and rank, and the likeliest candidates with their logits.
+    """For each prediction: the answer, its probability and rank, and the most probable candidates with their logits.
 
     The logits and the bins suffice to apply any temperature, top-k and top-p later, without the model: a bin stands
     for `count` candidates with one logit, chosen so that their probabilities add up.

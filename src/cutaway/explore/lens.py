@@ -35,7 +35,7 @@ def stream_probes(model: nn.Module) -> dict[str, str]:
 
 @torch.no_grad()
 def lens(model: Any, example: TracedExample, seen: Mapping[str, Tensor], axis: list[str]) -> dict[str, Any]:
-    """At each depth, for each prediction: the likeliest token, its probability, and the final answer's probability."""
+    """At each depth, for each prediction: the most probable token, its probability, and that of the final answer."""
     norm, answers_N = getattr(model, stack_of(model)).norm, torch.tensor(example.answers)
     prediction: dict[str, Any] = {"rows": [], "axis": axis, "tokens": [], "p": [], "final": []}
     for depth, name in stream_probes(model).items():

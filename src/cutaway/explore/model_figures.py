@@ -89,7 +89,7 @@ def added_vectors(position: Any, shown: int) -> Any:
     zeros = torch.zeros(1, shown, position.table.size(1), dtype=position.table.dtype, device=position.table.device)
     with torch.no_grad():
         table = position.embed(zeros, torch.arange(shown, device=zeros.device))[0]
-    return positional_encodings(table.double().cpu().numpy(), shown)
+    return positional_encodings(table.cpu().double().numpy(), shown)
 
 
 def rotated_vectors(position: Any, shown: int) -> Any:
@@ -129,7 +129,7 @@ def biases(position: Any, shown: int) -> Any:
     keys = torch.arange(shown if is_causal else 2 * shown - 1, device=device)
     query = torch.tensor([shown - 1], device=device)
     with torch.no_grad():
-        bias_HK = position.bias(torch.zeros(0), query, keys)[:, 0].double().cpu().numpy()
+        bias_HK = position.bias(torch.zeros(0), query, keys)[:, 0].cpu().double().numpy()
     figure = new_figure(8, 3.6)
     axes = figure.add_subplot()
     for head, line in enumerate(bias_HK):
@@ -145,7 +145,7 @@ def distance_vectors(position: Any, shown: int) -> Any:
     """The vectors of Shaw et al. for keys and for values, one for each distance."""
     figure = new_figure(10, 3.8)
     for axes, name in zip(figure.subplots(1, 2), ("keys", "values"), strict=True):
-        table: NDArray[np.float64] = getattr(position, f"for_{name}").detach().double().cpu().numpy()
+        table: NDArray[np.float64] = getattr(position, f"for_{name}").detach().cpu().double().numpy()
         limit = float(np.abs(table).max()) or 1.0
         extent = (0, table.shape[1], position.clip + 0.5, -position.clip - 0.5)
         image = axes.imshow(

@@ -212,14 +212,14 @@ def tags_of(example: TracedExample, steps: Sequence[Mapping[str, Any]]) -> list[
 def image_of(pipeline: Pipeline, example: TracedExample) -> dict[str, Any] | None:
     if example.task != "image_classification":
         return None
-    pixels = example.inputs[0][0].double().cpu().numpy().round(3).tolist()
+    pixels = example.inputs[0][0].cpu().double().numpy().round(3).tolist()
     config = pipeline.config.model
     return {"pixels": pixels, "patch": config.patch_size, "class_token": config.pooling == "cls"}
 
 
 def pack_weights(attention: Mapping[str, Tensor]) -> tuple[dict[str, Weights], Kept]:
     """Weights [H,Q,K] as lists. Above MAX_WEIGHTS, only the largest of each row, and their share of the row."""
-    arrays = {name: weights.double().cpu().numpy() for name, weights in attention.items()}
+    arrays = {name: weights.cpu().double().numpy() for name, weights in attention.items()}
     rows = sum(weights.shape[0] * weights.shape[1] for weights in arrays.values())
     if sum(weights.size for weights in arrays.values()) <= MAX_WEIGHTS:
         return {name: weights.round(4).tolist() for name, weights in arrays.items()}, None

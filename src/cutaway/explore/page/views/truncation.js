@@ -1,4 +1,4 @@
-// A note for long inputs, of which the trace has only the largest attention weights.
+// A note for long inputs: the trace has only their largest attention weights.
 import {h, percent} from "../dom.js";
 
 /** A note about the field `kept` of a trace or snapshot; null if it has all weights. */
