@@ -29,7 +29,7 @@ def settings_page() -> str:
         "# Settings",
         GENERATED,
         "",
-        "Every setting of a recipe, by table. A recipe is a TOML file; whatever it leaves out has the default shown here.",
+        "Every setting of a recipe, by table. A recipe is a TOML file. A setting that it leaves out has its default.",
         "On the command line, `--set TABLE.NAME=VALUE` overrides a setting:",
         "",
         "```bash",
