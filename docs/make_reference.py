@@ -36,7 +36,7 @@ def settings_page() -> str:
         "cutaway train reverse --set train.steps=2000 --set model.d_model=64",
         "```",
         "",
-        "Which settings exclude each other: Cutaway says so when it reads the recipe, and names both.",
+        "If two settings exclude each other, the error names both when Cutaway reads the recipe.",
         "",
     ]
     for table in dataclasses.fields(Config):
