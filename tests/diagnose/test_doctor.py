@@ -17,7 +17,7 @@ from cutaway.diagnose.observations import HeldOutOverlap, Observations
 from cutaway.runs import RunFolder
 from cutaway.runs.files import write_json, write_text
 from cutaway.runs.summary import History
-from cutaway.train.observers import StepReport, Sums
+from cutaway.train.observers import StepReport, SumsSinceLog
 
 SEVEN_TIMES = "the quick brown fox jumps over the lazy dog near the river bank today . " * 7
 SMALL = dataclasses.replace(FACTS, valid_examples=20, valid_answers=60)
@@ -318,7 +318,7 @@ def test_repetition():
 
 
 def test_sums_have_the_spread_of_the_loss_and_count_clipped_steps():
-    sums, losses = Sums(), [3.0, 2.5, 2.0, 2.6]
+    sums, losses = SumsSinceLog(), [3.0, 2.5, 2.0, 2.6]
     for i, loss in enumerate(losses):
         sums.add(StepReport(i, loss, loss, 1e-3, gradient_norm=2.0 * (i % 2), tokens=10), clip_norm=1.0)
     assert sums.nll_spread == pytest.approx(pstdev(losses))

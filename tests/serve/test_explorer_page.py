@@ -149,7 +149,7 @@ def test_type_a_sentence_and_read_the_translation(recorder, address, run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "label"), [("encoder", "source → source"), ("decoder", "target → target"), ("cross", "target → source")]
+    ("kind", "label"), [("encoder", "encoder"), ("decoder", "decoder"), ("cross", "cross-attention")]
 )
 def test_the_page_shows_the_recorded_weights(recorder, address, run, kind, label):
     pipeline = load_pipeline(run, "cpu")
@@ -284,7 +284,7 @@ def test_the_map_shows_the_real_source_and_values(recorder, address, run):
 def test_an_address_restores_the_view(recorder, address):
     recorder.open(f"{address}#view=attention&text={SENTENCE}")
     page = recorder.page
-    page.get_by_role("radio", name="source → source").check(force=True)
+    page.get_by_role("radio", name="encoder").check(force=True)
     page.get_by_role("radiogroup", name="head").get_by_role("radio", name="3").check(force=True)
     page.get_by_role("radio", name="lines").check(force=True)
     recorder.settle()

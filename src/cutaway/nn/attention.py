@@ -29,8 +29,7 @@ class MultiHeadAttention(nn.Module):
     G is the number of key-value heads. If G < H, several query heads share keys and values, and the cache is smaller
     (grouped-query attention; multi-query attention if G = 1).
 
-    `head_norm` makes a norm of width E for queries and keys, which keeps scores small (QK-norm, Henry et al. 2020).
-    `cap` above 0 bounds the scores (soft_cap in kernels.py).
+    `head_norm` makes a norm of width E for queries and keys (QK-norm, Henry et al. 2020). `cap` above 0 bounds scores.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(self.n_heads * self.d_head, d_model, bias)
         self.query_norm = head_norm() if head_norm else nn.Identity()
         self.key_norm = head_norm() if head_norm else nn.Identity()
-        self.q, self.k, self.v = Probe(), Probe(), Probe()
+        self.q, self.k, self.v = Probe(), Probe(), Probe()  # a Probe returns its input, which can be recorded there
         self.scores, self.weights, self.heads = Probe(), Probe(), Probe()
 
     def forward(
@@ -70,8 +69,8 @@ class MultiHeadAttention(nn.Module):
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
         position = self.position if memory is None else NO_POSITION
         n_cached = cache.length if cache is not None and memory is None else 0
-        indices = Span(n_cached, n_cached + x.size(1))  # of x among all keys
-        positions = indices if cache is None else cache.positions(indices)  # differ if rows have padding on the left
+        indices = Span(n_cached, n_cached + x.size(1))  # the columns of x in the matrix of all scores
+        positions = indices if cache is None else cache.positions(indices)  # without the padding on the left of a row
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(position.rotate(q, positions))
         if memory is not None and cache is not None and cache.stored is not None:
@@ -82,7 +81,8 @@ class MultiHeadAttention(nn.Module):
             k, v = self.k(position.rotate(k, positions)), self.v(v)
             if cache is not None:
                 k, v = cache.append(k, v) if memory is None else cache.store(k, v)
-        heads = self.attend(q, k, v, mask, **position.kernel_arguments(q, indices, Span(0, k.size(2))))
+        arguments = position.kernel_arguments(q, indices, Span(0, k.size(2)))  # for example a bias of the scores
+        heads = self.attend(q, k, v, mask, **arguments)
         return self.output(self.merge(self.heads(heads)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **position_arguments: Any) -> Tensor:
@@ -95,14 +95,14 @@ class MultiHeadAttention(nn.Module):
             return attend_masked(self.kernel, q, k, v, mask, **arguments)
         return self.kernel(q, k, v, mask, **arguments)
 
-    def split(self, x_BTD: Tensor) -> Tensor:
-        """[B,T,H·E] -> [B,H,T,E].
+    def split(self, x: Tensor) -> Tensor:
+        """[B,T,H·E] -> [B,H,T,E]; with G instead of H for keys and values.
 
         The E numbers of a head are adjacent in the last dimension, so `view` splits that dimension into (H, E). Then
         `transpose` moves H forward. A `view` directly to [B,H,T,E] would mix numbers of different tokens.
         """
-        B, T, _ = x_BTD.shape
-        return x_BTD.view(B, T, -1, self.d_head).transpose(1, 2)
+        B, T, _ = x.shape
+        return x.view(B, T, -1, self.d_head).transpose(1, 2)
 
     def merge(self, x_BHTE: Tensor) -> Tensor:
         """[B,H,T,E] -> [B,T,H·E]: the inverse of `split`. `flatten` makes a copy in which each token is contiguous."""

@@ -8,7 +8,7 @@ import sys
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 
 
-def keep_freed_memory() -> None:
+def reuse_freed_memory() -> None:
     """Tell glibc to keep freed memory instead of returning it to the operating system. Without glibc, do nothing.
 
     Each step allocates the same large tensors as the one before. On a step of the benchmark's model, this made page

@@ -12,7 +12,7 @@ from cutaway.runs import RunFolder
 
 
 @dataclass
-class Sums:
+class SumsSinceLog:
     """Sums over the steps since the last line of metrics.jsonl."""
 
     loss: float = 0.0
@@ -54,7 +54,7 @@ class TrainState:
     best_loss: float = math.inf  # the validation loss at `best_step`
     best_step: int = 0
     validations_since_best: int = 0
-    unlogged: Sums = field(default_factory=Sums)
+    unlogged: SumsSinceLog = field(default_factory=SumsSinceLog)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class MetricsLog(Observer):
                     "waiting": round(trainer.state.waiting, 3),
                 }
             )
-            trainer.state.unlogged = Sums()
+            trainer.state.unlogged = SumsSinceLog()
 
     def on_validation(self, trainer: TrainerView, result: ValidationResult) -> None:
         row = {

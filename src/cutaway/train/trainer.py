@@ -22,9 +22,9 @@ from cutaway.train.distributed import ProcessGroup
 from cutaway.train.ema import Ema
 from cutaway.train.failures import explain_failures
 from cutaway.train.loop import Loop
-from cutaway.train.memory import keep_freed_memory
+from cutaway.train.memory import reuse_freed_memory
 from cutaway.train.objectives import ModelWithLoss, Objective, measure_distributed
-from cutaway.train.observers import Observer, StepReport, Sums, TrainState, ValidationResult
+from cutaway.train.observers import Observer, StepReport, SumsSinceLog, TrainState, ValidationResult
 from cutaway.train.optimizers import make_optimizer
 from cutaway.train.precision import Precision, compile_model
 from cutaway.train.schedules import Schedule
@@ -50,12 +50,12 @@ class Trainer(Loop):
         process_group: ProcessGroup | None = None,
         adapter: Mapping[str, str] | None = None,
     ):
-        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is the metadata of an adapter
-        (runs/base.py); with it, checkpoints hold the trained weights only."""
+        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is given if only an adapter is
+        trained, such as LoRA: the metadata of its file. Checkpoints then contain only the adapter's weights."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
-            keep_freed_memory()
+            reuse_freed_memory()
         self.process_group = process_group or ProcessGroup(self.device)
         self.model = model
         model_with_loss = ModelWithLoss(model, objective, config.label_smoothing, config.balance_loss)
@@ -63,6 +63,7 @@ class Trainer(Loop):
         self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
+        # map_rows: Muon divides its work between the processes.
         self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -108,7 +109,7 @@ class Trainer(Loop):
         loss_sum, nll_sum, parts = 0.0, 0.0, config.micro_batches * group.size
         for i in range(config.micro_batches):
             number = i * group.size + group.rank
-            # All processes must make the same calls. If there are more parts than rows, compute a row with weight 0.
+            # Every process must call the model equally often. One that has no row left computes row 0, with weight 0.
             weight = float(number < batch.rows)
             part = batch.part(number, parts) if weight else batch.part(0, batch.rows)
             self.seed_dropout(number)
@@ -180,7 +181,7 @@ class Trainer(Loop):
         return self.process_group.all_reduce(is_interrupted)[0] > 0
 
     def agree_on_seconds(self, seconds: float) -> float:
-        """The training time of the main process, if the training ends after `train.minutes`."""
+        """If the training is limited by time, use the main process's time, so that all stop at the same step."""
         if self.config.budget != "minutes":
             return seconds
         return self.process_group.all_reduce(seconds if self.process_group.is_main_process else 0.0)[0]
@@ -217,7 +218,7 @@ class Trainer(Loop):
         """Load the latest undamaged checkpoint: weights, optimizer state and data position."""
         state = checkpoint.load_latest(self.run_folder, self.model, self.optimizer, self.ema, self.adapter)
         self.batches.set_position(state.pop("data"))
-        self.state = TrainState(**{**state, "unlogged": Sums(**state["unlogged"])})
+        self.state = TrainState(**{**state, "unlogged": SumsSinceLog(**state["unlogged"])})
         self.run_folder.drop_metrics_after(self.state.step)
-        if self.process_group.is_main_process:  # keep this checkpoint: a later one may be damaged
+        if self.process_group.is_main_process:  # later checkpoints may be damaged, and "latest" is never deleted
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

@@ -209,7 +209,7 @@ function explanation({kinds, kind, look}) {
 
 function controlsOf(now, run, choose) {
   const translates = now.kinds.includes("cross");
-  const labels = translates ? {encoder: "source → source", decoder: "target → target", cross: "target → source"}
+  const labels = translates ? {encoder: "encoder", decoder: "decoder", cross: "cross-attention"}
     : {encoder: "self-attention", decoder: "self-attention"};
   const kinds = now.kinds.length > 1 ? segmented({label: "Kind of attention", hideLabel: true, value: now.kind,
     onchange: (kind) => choose({kind, token: null, at: null}),
@@ -224,7 +224,7 @@ function controlsOf(now, run, choose) {
     options: [{value: "matrix", label: "matrix"}, {value: "lines", label: "lines"}]});
   const all = now.look === "lines" ? toggle({label: "all heads", checked: now.all,
     onchange: (on) => choose({all: on ? 1 : null})}) : null;
-  const gold = now.marks.length ? toggle({label: now.kind === "cross" ? "correct alignment" : "correct syntax",
+  const gold = now.marks.length ? toggle({label: now.kind === "cross" ? "show true alignment" : "show true syntax",
     checked: now.showGold,
     onchange: (on) => choose({truth: on ? null : 0})}) : null;
   const set = (to) => {
@@ -264,7 +264,7 @@ function goldSentence({kind, marks, own, matrix, index, look, all, head}) {
   const where = all || head === "mean" ? "In the mean of all heads" : "In this head";
   const [what, sign] = [kind === "cross" ? "each target word and the source word that it translates"
     : "each word and its syntactic head", look === "lines" ? "Dashed lines" : "Orange frames"];
-  const verdict = `${hits} of ${marks.length} ${marks.length === 1 ? "has" : "have"} the largest weight in their row.`;
+  const verdict = `${hits} of these ${marks.length} pairs have the largest weight in their row.`;
   return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
     `${sign} mark ${what}. ${where}, `, h("b", {}, verdict));
 }

@@ -40,7 +40,7 @@ function create(context) {
   const outputs = h("div", {class: "stack"}), probabilities = h("div", {class: "stack"}), maps = h("div");
   const sides = sideControls(context, (error) => fill(outputs, errorLine(error)));
   const controls = headControls(context);
-  const own = toggle({label: "Use B's own output",
+  const own = toggle({label: "Show B with its own output, not with A's",
                       title: "Otherwise B reads A's output, so that the tokens are the same",
                       onchange: (on) => context.state.set({bOwn: on ? 1 : null})});
   const send = latest();

@@ -3,7 +3,7 @@ import {fill, h, percent} from "../dom.js";
 import {bar} from "../controls.js";
 import {errorLine, latest, waitingLine} from "./requests.js";
 
-const NOTE = "A head has a role if much more of its attention follows a pattern than by chance. "
+const NOTE = "A head gets a role if its attention follows a pattern much more than random attention would. "
   + "The role says where a head attends, not whether the model needs it. "
   + "To test that, switch the head off under “Experiments”.";
 
@@ -19,6 +19,10 @@ const MEANINGS = {
   syntax: "weight on the syntactic head of the word", alignment: "weight on the source word that is translated",
   agreement: "1 minus the alignment error rate",
 };
+
+// Headings that differ from the names in the data.
+const LABELS = {same: "same token", continuation: "induction", syntax: "syntactic head",
+  agreement: "1 − alignment error", share: "share of weight"};
 
 function create(context) {
   const place = h("div", {class: "stack"});
@@ -96,7 +100,8 @@ function statistics(heads, kinds, open) {
 }
 
 function columnHeading(name, onclick) {
-  return h("th", {scope: "col"}, h("button", {type: "button", class: "sort", title: MEANINGS[name], onclick}, name));
+  const label = LABELS[name] ?? name;
+  return h("th", {scope: "col"}, h("button", {type: "button", class: "sort", title: MEANINGS[name], onclick}, label));
 }
 
 /** Missing values are last in both directions. */

@@ -68,7 +68,7 @@ function layerOf(board, stack, layer) {
   const here = board.switches.filter((each) => each.stack === stack && each.layer === layer);
   const parts = [...new Set(here.map((each) => each.part))];
   const heads = here.filter((each) => each.kind === "head").map((each) => each.id);
-  const preset = {label: "all heads", spoken: `all heads of ${stack} layer ${layer}`, ids: heads};
+  const preset = {label: "all heads of the layer", spoken: `all heads of ${stack} layer ${layer}`, ids: heads};
   const row = h("div", {class: "board-layer", role: "toolbar", aria: {label: `${stack}, layer ${layer}`}},
     h("span", {class: "layer-name"}, `layer ${layer}`),
     parts.map((part) => partOf(board, here.filter((each) => each.part === part))),

@@ -314,8 +314,9 @@ function samplingSliders(context) {
 function factsOf({kept, of, mass, before, after}) {
   const share = percent(mass > 1 - 1e-9 ? 1 : mass);
   const count = kept === 1 ? "1 token" : `${kept.toLocaleString("en")} tokens`;
-  return [`${count} of ${of.toLocaleString("en")} can be sampled, with ${share} of the probability. `,
-    `Entropy: ${before.toFixed(2)} bits before these settings, ${after.toFixed(2)} bits after them.`];
+  return [`With these settings, ${count} of ${of.toLocaleString("en")} can be sampled. `,
+    `The temperature gives ${kept === 1 ? "it" : "them"} ${share} of the probability. `,
+    `Entropy: ${before.toFixed(2)} bits for the model, ${after.toFixed(2)} bits with these settings.`];
 }
 
 // The most probable tokens, the output token and the sampled token have a row each; all others share one row.
