@@ -52,7 +52,7 @@ ROLES = {
     "rare": ("rare tokens", "to rare tokens"),
     "same": ("same token", "to the same token at another position"),
     "continuation": ("induction", "to the token after an earlier occurrence of the same token"),
-    "syntax": ("syntactic head", "to the word's syntactic head"),
+    "syntax": ("syntactic parent", "to the word that it depends on in the syntax tree"),
     "alignment": ("word alignment", "to the words that are being translated"),
 }
 NO_ROLE, UNIFORM = "no clear role", "uniform"

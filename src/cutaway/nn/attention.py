@@ -69,8 +69,8 @@ class MultiHeadAttention(nn.Module):
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
         position = self.position if memory is None else NO_POSITION
         n_cached = cache.length if cache is not None and memory is None else 0
-        indices = Span(n_cached, n_cached + x.size(1))  # the columns of x in the matrix of all scores
-        positions = indices if cache is None else cache.positions(indices)  # without the padding on the left of a row
+        indices = Span(n_cached, n_cached + x.size(1))  # of the tokens of x in the sequence; cached ones come first
+        positions = indices if cache is None else cache.positions(indices)  # padding on the left is not counted
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(position.rotate(q, positions))
         if memory is not None and cache is not None and cache.stored is not None:

@@ -50,8 +50,8 @@ class Trainer(Loop):
         process_group: ProcessGroup | None = None,
         adapter: Mapping[str, str] | None = None,
     ):
-        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is given if only an adapter is
-        trained, such as LoRA: the metadata of its file. Checkpoints then contain only the adapter's weights."""
+        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is None, or the metadata of the
+        adapter file if only an adapter such as LoRA is trained. Checkpoints then contain only the adapter's weights."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
@@ -63,7 +63,7 @@ class Trainer(Loop):
         self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
-        # map_rows: Muon divides its work between the processes.
+        # With map_rows, each process computes Muon's update for a part of the matrices.
         self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -193,6 +193,7 @@ class Trainer(Loop):
             checkpoint.save(self.run_folder, tensors, state, self.is_best, self.config.keep_checkpoints)
 
     def save_snapshot(self) -> None:
+        """Save the weights only, to see later how the model learned."""
         tensors = self.collect_tensors()
         if self.process_group.is_main_process:
             checkpoint.save_snapshot(self.run_folder, tensors, self.state.step)
@@ -220,5 +221,6 @@ class Trainer(Loop):
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": SumsSinceLog(**state["unlogged"])})
         self.run_folder.drop_metrics_after(self.state.step)
-        if self.process_group.is_main_process:  # later checkpoints may be damaged, and "latest" is never deleted
+        # Newer checkpoints may be damaged. The one that "latest" names is never deleted.
+        if self.process_group.is_main_process:
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

@@ -11,7 +11,8 @@ import {pairedChart} from "./pairedchart.js";
 
 const FINAL = "kept"; // in the state: the final weights; null means no choice
 const INTRODUCTION = "The same input with two sets of weights: two runs, or two steps of one training.";
-const DEPTH_CAPTION = "Mean probability of the output tokens after each layer (logit lens).";
+const DEPTH_CAPTION = "Mean probability of the output tokens after each layer (logit lens). "
+  + "B reads A's output, unless you choose its own below.";
 
 export const view = {id: "compare", title: "Compare", applies, create};
 
@@ -40,7 +41,7 @@ function create(context) {
   const outputs = h("div", {class: "stack"}), probabilities = h("div", {class: "stack"}), maps = h("div");
   const sides = sideControls(context, (error) => fill(outputs, errorLine(error)));
   const controls = headControls(context);
-  const own = toggle({label: "Show B with its own output, not with A's",
+  const own = toggle({label: "let B read its own output, not A's",
                       title: "Otherwise B reads A's output, so that the tokens are the same",
                       onchange: (on) => context.state.set({bOwn: on ? 1 : null})});
   const send = latest();
@@ -163,7 +164,7 @@ function depthChart({a, b}) {
   const names = a.lens.rows, same = names.length === b.lens.rows.length, end = same ? names.length - 1 : 1;
   const line = ({final}) => final.map((row, i) => [end * i / Math.max(1, final.length - 1), mean(row)]);
   const values = (lens) => lens.final.map((row) => percent(mean(row))).join(", ");
-  const layers = {label: "after", min: -0.06 * end, max: 1.06 * end, format: (at) => names[at] ?? ""};
+  const layers = {label: "after this layer", min: -0.06 * end, max: 1.06 * end, format: (at) => names[at] ?? ""};
   const depth = {label: "depth, from the embedding to the last layer", format: number};
   const lines = [{name: "A", points: line(a.lens)}, {name: "B", points: line(b.lens)}];
   const chart = lineChart({lines, width: 440, height: 210, x: same ? layers : depth,

@@ -173,7 +173,7 @@ function details(lens, output, r, k, isPrompt) {
       h("bdi", {class: "word"}, readable(prediction)), ` with ${percent(lens.p[r][k])}. `,
       agrees(lens, output, r, k) ? `It is the ${wanted}.` : [`The ${wanted} `, token.cloneNode(true),
         ` has ${percent(lens.final[r][k])}.`]),
-    lineChart({lines: [{name: "p", points: line}], x: {label: "after", min: -0.06 * end, max: 1.06 * end,
+    lineChart({lines: [{name: "p", points: line}], x: {label: "after this layer", min: -0.06 * end, max: 1.06 * end,
       format: (at) => (Number.isInteger(at) ? shortName(at) : "")},
       y: {label: "probability", min: 0, max: 1, format: percent}, label: chartText(lens, output[k], k), width: 560,
         height: 210}),

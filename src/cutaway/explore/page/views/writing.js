@@ -315,7 +315,8 @@ function factsOf({kept, of, mass, before, after}) {
   const share = percent(mass > 1 - 1e-9 ? 1 : mass);
   const count = kept === 1 ? "1 token" : `${kept.toLocaleString("en")} tokens`;
   return [`With these settings, ${count} of ${of.toLocaleString("en")} can be sampled. `,
-    `The temperature gives ${kept === 1 ? "it" : "them"} ${share} of the probability. `,
+    `After the temperature, and before top-k and top-p, ${kept === 1 ? "it has" : "they have"} ${share} of the `
+    + "probability. ",
     `Entropy: ${before.toFixed(2)} bits for the model, ${after.toFixed(2)} bits with these settings.`];
 }
 
@@ -333,7 +334,7 @@ function candidateTable(options, most) {
   const column = (name, text, title = null) => h("th", {scope: "col", class: name, title}, text);
   const hiddenText = (text) => h("span", {class: "visually-hidden"}, text);
   return h("table", {aria: {label: "Candidates, most probable first"}},
-    h("thead", {}, h("tr", {}, column(null, generates ? "token" : "prediction"), column("bars", hiddenText("as bars")),
+    h("thead", {}, h("tr", {}, column(null, generates ? "token" : "prediction"), column("bars", generates ? "grey: model, blue: sampling" : hiddenText("as bars")),
       column("figure", generates ? "model" : "p", "probability according to the model"),
       generates && column("figure", "sampling", "probability after temperature, top-k and top-p"),
       use && column(null, hiddenText("use")))),
