@@ -67,21 +67,21 @@ class MultiHeadAttention(nn.Module):
         cache: AttentionCache | None = None,
     ) -> Tensor:
         """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
-        position = self.position if memory is None else NO_POSITION
+        scheme = self.position if memory is None else NO_POSITION
         n_cached = cache.length if cache is not None and memory is None else 0
-        indices = Span(n_cached, n_cached + x.size(1))  # of the tokens of x in the sequence; cached ones come first
-        positions = indices if cache is None else cache.positions(indices)  # padding on the left is not counted
+        indices = Span(n_cached, n_cached + x.size(1))  # x comes after the cached tokens
+        positions = indices if cache is None else cache.positions(indices)  # like indices, but without left padding
         q = self.query_norm(self.split(self.query(x)))
-        q = self.q(position.rotate(q, positions))
+        q = self.q(scheme.rotate(q, positions))
         if memory is not None and cache is not None and cache.stored is not None:
             k, v = cache.stored  # the memory is constant: its keys and values were computed at the first step
         else:
             y = x if memory is None else memory
             k, v = self.key_norm(self.split(self.key(y))), self.split(self.value(y))
-            k, v = self.k(position.rotate(k, positions)), self.v(v)
+            k, v = self.k(scheme.rotate(k, positions)), self.v(v)
             if cache is not None:
                 k, v = cache.append(k, v) if memory is None else cache.store(k, v)
-        arguments = position.kernel_arguments(q, indices, Span(0, k.size(2)))  # for example a bias of the scores
+        arguments = scheme.kernel_arguments(q, indices, Span(0, k.size(2)))  # for example a bias of the scores
         heads = self.attend(q, k, v, mask, **arguments)
         return self.output(self.merge(self.heads(heads)))
 

@@ -63,7 +63,7 @@ class Trainer(Loop):
         self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
-        # With map_rows, each process computes Muon's update for a part of the matrices.
+        # map_rows divides the work of Muon: each process updates some matrices, and then all share the results.
         self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -108,11 +108,12 @@ class Trainer(Loop):
         config, group = self.config, self.process_group
         loss_sum, nll_sum, parts = 0.0, 0.0, config.micro_batches * group.size
         for i in range(config.micro_batches):
-            number = i * group.size + group.rank
-            # Every process must call the model equally often. One that has no row left computes row 0, with weight 0.
-            weight = float(number < batch.rows)
-            part = batch.part(number, parts) if weight else batch.part(0, batch.rows)
-            self.seed_dropout(number)
+            part_index = i * group.size + group.rank
+            # A small batch can have fewer rows than parts. All processes must still call the model equally often, so
+            # a process without a row computes row 0 with weight 0.
+            weight = float(part_index < batch.rows)
+            part = batch.part(part_index, parts) if weight else batch.part(0, batch.rows)
+            self.seed_dropout(part_index)
             is_last = i + 1 == config.micro_batches
             with group.sync_gradients(self.model_with_loss, is_last), self.precision.autocast():
                 result = self.model_with_loss(part.to(self.device))
@@ -122,9 +123,9 @@ class Trainer(Loop):
             nll_sum += weight * result.nll.item()
         return loss_sum, nll_sum
 
-    def seed_dropout(self, part: int) -> None:
+    def seed_dropout(self, part_index: int) -> None:
         """Seed dropout by the step and the part, so that checkpoints need no random state."""
-        entropy = np.random.SeedSequence([self.config.seed, self.state.step, part])
+        entropy = np.random.SeedSequence([self.config.seed, self.state.step, part_index])
         torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
     def clip_gradients(self) -> float:
@@ -221,6 +222,6 @@ class Trainer(Loop):
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": SumsSinceLog(**state["unlogged"])})
         self.run_folder.drop_metrics_after(self.state.step)
-        # Newer checkpoints may be damaged. The one that "latest" names is never deleted.
+        # Let "latest" name this checkpoint, because newer ones may be damaged. What "latest" names is never deleted.
         if self.process_group.is_main_process:
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

@@ -263,7 +263,8 @@ function goldSentence({kind, marks, own, matrix, index, look, all, head}) {
   const hits = marks.filter(([q, k]) => q < own.rows && strongest(weights(q)) === k).length;
   const where = all || head === "mean" ? "In the mean of all heads" : "In this head";
   const [what, sign] = [kind === "cross" ? "each target word and the source word that it translates"
-    : "each word and the word that it depends on in the syntax tree", look === "lines" ? "Dashed lines" : "Orange frames"];
+    : "each word and the word that it depends on in the syntax tree",
+    look === "lines" ? "Dashed lines" : "Orange frames"];
   const verdict = `${hits} of these ${marks.length} pairs have the largest weight in their row.`;
   return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
     `${sign} mark ${what}. ${where}, `, h("b", {}, verdict));

@@ -12,7 +12,7 @@ import {pairedChart} from "./pairedchart.js";
 const FINAL = "kept"; // in the state: the final weights; null means no choice
 const INTRODUCTION = "The same input with two sets of weights: two runs, or two steps of one training.";
 const DEPTH_CAPTION = "Mean probability of the output tokens after each layer (logit lens). "
-  + "B reads A's output, unless you choose its own below.";
+  + "The decoders of A and B both read A's output, unless you change that under “Attention”.";
 
 export const view = {id: "compare", title: "Compare", applies, create};
 
@@ -41,8 +41,8 @@ function create(context) {
   const outputs = h("div", {class: "stack"}), probabilities = h("div", {class: "stack"}), maps = h("div");
   const sides = sideControls(context, (error) => fill(outputs, errorLine(error)));
   const controls = headControls(context);
-  const own = toggle({label: "let B read its own output, not A's",
-                      title: "Otherwise B reads A's output, so that the tokens are the same",
+  const own = toggle({label: "let the decoder of B read B's output",
+                      title: "Otherwise it reads A's output, so that the tokens are the same",
                       onchange: (on) => context.state.set({bOwn: on ? 1 : null})});
   const send = latest();
   let shown = null, pair = null;

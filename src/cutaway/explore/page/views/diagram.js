@@ -152,7 +152,8 @@ function plus(sheet, place, options) {
 function drawEmbedding(sheet, place) {
   const {config, parts} = sheet;
   const name = place.embedding;
-  const title = place.input === "image" ? "Patch embedding" : place.memory ? "Target embedding" : place.input === "source" ? "Source embedding" : "Embedding";
+  const titles = {image: "Patch embedding", source: "Source embedding", text: "Embedding"};
+  const title = titles[place.input] ?? "Target embedding";
   const isAdded = AT_INPUT.has(config.position);
   const scheme = config.position === "none" ? "no positions" : `${POSITIONS[config.position]} in attention`;
   box(sheet, place, {name, title, className: "embedding", output: `the ${title.toLowerCase()}`,
@@ -325,7 +326,8 @@ function drawHead(sheet, place) {
   if (kind === "VectorHead") return text(sheet, place, "one vector for the text");
   const rows = pooled ? "" : `${trace.target_in.length || trace.source.length} × `;
   const answers = config.head === "language" ? config.vocab_size : config.n_classes;
-  const shared = kind === "LanguageHead" && ["shared", "tied"].includes(config.embeddings) ? ", same matrix as the embedding" : "";
+  const isTied = kind === "LanguageHead" && ["shared", "tied"].includes(config.embeddings);
+  const shared = isTied ? ", tied weights" : "";
   box(sheet, place, {name: "head", title: HEADS[kind] ?? "Head", sub: `[${rows}${answers}]${shared}`,
     className: "head", output: "the logits"});
   line(sheet, place, GAP + 3);

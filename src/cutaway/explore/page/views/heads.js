@@ -16,13 +16,14 @@ const MEANINGS = {
   first: "weight on the first token", last: "weight on the last token", punctuation: "weight on punctuation",
   rare: "weight on rare tokens", same: "weight on the same token at another position",
   continuation: "weight on the token after an earlier occurrence of the same token (induction)",
-  syntax: "weight on the word that this word depends on in the syntax tree", alignment: "weight on the source word that is translated",
+  syntax: "weight on the word that this word depends on in the syntax tree",
+  alignment: "weight on the source word that is translated",
   agreement: "1 minus the alignment error rate",
 };
 
 // Headings that differ from the names in the data.
-const LABELS = {same: "same token", continuation: "induction", syntax: "syntactic parent",
-  agreement: "1 − alignment error", share: "share of weight"};
+const LABELS = {rare: "rare tokens", same: "same token elsewhere", continuation: "induction",
+  syntax: "syntactic parent", alignment: "aligned words", agreement: "alignment accuracy", share: "share of weight"};
 
 function create(context) {
   const place = h("div", {class: "stack"});

@@ -353,8 +353,8 @@ const HOW_TO = "Data flows upwards. Click a box to see its equation, its values 
 const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)",
   sandwich: "before and after each sub-layer (sandwich)"};
 
-const REACH = {full: "no limit on the distance", window: "limited to near tokens",
-  sparse: "limited to near and some distant tokens", linear: "linear attention"};
+const REACH = {full: "over any distance", window: "over near tokens",
+  sparse: "over near and some distant tokens", linear: "linear attention"};
 
 function attentionText(config) {
   const fewer = config.n_kv_heads && config.n_kv_heads !== config.n_heads;
@@ -376,12 +376,14 @@ function overview(run, go) {
     ["attention", attentionText(config)],
     ["positions", config.position.replaceAll("_", " ")],
     ["norm", `${config.norm === "rms" ? "RMS" : "layer"} norm, ${PLACEMENTS[config.norm_placement]}`],
-    ["sub-layers", config.block === "parallel" ? "attention and feed-forward in parallel" : "attention, then feed-forward"],
+    ["sub-layers", config.block === "parallel" ? "attention and feed-forward in parallel"
+      : "attention, then feed-forward"],
     config.experts ? ["experts", `${config.experts}, ${config.experts_per_token} for each token`] : null,
     run.parts.kind === "VisionTransformer"
       ? ["image", `${config.image_size} × ${config.image_size}, patches of ${config.patch_size}`]
       : ["vocabulary", run.vocab_size?.toLocaleString("en") ?? "–"],
-    ["parameters", `${run.parameters.toLocaleString("en")}${sharesMatrices(config) ? ", shared matrices counted once" : ""}`],
+    ["parameters",
+      run.parameters.toLocaleString("en") + (sharesMatrices(config) ? ", shared matrices counted once" : "")],
   ].filter(Boolean);
   const link = (part) => h("li", {}, h("button", {type: "button", class: "inside", onclick: () => go(part.name)},
     h("span", {class: "what"}, part.title || part.name),

@@ -314,9 +314,8 @@ function samplingSliders(context) {
 function factsOf({kept, of, mass, before, after}) {
   const share = percent(mass > 1 - 1e-9 ? 1 : mass);
   const count = kept === 1 ? "1 token" : `${kept.toLocaleString("en")} tokens`;
-  return [`With these settings, ${count} of ${of.toLocaleString("en")} can be sampled. `,
-    `After the temperature, and before top-k and top-p, ${kept === 1 ? "it has" : "they have"} ${share} of the `
-    + "probability. ",
+  return [`Top-k and top-p keep ${count} of ${of.toLocaleString("en")}. `,
+    `With the temperature alone, ${kept === 1 ? "this token has" : "these tokens have"} ${share} of the probability. `,
     `Entropy: ${before.toFixed(2)} bits for the model, ${after.toFixed(2)} bits with these settings.`];
 }
 
@@ -334,12 +333,18 @@ function candidateTable(options, most) {
   const column = (name, text, title = null) => h("th", {scope: "col", class: name, title}, text);
   const hiddenText = (text) => h("span", {class: "visually-hidden"}, text);
   return h("table", {aria: {label: "Candidates, most probable first"}},
-    h("thead", {}, h("tr", {}, column(null, generates ? "token" : "prediction"), column("bars", generates ? "grey: model, blue: sampling" : hiddenText("as bars")),
-      column("figure", generates ? "model" : "p", "probability according to the model"),
-      generates && column("figure", "sampling", "probability after temperature, top-k and top-p"),
+    h("thead", {}, h("tr", {}, column(null, generates ? "token" : "prediction"),
+      column("bars", hiddenText("as bars")),
+      column("figure", generates ? [colourKey("model"), "model"] : "p", "probability according to the model"),
+      generates && column("figure", [colourKey("sampling"), "sampling"], "probability after temperature, top-k and top-p"),
       use && column(null, hiddenText("use")))),
     h("tbody", {}, shown.map((each) => candidateRow(each, rowOptions)), unlisted && unlistedRow(rowOptions),
       others.count > 0 && othersRow(others, rowOptions)));
+}
+
+// A square in the colour of the bars that a column belongs to.
+function colourKey(name) {
+  return h("span", {class: `colour-key key-${name}`, aria: {hidden: true}});
 }
 
 function candidateRow(each, {step, generates, sampled, use, top, ambiguous}) {
