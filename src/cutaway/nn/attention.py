@@ -13,7 +13,7 @@ from cutaway.nn.masks import Mask, Span
 from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
 
-NO_POSITION = Position()
+NO_POSITION = Position()  # the base class adds nothing
 
 
 class MultiHeadAttention(nn.Module):
@@ -70,7 +70,7 @@ class MultiHeadAttention(nn.Module):
         scheme = self.position if memory is None else NO_POSITION
         n_cached = cache.length if cache is not None and memory is None else 0
         indices = Span(n_cached, n_cached + x.size(1))  # x comes after the cached tokens
-        positions = indices if cache is None else cache.positions(indices)  # like indices, but without left padding
+        positions = indices if cache is None else cache.positions(indices)  # do not count padding on the left
         q = self.query_norm(self.split(self.query(x)))
         q = self.q(scheme.rotate(q, positions))
         if memory is not None and cache is not None and cache.stored is not None:
@@ -88,7 +88,7 @@ class MultiHeadAttention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, **position_arguments: Any) -> Tensor:
         """Call the kernel. q [B,H,Q,E], k and v [B,G,K,E] -> [B,H,Q,E]"""
         arguments = {"dropout": self.dropout if self.training else 0.0, "cap": self.cap, **position_arguments}
-        if self.scores.is_watched or self.weights.is_watched:  # other kernels do not expose them
+        if self.scores.is_watched or self.weights.is_watched:  # only attend_exact shows them
             mask = mask.dense(q.device) if isinstance(mask, Mask) else mask
             return attend_exact(q, k, v, mask, probe_scores=self.scores, probe_weights=self.weights, **arguments)
         if isinstance(mask, Mask):

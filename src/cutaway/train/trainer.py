@@ -50,8 +50,8 @@ class Trainer(Loop):
         process_group: ProcessGroup | None = None,
         adapter: Mapping[str, str] | None = None,
     ):
-        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is None, or the metadata of the
-        adapter file if only an adapter such as LoRA is trained. Checkpoints then contain only the adapter's weights."""
+        """`add_samples` adds generated texts and BLEU to a validation result. `adapter` is the metadata of an adapter
+        file, if only an adapter such as LoRA is trained. Checkpoints then contain only the weights of the adapter."""
         super().__init__(config, run, observers, can_validate=bool(valid_batches))
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
@@ -63,7 +63,7 @@ class Trainer(Loop):
         self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
-        # map_rows divides the work of Muon: each process updates some matrices, and then all share the results.
+        # Muon divides its work: each process computes the updates of some matrices, then all exchange the results.
         self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -222,6 +222,6 @@ class Trainer(Loop):
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": SumsSinceLog(**state["unlogged"])})
         self.run_folder.drop_metrics_after(self.state.step)
-        # Let "latest" name this checkpoint, because newer ones may be damaged. What "latest" names is never deleted.
+        # The file "latest" must point to this checkpoint: newer ones may be damaged, and are deleted before it.
         if self.process_group.is_main_process:
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

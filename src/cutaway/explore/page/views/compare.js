@@ -12,7 +12,7 @@ import {pairedChart} from "./pairedchart.js";
 const FINAL = "kept"; // in the state: the final weights; null means no choice
 const INTRODUCTION = "The same input with two sets of weights: two runs, or two steps of one training.";
 const DEPTH_CAPTION = "Mean probability of the output tokens after each layer (logit lens). "
-  + "The decoders of A and B both read A's output, unless you change that under “Attention”.";
+  + "The decoders of A and B both read A's output, unless you tick “let the decoder of B read B's output”.";
 
 export const view = {id: "compare", title: "Compare", applies, create};
 

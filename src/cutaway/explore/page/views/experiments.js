@@ -177,7 +177,7 @@ function scoreSection(context) {
       fill(place, errorLine(error));
     }
   };
-  const why = "A single example can mislead. Compare the scores on test data with and without these parts.";
+  const why = "A single example can mislead. Compare the scores on test data with and without the parts that are off.";
   const element = card("Scores on test data", h("p", {class: "dim small"}, why),
     h("div", {class: "row"}, size.element, button), place);
   return {element, show};

@@ -23,7 +23,7 @@ const MEANINGS = {
 
 // Headings that differ from the names in the data.
 const LABELS = {rare: "rare tokens", same: "same token elsewhere", continuation: "induction",
-  syntax: "syntactic parent", alignment: "aligned words", agreement: "alignment accuracy", share: "share of weight"};
+  syntax: "syntactic parent", alignment: "aligned words", agreement: "alignment accuracy", share: "weight on its pattern"};
 
 function create(context) {
   const place = h("div", {class: "stack"});
