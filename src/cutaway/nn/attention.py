@@ -13,7 +13,7 @@ from cutaway.nn.masks import Mask, Span
 from cutaway.nn.positions import Position
 from cutaway.nn.probe import Probe
 
-NO_POSITION = Position()  # the base class adds nothing
+NO_POSITION = Position()  # the base class changes neither queries and keys nor scores
 
 
 class MultiHeadAttention(nn.Module):
@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         cache: AttentionCache | None = None,
     ) -> Tensor:
-        """x [B,Q,D], memory [B,K,D] (None: self-attention), mask a Mask or broadcastable to [B,H,Q,K] -> [B,Q,D]"""
+        """x [B,Q,D], memory [B,K,D] or None (self-attention), mask: a Mask or a tensor like [B,H,Q,K]; -> [B,Q,D]"""
         scheme = self.position if memory is None else NO_POSITION
         n_cached = cache.length if cache is not None and memory is None else 0
         indices = Span(n_cached, n_cached + x.size(1))  # x comes after the cached tokens

@@ -63,7 +63,7 @@ class Trainer(Loop):
         self.model_with_loss = compile_model(self.process_group.wrap(model_with_loss), config, self.device)
         self.batches, self.valid_batches = batches, valid_batches
         self.schedule, self.add_samples, self.adapter = schedule, add_samples, adapter
-        # Muon divides its work: each process computes the updates of some matrices, then all exchange the results.
+        # With map_rows, Muon divides its list of matrices between the processes.
         self.optimizer = make_optimizer(model, config, self.process_group.map_rows)
         self.precision = Precision(config, self.device)
         self.ema = Ema(model, config.ema) if config.ema else None
@@ -222,6 +222,6 @@ class Trainer(Loop):
         self.batches.set_position(state.pop("data"))
         self.state = TrainState(**{**state, "unlogged": SumsSinceLog(**state["unlogged"])})
         self.run_folder.drop_metrics_after(self.state.step)
-        # The file "latest" must point to this checkpoint: newer ones may be damaged, and are deleted before it.
+        # Newer checkpoints may be damaged, so "latest" points to this one. It is then not deleted as an old one.
         if self.process_group.is_main_process:
             self.run_folder.set_pointer("latest", self.run_folder.checkpoint(self.state.step))

@@ -11,8 +11,8 @@ import {pairedChart} from "./pairedchart.js";
 
 const FINAL = "kept"; // in the state: the final weights; null means no choice
 const INTRODUCTION = "The same input with two sets of weights: two runs, or two steps of one training.";
-const DEPTH_CAPTION = "Mean probability of the output tokens after each layer (logit lens). "
-  + "The decoders of A and B both read A's output, unless you tick “let the decoder of B read B's output”.";
+const DEPTH_CAPTION = "Mean probability of the tokens of A's output after each layer (logit lens). "
+  + "If you let the decoder of B read B's output, B's line is for the tokens of that output.";
 
 export const view = {id: "compare", title: "Compare", applies, create};
 

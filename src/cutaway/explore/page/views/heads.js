@@ -55,7 +55,8 @@ function content({sentences, rows}, context) {
   return [h("p", {class: "dim small"}, `Measured over ${sentences} sentences. ${NOTE}`),
     kinds.map(({kind, title}) => h("section", {}, h("h3", {}, title),
       layerCards(rows.filter((row) => row.kind === kind), open))),
-    h("section", {class: "card"}, h("h3", {}, "All statistics"), statistics(rows, kinds, open))];
+    h("section", {class: "card"}, h("h3", {}, "All statistics"),
+      h("p", {class: "dim small"}, "Grey numbers apply to less than half of the tokens."), statistics(rows, kinds, open))];
 }
 
 function layerCards(rows, open) {

@@ -353,8 +353,8 @@ const HOW_TO = "Data flows upwards. Click a box to see its equation, its values 
 const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)",
   sandwich: "before and after each sub-layer (sandwich)"};
 
-const REACH = {full: "a token can attend to any distance", window: "a token attends to near tokens",
-  sparse: "a token attends to near and some distant tokens", linear: "linear attention"};
+const REACH = {full: "no limit on the distance between tokens", window: "between near tokens",
+  sparse: "between near and some distant tokens", linear: "linear attention"};
 
 function attentionText(config) {
   const fewer = config.n_kv_heads && config.n_kv_heads !== config.n_heads;

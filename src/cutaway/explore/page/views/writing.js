@@ -314,8 +314,8 @@ function samplingSliders(context) {
 function factsOf({kept, of, mass, before, after}) {
   const share = percent(mass > 1 - 1e-9 ? 1 : mass);
   const count = kept === 1 ? "1 token" : `${kept.toLocaleString("en")} tokens`;
-  return [`Top-k and top-p keep ${count} of ${of.toLocaleString("en")}. `,
-    `Before that, with the temperature, ${kept === 1 ? "it has" : "they have"} ${share} of the probability. `,
+  return [`Top-k and top-p keep ${count} of ${of.toLocaleString("en")}, with ${share} of the probability `,
+    "that the temperature gives. ",
     `Entropy: ${before.toFixed(2)} bits for the model, ${after.toFixed(2)} bits with these settings.`];
 }
 
