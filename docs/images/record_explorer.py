@@ -1,5 +1,7 @@
 """Record docs/images/explorer.gif from the real explorer: type a sentence, look at attention, switch a head off.
 
+Also takes the screenshots of docs/looking-inside.md.
+
     python docs/images/record_explorer.py runs/demo
 
 Needs `make demo` first, the extras `torch` and `serve`, playwright, pillow, and Chromium on the system.
@@ -111,6 +113,13 @@ def record(run: str) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=flags)
         page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
         page.goto(address)
+        settle(page)
+        page.screenshot(path=OUT.with_name("explorer-attention.png"))
+        page.get_by_role("tab", name="Experiments").click()
+        page.get_by_role("button", name="Measure each part").click()
+        settle(page)
+        page.screenshot(path=OUT.with_name("explorer-experiments.png"))
+        page.get_by_role("tab", name="Attention").click()
         settle(page)
         film = Film(page)
         box = page.get_by_role("textbox").first
