@@ -96,7 +96,7 @@ def time_requests(address: str, text: str, rounds: int) -> tuple[list[float], in
 
 def draw(page: Page, address: str, view: str, length: int) -> tuple[float, float]:
     """Return the drawing times that the page measured: when a view opens, and when a setting changes."""
-    firsts, agains = [], []
+    firsts, redraws = [], []
     for _ in range(3):
         page.goto("about:blank")
         page.goto(f"{address}#view={view}&text={sentence(length)}")
@@ -107,9 +107,9 @@ def draw(page: Page, address: str, view: str, length: int) -> tuple[float, float
         for head in (1, 2, 3):  # every view with heads redraws after this change
             page.evaluate("head => { location.hash = location.hash.replace(/&head=.*/, '') + `&head=${head}`; }", head)
             page.wait_for_timeout(250)
-        agains += drawing_times(page)[len(before) :]
+        redraws += drawing_times(page)[len(before) :]
     page.close()
-    return statistics.median(firsts), statistics.median(agains or [0])
+    return statistics.median(firsts), statistics.median(redraws or [0])
 
 
 def drawing_times(page: Page) -> list[float]:
