@@ -6,13 +6,14 @@ READY := $(VENV)/.ready
 # Without a GPU, tests with the marker gpu are deselected (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow soak lint format reference picture browser clean
+.PHONY: help setup demo test test-slow soak lint format reference picture book browser clean
 
 help:
 	@echo "make demo       train a translator in about two minutes, then look inside it"
 	@echo "make test       units, properties, small oracles (under 4 minutes)"
 	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
 	@echo "make soak       long fuzz and fault runs (hours)"
+	@echo "make book       build the book: book/_build/html/index.html"
 	@echo "make lint       ruff, mypy, import contracts, generated docs;  make format  lets ruff fix what it can"
 	@echo "make clean      remove .venv and caches (runs/ stays)"
 
@@ -52,6 +53,11 @@ format: $(READY)
 # docs/settings.md and docs/commands.md, from the source
 reference: $(READY)
 	$(BIN)/python docs/make_reference.py
+
+# Executed pages are cached by their content. -W: a broken link, name or cell fails the build.
+book: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build $(if $(BOOK_ONLY),,-W --keep-going) -q -b html -c book -d book/_build/doctrees . book/_build/html
+	@echo "Open book/_build/html/index.html"
 
 # the README's animation, from the explorer of runs/demo
 picture: $(READY) browser

@@ -201,7 +201,8 @@ def recipe(pooling):
 
 # %% [markdown]
 # Reading the corpus and learning a tokenizer is the same for all four, so it is done once (`prepare`) and handed to
-# each training (`begin`). A run folder is where a training leaves its weights and its losses; ours are temporary.
+# each training (`start_training`). A run folder is where a training leaves its weights and its losses; ours are
+# temporary.
 
 # %%
 from cutaway import Classifier, RunFolder, evaluate_run, start_training

@@ -272,7 +272,7 @@ Console(width=118).print(table)
 # %% [markdown]
 # Each column: what was read last, and what must be said. The causal mask lets place i see `target_in` up to i, which is
 # `target_out` up to i - 1. Now forget the shift: give the decoder `target_out` to read as well. Nothing complains; the
-# shapes are right. `begin` makes a training ready in a run folder, and we give it another objective.
+# shapes are right. `start_training` makes a training ready in a run folder, and we give it another objective.
 
 # %%
 from cutaway import RunFolder, Translator, evaluate_run, start_training
@@ -392,7 +392,8 @@ assert mine.index(peak) + 1 == 4_000
 figure = new_figure(7.5, 3.2)
 axes = figure.add_subplot()
 axes.plot(steps, mine, color=BLUE, label="noam (the paper's base model)")
-axes.plot(steps, list(map(cosine(peak, 4_000, 20_000), steps)), color=ORANGE, label="cosine with warmup")
+with_cosine = [cosine(peak, 4_000)(step, step / 20_000) for step in steps]
+axes.plot(steps, with_cosine, color=ORANGE, label="cosine with warmup")
 axes.plot(steps, list(map(constant(peak), steps)), color=GREY, linestyle="--", label="constant")
 axes.set(xlabel="step", ylabel="learning rate", ylim=(0, 1.45 * peak))
 axes.set_title("Three schedules with one peak", loc="left")

@@ -1,5 +1,6 @@
 """Lessons as cells: parsing, display in a terminal, notebooks, and progress."""
 
+import base64
 import io
 import json
 import re
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from cutaway.cli.lesson import find_lessons, show_cell, write_notebook
-from cutaway.course.cells import find_title, read_cells, to_notebook
+from cutaway.course.cells import Cell, find_title, read_cells, to_notebook
 from cutaway.course.lesson import save, shapes
 from cutaway.course.progress import progress_file, read_progress, save_progress
 from cutaway.errors import DataError
@@ -75,10 +76,21 @@ def test_figures_are_saved_in_the_figure_folder(tmp_path, monkeypatch, capsys):
     from cutaway.explore.figures import new_figure
 
     monkeypatch.setenv("CUTAWAY_FIGURES", str(tmp_path / "figures"))
-    figure = new_figure(2, 2)
-    assert save(figure, "one") is figure
+    save(new_figure(2, 2), "one")
     assert (tmp_path / "figures/one.png").read_bytes().startswith(b"\x89PNG")
     assert "one.png" in capsys.readouterr().out
+
+
+def test_a_jupyter_kernel_displays_figures_instead_of_saving_them(tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("CUTAWAY_FIGURES", str(tmp_path / "figures"))
+    code = "from cutaway.course.lesson import save\nfrom cutaway.explore.figures import new_figure\nsave(new_figure(2, 2), 'one')"
+    notebook = nbformat.reads(to_notebook([Cell("code", code, 0)]), as_version=4)
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    (output,) = notebook.cells[0].outputs  # once, and without its path
+    assert base64.b64decode(output["data"]["image/png"]).startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_only_increases_and_a_damaged_file_is_ignored(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ import typer
 
 from cutaway import __version__, missing_extra
 from cutaway.cli.base_command import BaseCommand, CommandGroup
+from cutaway.cli.book import book
 from cutaway.cli.check import check
 from cutaway.cli.classify import classify
 from cutaway.cli.console import fail, say
@@ -71,7 +72,7 @@ COMMANDS = {
     "Train": (demo, train, evaluate, runs, doctor),
     "Use": (translate, generate, classify, tag, embed, serve),
     "Look inside": (explore, trace, mask, figures),
-    "Learn": (lesson, check, lab),
+    "Learn": (book, lesson, check, lab),
     "Exchange": (import_, export),
 }
 for topic, commands in COMMANDS.items():

@@ -5,9 +5,9 @@
     theory = "No: ..."                             # the expected result, written before the training
     recipe = "reverse"                             # the settings that all variants share: a built-in recipe, or a path
     seeds = [1, 2, 3]                              # at least three
-    arm = [{ name = "intact" }, { name = "no residual", surgery = ["no-residual"] }]
+    variant = [{ name = "intact" }, { name = "no residual", ablations = ["no-residual"] }]
 
-Each entry of `arm` is a variant; the first one is the baseline. Variants differ in their model and training settings,
+The first variant is the baseline. Variants differ in their model and training settings,
 but not in their data: every variant gets the same batches in the same order.
 """
 

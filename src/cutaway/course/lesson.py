@@ -1,9 +1,11 @@
-"""Helpers for lessons: print shapes with axis names, save figures."""
+"""Helpers for lessons: print shapes with axis names, save or display figures."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,23 @@ def shapes(**values: Any) -> None:
         print(f"{name:<18} {'  '.join(sizes)}")
 
 
-def save(figure: Any, name: str) -> Any:
-    """Save a figure as PNG in the figure folder, and return it so that a notebook displays it."""
+def save(figure: Any, name: str) -> None:
+    """Save a figure as PNG in the figure folder. In a Jupyter kernel, display it instead."""
+    if in_jupyter():
+        from IPython.display import Image, display
+
+        picture = BytesIO()
+        figure.savefig(picture, bbox_inches="tight")
+        display(Image(picture.getvalue(), format="png"))
+        return
     folder = Path(os.environ.get(FIGURES, "lesson-figures"))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     figure.savefig(path, bbox_inches="tight")
     print(f"[figure: {path}]")
-    return figure
+
+
+def in_jupyter() -> bool:
+    """Whether a Jupyter kernel runs this code. IPython in a terminal is not one: it cannot display a figure."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

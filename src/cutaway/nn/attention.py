@@ -105,5 +105,5 @@ class MultiHeadAttention(nn.Module):
         return x.view(B, T, -1, self.d_head).transpose(1, 2)
 
     def merge(self, x_BHTE: Tensor) -> Tensor:
-        """[B,H,T,E] -> [B,T,H·E]: the inverse of `split`. `flatten` makes a copy in which each token is contiguous."""
+        """[B,H,T,E] -> [B,T,H·E]: the inverse of `split`. `flatten` makes a copy if necessary."""
         return x_BHTE.transpose(1, 2).flatten(2)

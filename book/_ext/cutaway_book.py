@@ -1,0 +1,123 @@
+"""Sphinx directives and renderers of the book.
+
+    ```{source} nn.attention.MultiHeadAttention.forward      the code of an object, cut from the source by its name
+    ```
+
+Equations become MathML at build time, so pages need neither JavaScript nor fonts for them.
+"""
+
+from __future__ import annotations
+
+import ast
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from diagrams import setup_diagrams
+from docutils import nodes
+from docutils.parsers.rst import directives
+from latex2mathml.converter import convert
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "cutaway"
+REPOSITORY = "https://github.com/cutaway-ml/cutaway/blob/main/"
+
+
+class SourceDirective(SphinxDirective):
+    """The source lines of a function, class or method. A name that does not exist fails the build."""
+
+    required_arguments = 1
+    option_spec = {"docstring": directives.flag}  # noqa: RUF012
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            path, first, lines = cut(self.arguments[0], "docstring" in self.options)
+        except LookupError as error:
+            raise self.error(f"{error} Rename it in this page too.") from None
+        self.env.note_dependency(str(path))
+        code = nodes.literal_block("\n".join(lines), "\n".join(lines), language="python")
+        caption = nodes.caption("", "")
+        caption += source_link(self.env.docname, path, first)
+        return [nodes.container("", caption, code, literal_block=True, classes=["source"])]
+
+
+def cut(name: str, with_docstring: bool) -> tuple[Path, int, list[str]]:
+    """Find `package.module.Class.method` below cutaway/. Return the file, the first line number and the lines."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        path = SOURCE.joinpath(*parts[:count]).with_suffix(".py")
+        if path.is_file():
+            break
+    else:
+        raise LookupError(f"there is no module for {name!r} in {SOURCE.relative_to(ROOT)}.")
+    text = path.read_text("utf-8")
+    node: Any = ast.parse(text)
+    if count == len(parts):
+        raise LookupError(f"{name!r} is a whole module. Name a function, class or variable in it.")
+    for part in parts[count:]:
+        node = next((each for each in node.body if getattr(each, "name", target_of(each)) == part), None)
+        if node is None:
+            raise LookupError(f"{path.relative_to(ROOT)} has no {'.'.join(parts[count:])!r}.")
+    start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    lines = text.splitlines()[start - 1 : node.end_lineno]
+    if not with_docstring and isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+        first = node.body[0]
+        del lines[first.lineno - start : first.end_lineno - start + 1]
+    indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    return path, start, [line[indent:] for line in lines]
+
+
+def source_link(docname: str, path: Path, line: int) -> addnodes.pending_xref:
+    """A link to a line of a Python file, on the page that links.py generates."""
+    name = path.relative_to(ROOT)
+    text = f"{name.as_posix()}, line {line}"
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", text),
+        refdomain="doc",
+        reftype="myst",
+        refdoc=docname,
+        reftarget=name.with_suffix("").as_posix(),
+        reftargetid=f"L{line}",
+        refexplicit=True,
+    )
+
+
+def target_of(node: ast.stmt) -> str:
+    """The name that an assignment defines."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""
+
+
+def visit_math(self: Any, node: nodes.math) -> None:
+    self.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def visit_math_block(self: Any, node: nodes.math_block) -> None:
+    self.body.append(f'<div class="math" role="math">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
+
+
+def write_start_page(app: Sphinx, error: Exception | None) -> None:
+    """Open the book at the top of the folder: the pages keep the paths of their files."""
+    if error is None and app.builder.format == "html":
+        target = escape(app.config.root_doc) + ".html"
+        refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+        page = f'<!doctype html><meta charset="utf-8"><title>Cutaway</title>{refresh}<a href="{target}">The book</a>\n'
+        Path(app.outdir, "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    from course import setup_course
+
+    setup_course(app)
+    app.add_directive("source", SourceDirective)
+    setup_diagrams(app)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.connect("build-finished", write_start_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
