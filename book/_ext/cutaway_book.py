@@ -103,6 +103,14 @@ def visit_math_block(self: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def improve_accessibility(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Correct what axe-core reports in the HTML of Sphinx, MyST-NB and the theme."""
+    tree = "furo_navigation_tree"
+    context[tree] = context.get(tree, "").replace('role="heading"', 'role="heading" aria-level="2"')
+    body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
+    context["body"] = body.replace("<pre>", '<pre tabindex="0">')  # a long line can be scrolled with the keyboard
+
+
 def write_start_page(app: Sphinx, error: Exception | None) -> None:
     """Open the book at the top of the folder: the pages keep the paths of their files."""
     if error is None and app.builder.format == "html":
@@ -119,5 +127,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("source", SourceDirective)
     setup_diagrams(app)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.connect("html-page-context", improve_accessibility, priority=900)  # after the theme
     app.connect("build-finished", write_start_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
