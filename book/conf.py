@@ -1,10 +1,25 @@
 """The book. Sphinx reads the whole repository, so that docs, lessons and book share their files. Build: make book."""
 
+import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+
+def cache_folder() -> Path:
+    """The cache of executed pages. It is for one state of the source: after a change, all pages run again."""
+    book, digest = Path(__file__).parent, hashlib.sha256()
+    for file in sorted([*(book.parent / "src").rglob("*.py"), *(book / "results").rglob("*.json")]):
+        digest.update(file.read_bytes())
+    caches, name = book / "_build/cache", digest.hexdigest()[:16]
+    for old in caches.glob("*"):
+        if old.name != name:
+            shutil.rmtree(old, ignore_errors=True)
+    return caches / name
+
 
 project = "Cutaway"
 author = "The Cutaway authors"
@@ -22,7 +37,7 @@ smartquotes = False  # quotes and dashes stay as in the source, also in docstrin
 suppress_warnings = ["myst.header", "myst-nb.lexer"]  # without execution, a page does not say that its cells are Python
 nb_custom_formats = {".py": ["lesson_reader.read_lesson", {}]}
 nb_execution_mode = os.environ.get("BOOK_EXECUTION", "cache")
-nb_execution_cache_path = str(Path(__file__).parent / "_build/cache")
+nb_execution_cache_path = str(cache_folder())
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True

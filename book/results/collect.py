@@ -2,7 +2,7 @@
 
     cutaway lab one-head                    # writes lab/one-head/results.json
     python book/results/collect.py          # copies the results of all experiments in lab/
-    BOOK_EXECUTION=force make book          # runs the cells of the book again
+    make book                               # runs the cells of the book again
 
 Run it on the machine that ran the experiments: it writes the name of this machine's processor.
 """
