@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 # Without a GPU, tests with the marker gpu are deselected (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow soak lint format reference picture book browser clean
+.PHONY: help setup demo test test-slow test-web soak lint format reference picture book browser clean
 
 help:
 	@echo "make demo       train a translator in about two minutes, then look inside it"
 	@echo "make test       units, properties, small oracles (under 4 minutes)"
 	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
+	@echo "make test-web   the book in Chromium and Firefox (under 25 minutes)"
 	@echo "make soak       long fuzz and fault runs (hours)"
 	@echo "make book       build the book: book/_build/html/index.html"
 	@echo "make lint       ruff, mypy, import contracts, generated docs;  make format  lets ruff fix what it can"
@@ -36,6 +37,12 @@ test-slow: $(READY) browser
 	$(PYTEST) -m 'slow and shares' -n 2 --dist loadfile
 	$(PYTEST) -m 'slow and not shares' --durations=10
 
+# The whole book, opened from files: messages, links, accessibility, a phone's width, search, size. Needs Node 20.
+test-web: export FIREFOX = 1
+test-web: $(READY) browser book
+	@cd tests/web && npm install --silent --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved
+	node tests/web/check_book.mjs book/_build/html
+
 soak: $(READY)
 	$(PYTEST) -m soak
 
@@ -54,9 +61,15 @@ format: $(READY)
 reference: $(READY)
 	$(BIN)/python docs/make_reference.py
 
-# Executed pages are cached by their content. -W: a broken link, name or cell fails the build.
-book: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build $(if $(BOOK_ONLY),,-W --keep-going) -q -b html -c book -d book/_build/doctrees . book/_build/html
+# Pages show the translator of the demo.
+runs/demo/scores.json: | $(READY)
+	$(BIN)/cutaway demo
+
+# Executed pages are cached by their content. -W: a broken link, a missing name, a failing cell or a number without a source
+# fails the build.
+book: $(READY) runs/demo/scores.json
+	@OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html -c book -d book/_build/doctrees . book/_build/html || \
+	{ rm -rf book/_build/doctrees; exit 1; }  # so that the next build reads and reports these pages again
 	@echo "Open book/_build/html/index.html"
 
 # the README's animation, from the explorer of runs/demo

@@ -44,6 +44,22 @@ def test_the_papers_models_have_the_papers_size(name, count):
     assert size_of(preset(name)) == count == expected_parameters(preset(name))
 
 
+def test_the_parts_of_paper_base():
+    """The sums of docs/models.md: 37,000 · 512 and the rest."""
+    with torch.device("meta"):
+        base, big = build_model(preset("paper-base")), build_model(preset("paper-big"))
+    encoder, decoder = base.encoder.layers[0], base.decoder.layers[0]
+    parts = [base.head, encoder.self_attention, encoder.feed_forward, torch.nn.LayerNorm(512), encoder, base.encoder]
+    sizes = [count_parameters(part) for part in [*parts, decoder, base.decoder]]
+    assert sizes == [18_944_000, 1_050_624, 2_099_712, 1_024, 3_152_384, 18_914_304, 4_204_032, 25_224_192]
+    for model, published, width, vocab in ((base, 65e6, 512, 40_700), (big, 213e6, 1024, 35_800)):
+        assert round(37_000 + (published - count_parameters(model)) / width, -2) == vocab
+    assert round(65 - count_parameters(base) / 1e6, 1) == 1.9
+    assert round(count_parameters(big) / 1e6 - 213, 1) == 1.2
+    biases = [p for name, p in base.named_parameters() if "_attention." in name and name.endswith("bias")]
+    assert round(sum(p.numel() for p in biases) / 1e6, 2) == 0.04
+
+
 def size_of(config: ModelConfig) -> int:
     with torch.device("meta"):
         return count_parameters(build.FAMILIES[config.family](config))

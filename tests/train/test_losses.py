@@ -35,6 +35,15 @@ def test_loss_equals_torch_and_the_definition(seed, N, vocab, epsilon):
     assert abs(ours - -(q * logits.log_softmax(-1)).sum()) < 1e-10
 
 
+def test_the_smallest_smoothed_loss():
+    """It is the entropy of the smoothed target: about 1.4 with the paper's 37,000 tokens."""
+    q = torch.full((1, 37_000), 0.1 / 37_000, dtype=torch.float64)
+    q[0, 3] += 0.9
+    smallest = smoothed_cross_entropy(q.log(), torch.tensor([3]), 0.1)[0]
+    assert abs(smallest - -(q * q.log()).sum()) < 1e-10
+    assert round(smallest.item(), 1) == 1.4
+
+
 @pytest.mark.usefixtures("double")
 def test_padding_does_not_change_the_loss():
     tokenizer = Tokenizer.train(["a b c d e f g"], "word", 11)

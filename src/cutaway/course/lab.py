@@ -105,6 +105,7 @@ class Results:
             "verdict": self.verdict,
             "comparisons": [comparison.as_json() for comparison in self.comparisons],
             "scaling": self.scaling and self.scaling.as_json(),
+            "set": experiment.settings,
             "variants": [self.variant_as_json(variant) for variant in experiment.variants],
             "seconds": self.seconds,
         }

@@ -1,0 +1,299 @@
+// Check the built book in Chromium and Firefox, from files and without a network: make test-web.
+//   node tests/web/check_book.mjs FOLDER [--browser chromium|firefox|both] [--screenshots DIR] [--axe N]
+
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, relative, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import puppeteer from "puppeteer-core";
+
+const FOLDER_LIMIT = 60e6; // bytes
+const FIRST_PAGE_LIMIT = 400e3; // html, styles, scripts, fonts, images
+const TIME_LIMIT_MINUTES = 22;
+const TABS = 2;
+const WIDE = { width: 1280, height: 1000 };
+const NARROW = { width: 390, height: 844 };
+const FIRST_PAGE = "book/index.html";
+
+// Pages of every kind, for axe and the screenshots.
+const REPRESENTATIVE = [
+  FIRST_PAGE, "book/paper/attention.html", "book/paper/multi-head.html", "book/paper/training.html", "book/paper/results.html",
+  "book/paper/stacks.html", "book/course/index.html", "book/course/exercises.html", "book/reference/python.html",
+  "lessons/01_attention_mechanism.html", "lessons/07_complete_transformer.html", "docs/getting-started.html",
+  "docs/commands.html", "docs/settings.html", "docs/results.html", "docs/looking-inside.html", "docs/glossary.html",
+  "docs/index.html", "source/src/cutaway/nn/attention.py.html", "source/README.md.html", "CHANGELOG.html",
+  "search.html", "genindex.html",
+];
+
+// Findings of axe that stay: the rule, a selector of the element or its ancestor, and the reason.
+const AXE_EXCEPTIONS = [
+  { rule: "definition-list", selector: "dt.sig dl", reason: "Sphinx writes a signature of several lines as <dl> with only <dd>" },
+  { rule: "scrollable-region-focusable", selector: "article", reason: "both browsers let the Tab key reach a box that scrolls" },
+];
+
+const PROGRAMS = {
+  chromium: ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"],
+  firefox: ["/usr/bin/firefox-esr", "/usr/bin/firefox"],
+};
+const CHROMIUM_FLAGS = [
+  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+// Firefox sends every request to a closed port of this machine, and starts none of its own.
+const FIREFOX_PREFERENCES = {
+  "network.proxy.type": 1, "network.proxy.http": "127.0.0.1", "network.proxy.http_port": 9,
+  "network.proxy.ssl": "127.0.0.1", "network.proxy.ssl_port": 9, "network.captive-portal-service.enabled": false,
+  "network.connectivity-service.enabled": false, "datareporting.policy.dataSubmissionEnabled": false,
+  "app.update.disabledForTesting": true, "extensions.update.enabled": false,
+};
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const problems = new Set();
+const counts = {
+  consoleMessages: 0, loadFailures: 0, otherHosts: 0, links: 0, brokenLinks: 0, equations: 0, axeRuns: 0, axeFindings: 0, tooWide: 0,
+};
+
+function report(page, kind, text, counter) {
+  if (counter) counts[counter] += 1;
+  problems.add(`${page}: ${kind}: ${String(text).replace(/\s+/g, " ").slice(0, 300)}`);
+}
+
+function progress(text) {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+}
+
+function listFiles(folder) {
+  const entries = readdirSync(folder, { recursive: true }).map((name) => join(folder, name));
+  return entries.filter((path) => statSync(path).isFile()).sort();
+}
+
+function addSizes(files) {
+  return files.reduce((sum, file) => sum + statSync(file).size, 0);
+}
+
+async function launch(name, scheme) {
+  const executablePath = PROGRAMS[name].find(existsSync);
+  if (name === "chromium") return puppeteer.launch({ executablePath, args: CHROMIUM_FLAGS });
+  const override = { "layout.css.prefers-color-scheme.content-override": scheme === "dark" ? 0 : 1 };
+  return puppeteer.launch({ browser: "firefox", executablePath, extraPrefsFirefox: { ...FIREFOX_PREFERENCES, ...override } });
+}
+
+/** Open a tab that reports messages, errors, failed loads and requests to other hosts under tab.label. */
+async function openTab(browser, name, scheme) {
+  const page = await browser.newPage();
+  const tab = { page, label: "", loaded: new Set() };
+  await page.setViewport(WIDE);
+  if (name === "chromium") {
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    await page.setRequestInterception(true);
+  }
+  const tell = (counter, kind, text) => report(tab.label, `${name} ${kind}`, text, counter);
+  page.on("console", (message) => tell("consoleMessages", `console ${message.type()}`, message.text()));
+  page.on("pageerror", (error) => tell("consoleMessages", "page error", error.message));
+  page.on("requestfailed", (request) => tell("loadFailures", "failed load", `${request.url()} (${request.failure()?.errorText})`));
+  page.on("request", (request) => {
+    const isLocal = /^(file|data|blob):/.test(request.url());
+    if (request.url().startsWith("file:")) tab.loaded.add(request.url().split(/[?#]/)[0]);
+    if (!isLocal) tell("otherHosts", "request to another host", request.url());
+    if (name === "chromium") (isLocal ? request.continue() : request.abort()).catch(() => {});
+  });
+  // Firefox sends no events about files. Elements that failed to load say so themselves.
+  await page.evaluateOnNewDocument(() => {
+    window.failedElements = [];
+    const remember = (event) => event.target !== window && window.failedElements.push(event.target.src ?? event.target.href);
+    window.addEventListener("error", remember, true);
+  });
+  return tab;
+}
+
+/** Run work(tab, item) for every item, in TABS tabs at a time. */
+async function inTabs(browser, name, scheme, items, title, work) {
+  const queue = [...items];
+  const worker = async () => {
+    const tab = await openTab(browser, name, scheme);
+    for (let item; (item = queue.shift()); ) {
+      progress(`${name}: ${title}: ${items.length - queue.length} of ${items.length}: ${item}`);
+      tab.label = item;
+      tab.loaded.clear();
+      await work(tab, item).catch((error) => report(item, `${name} ${title}`, error.message));
+    }
+    await tab.page.close();
+  };
+  await Promise.all(Array.from({ length: TABS }, worker));
+}
+
+/** Runs in the page: its ids and its references, and what did not show. */
+function readPage() {
+  const references = [];
+  for (const element of document.querySelectorAll("*")) {
+    for (const { name, value } of element.attributes) {
+      if (/^(href|src|xlink:href|data|poster)$/.test(name)) references.push(value);
+      else if (name === "srcset") references.push(...value.split(",").map((part) => part.trim().split(/\s/)[0]));
+      else for (const match of value.matchAll(/url\(["']?(#[^"')]+)/g)) references.push(match[1]);
+    }
+  }
+  // On a phone only boxes inside the article scroll sideways. The theme hides what is wider than <html>: measure .content too.
+  const excess = Math.max(...[...document.querySelectorAll("html, .content")].map((one) => one.scrollWidth - one.clientWidth));
+  const scrolls = (one) => !one.matches("article") && (getComputedStyle(one).overflowX !== "visible" || scrolls(one.parentElement));
+  const isOutside = (one) => one.getBoundingClientRect().right > innerWidth + 1 && !scrolls(one.parentElement);
+  const isFlat = (element) => element.checkVisibility() && element.getBoundingClientRect().height < 2;
+  return {
+    address: location.href,
+    ids: [...document.querySelectorAll("[id], a[name]")].map((element) => element.id || element.name),
+    references,
+    failed: window.failedElements,
+    excess,
+    widest: excess > 1 ? [...document.querySelectorAll("article *")].find(isOutside)?.outerHTML.slice(0, 120) : "",
+    flatEquations: [...document.querySelectorAll("math")].filter(isFlat).length,
+    equations: document.querySelectorAll("math").length,
+  };
+}
+
+/** Open a page of the book. The <article> is there at once, except after index.html, which goes on to another page. */
+async function openPage(page, path) {
+  await page.goto(pathToFileURL(join(folder, path)).href);
+  await page.waitForFunction(() => document.querySelector("article") && document.readyState === "complete");
+}
+
+/** Open every page, as wide as a phone; return what readPage() found, by path. */
+async function visitPages(browser, name) {
+  const found = new Map();
+  await inTabs(browser, name, "light", pages, "pages", async ({ page, loaded }, path) => {
+    await page.setViewport(NARROW);
+    await openPage(page, path);
+    const contents = await page.evaluate(readPage);
+    found.set(path, contents);
+    for (const address of contents.failed) report(path, `${name} failed load`, address, "loadFailures");
+    if (contents.excess > 1) report(path, `${name} scrolls sideways`, `${contents.excess} px: ${contents.widest}`, "tooWide");
+    if (contents.flatEquations) report(path, `${name} equations without height`, contents.flatEquations);
+    counts.equations += contents.equations;
+    if (path === FIRST_PAGE && name === "chromium") counts.firstPageBytes = addSizes([...loaded].map(fileURLToPath).filter(existsSync));
+  });
+  return found;
+}
+
+/** Every relative reference leads to a file and, with a fragment, to an id of that file. */
+function checkLinks(found) {
+  const ids = new Map();
+  const references = [];
+  for (const [path, contents] of found) {
+    const base = contents.address.split(/[?#]/)[0];
+    ids.set(base, new Set(contents.ids));
+    for (const reference of contents.references) references.push([path, base, reference]);
+  }
+  for (const file of files.filter((name) => name.endsWith(".svg"))) {
+    const base = pathToFileURL(file).href;
+    const text = readFileSync(file, "utf8");
+    ids.set(base, new Set(Array.from(text.matchAll(/\bid="([^"]+)"/g), (match) => match[1])));
+    for (const match of text.matchAll(/(?:href="|url\()(#[^")]+)/g)) references.push([relative(folder, file), base, match[1]]);
+  }
+  for (const [path, base, reference] of references) {
+    if (/^([a-z][a-z+.-]*:|\/\/)/i.test(reference) && !reference.startsWith("file:")) continue;
+    counts.links += 1;
+    const target = new URL(reference, base);
+    const fragment = decodeURIComponent(target.hash.slice(1));
+    const address = target.href.split(/[?#]/)[0];
+    const file = fileURLToPath(address);
+    const isInside = !relative(folder, file).startsWith("..");
+    const exists = isInside && existsSync(file) && statSync(file).isFile();
+    const hasTarget = !fragment || !ids.has(address) || ids.get(address).has(fragment);
+    if (!exists) report(path, "link to a missing file", reference, "brokenLinks");
+    else if (!hasTarget) report(path, "link to a missing id", reference, "brokenLinks");
+  }
+}
+
+/** Run axe; report findings of impact serious or critical. */
+async function checkAccessibility(page, name, kind, path) {
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axeSource);
+  const findings = await page.evaluate(async (exceptions) => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"], preload: false });
+    const isException = (rule, node) =>
+      exceptions.some((one) => one.rule === rule && document.querySelector(node.target.join(" "))?.closest(one.selector));
+    return violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => ({ id, nodes: nodes.filter((node) => !isException(id, node)) }))
+      .filter(({ nodes }) => nodes.length)
+      .map(({ id, nodes }) => ({ id, count: nodes.length, first: nodes[0].target.join(" "), why: nodes[0].any[0]?.message ?? "" }));
+  }, AXE_EXCEPTIONS);
+  counts.axeRuns += 1;
+  for (const { id, count, first, why } of findings) {
+    report(path, `${name} ${kind} axe ${id}`, `${count} elements, first ${first}: ${why}`, "axeFindings");
+  }
+}
+
+async function takeScreenshot(page, directory, name, path, kind) {
+  const { width, height: rows } = page.viewport();
+  const height = Math.min(await page.evaluate(() => document.documentElement.scrollHeight), 3 * rows);
+  const file = `${path.replace(/\.html$/, "").replaceAll("/", "-")}-${kind}-${name}.png`;
+  await page.screenshot({ path: join(directory, file), clip: { x: 0, y: 0, width, height }, captureBeyondViewport: true });
+}
+
+async function checkSearch(browser, name) {
+  await inTabs(browser, name, "dark", ["search.html"], "search", async ({ page }, path) => {
+    await page.goto(`${pathToFileURL(join(folder, path)).href}?q=softmax`);
+    await page.waitForSelector("#search-results ul.search li a", { timeout: 60_000 });
+    const links = await page.$$eval("#search-results ul.search li a", (all) => all.map((one) => one.href.split(/[?#]/)[0]));
+    const missing = links.filter((address) => !existsSync(fileURLToPath(address)));
+    if (missing.length) report(path, `${name} search result without a page`, missing[0]);
+  });
+}
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { browser: { type: "string", default: "both" }, screenshots: { type: "string" }, axe: { type: "string" } },
+});
+const names = options.browser === "both" ? ["chromium", "firefox"] : [options.browser];
+if (positionals.length !== 1 || !names.every((name) => name in PROGRAMS)) {
+  throw new Error("Usage: node check_book.mjs FOLDER [--browser chromium|firefox|both] [--screenshots DIR] [--axe N]");
+}
+const folder = resolve(positionals[0]);
+const files = existsSync(folder) ? listFiles(folder) : [];
+const pages = files.map((file) => relative(folder, file)).filter((file) => file.endsWith(".html"));
+if (!pages.length) throw new Error(`${folder} has no pages. Build the book first: make book`);
+if (options.screenshots) mkdirSync(options.screenshots, { recursive: true });
+const stop = () => process.exit(console.error(`The check did not end in ${TIME_LIMIT_MINUTES} minutes.`) ?? 1);
+setTimeout(stop, TIME_LIMIT_MINUTES * 60_000).unref();
+
+const start = Date.now();
+for (const path of REPRESENTATIVE) if (!pages.includes(path)) report(path, "missing", "the check's list of pages names it");
+const chosen = REPRESENTATIVE.filter((path) => pages.includes(path));
+const withAxe = new Set(chosen.slice(0, Number(options.axe ?? chosen.length)));
+for (const name of names) {
+  for (const scheme of ["light", "dark"]) {
+    const browser = await launch(name, scheme);
+    try {
+      if (scheme === "light") {
+        const found = await visitPages(browser, name);
+        if (name === names[0]) checkLinks(found);
+      }
+      await inTabs(browser, name, scheme, chosen, `${scheme} checks`, async ({ page }, path) => {
+        await openPage(page, path);
+        for (const [kind, viewport] of Object.entries(scheme === "light" ? { wide: WIDE, narrow: NARROW } : { dark: WIDE })) {
+          await page.setViewport(viewport);
+          if (options.screenshots) await takeScreenshot(page, options.screenshots, name, path, kind);
+          if (withAxe.has(path)) await checkAccessibility(page, name, kind, path);
+        }
+      });
+      if (scheme === "dark") await checkSearch(browser, name); // the last one: its words would be marked on other pages
+    } finally {
+      await browser.close();
+    }
+  }
+}
+progress("");
+
+const bytes = addSizes(files);
+if (bytes > FOLDER_LIMIT) report(".", "too large", `${bytes} bytes, limit ${FOLDER_LIMIT}`);
+if (counts.firstPageBytes > FIRST_PAGE_LIMIT) report(FIRST_PAGE, "too large", `${counts.firstPageBytes} bytes, limit ${FIRST_PAGE_LIMIT}`);
+for (const line of [...problems].sort()) console.log(line);
+const numbers = [
+  `${pages.length} pages in ${names.join(" and ")}`,
+  `${counts.consoleMessages} console messages, ${counts.loadFailures} failed loads, ${counts.otherHosts} requests to other hosts`,
+  `${counts.brokenLinks} of ${counts.links} links broken, ${counts.equations} equations`,
+  `${counts.axeFindings} findings in ${counts.axeRuns} axe runs, ${counts.tooWide} pages too wide`,
+  `${(bytes / 1e6).toFixed(1)} MB${counts.firstPageBytes ? `, first page ${Math.round(counts.firstPageBytes / 1000)} KB` : ""}`,
+  `${problems.size} problems, ${Math.round((Date.now() - start) / 1000)} s`,
+];
+console.log(numbers.join(", "));
+process.exitCode = problems.size ? 1 : 0;
