@@ -37,5 +37,5 @@ def demo_run() -> RunFolder:
     """The run of the English-French translator that `make demo` trains."""
     folder = Path(__file__).parents[1] / "runs" / "demo"
     if not (folder / "scores.json").is_file():
-        raise FileNotFoundError("This page shows the translator of the demo, and runs/demo is not there. Run: make demo")
+        raise FileNotFoundError("This page shows the translator of the demo. runs/demo is not there. Run: make demo")
     return RunFolder(folder)

@@ -53,7 +53,9 @@ def texts():
             if token.type in (tokenize.NAME, tokenize.STRING, tokenize.COMMENT):
                 yield path, token.start[0], token.string
     pages = [*SOURCE.rglob("*.js"), *SOURCE.rglob("*.html"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
-    pages += [path for folder in ("paper", "course", "reference") for path in (ROOT / "book" / folder).glob("*.md")]
+    pages += [
+        path for folder in ("paper", "course", "beyond", "reference") for path in (ROOT / "book" / folder).glob("*.md")
+    ]
     pages += [*(ROOT / "recipes").glob("*.toml"), *(ROOT / "experiments").glob("*.toml"), ROOT / "benchmarks/README.md"]
     for path in pages:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

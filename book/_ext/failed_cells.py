@@ -27,8 +27,8 @@ def describe_failure(page: str, traceback: str) -> tuple[int, str]:
     before, _, rest = page.partition(found[1])
     line = before.count("\n") + number if rest or found[1] in page else 1
     return line, (
-        f"this cell fails: {error} at `{cell[number - 1].strip()}`. If the code is right, correct the cell and the text "
-        "around it."
+        f"this cell fails: {error} at `{cell[number - 1].strip()}`. If the code is right, correct the cell and the "
+        "text around it."
     )
 
 

@@ -87,7 +87,9 @@ def picture(results: dict[str, Any]) -> nodes.image:
     svg = BytesIO()
     draw_results(results).savefig(svg, format="svg", metadata={"Date": None})
     address = "data:image/svg+xml;base64," + b64encode(svg.getvalue()).decode()
-    return nodes.image("", uri=address, alt=f"Figure: {results['title']}. The table below has the numbers.", width="100%")
+    return nodes.image(
+        "", uri=address, alt=f"Figure: {results['title']}. The table below has the numbers.", width="100%"
+    )
 
 
 def result_table(results: dict[str, Any]) -> nodes.table:

@@ -8,7 +8,8 @@ A comment above a paragraph, list or table names it. Where the source is in this
     <!-- source: Shaw et al. 2018, arXiv 1803.02155 -->   a publication, with its year
     <!-- source: example -->                              numbers that this page chooses, or arithmetic with them
 
-Several sources are separated by "; ". Outputs of cells need none. Numbers that look like results: 0.5, 12,000, 3 %, 5 times, 20 MB, 3 minutes.
+Several sources are separated by "; ". Outputs of cells need none.
+Numbers that look like results: 0.5, 12,000, 3 %, 5 times, 20 MB, 3 minutes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ RECORDS = ("docs/log", "docs/settings", "docs/commands", "CHANGELOG")
 FENCE = re.compile(r"\s*(```+|~~~+|:::+)")
 COMMENT = re.compile(r"<!-- source: (.+?) -->")
 UNITS = r"BLEU|ms|µs|seconds?|s|minutes?|min|hours?|times|[KMG]i?B|kB|points?|nats|tokens per second|tokens/s"
-NUMBER = re.compile(rf"(?<![\w.,/-])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+\.\d+|\d+(?= ?%(?! (?:confidence )?interval)| ?×(?! ?\d)|-?\s?(?:{UNITS})\b))(?![\d\w]|\.\d)( [KMG]i?B\b)?")
+NUMBER = re.compile(
+    r"(?<![\w.,/-])"
+    r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+"  # 12,000 or 0.5
+    rf"|\d+(?= ?%(?! (?:confidence )?interval)| ?×(?! ?\d)|-?\s?(?:{UNITS})\b))"  # 3 %, 5 ×, 3 minutes
+    r"(?![\d\w]|\.\d)( [KMG]i?B\b)?"
+)
+BYTES = {"KB": (1, 1e3), "MB": (1, 1e6), "GB": (1, 1e9), "KiB": (1, 2**10), "MiB": (1, 2**20), "GiB": (1, 2**30)}
 YEAR = re.compile(r"\b(19|20)\d\d\b")
-BYTES = {unit: (1, size) for unit, size in zip("KB MB GB KiB MiB GiB".split(), (1e3, 1e6, 1e9, 2**10, 2**20, 2**30), strict=True)}
 NOT_PROSE = re.compile(r"`[^`]*`|\[[\d, ]+\]|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|<[^>]+>|https?://\S+")
 LABEL = re.compile(  # names, not results: section 3.4, Python 3.11, Llama 3.1, arXiv 1706.03762
     r"(?i)\b(?:sections?|tables?|figures?|equations?|exercises?|lessons?|versions?|arxiv|python|torch|pytorch|llama|numpy"

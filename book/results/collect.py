@@ -34,6 +34,8 @@ def main(lab: Path) -> None:
         if missing := count_missing(results):
             print(f"{file.parent.name}: skipped, {missing} trainings are missing or failed")
             continue
+        for run in (run for variant in results["variants"] for run in variant["runs"]):
+            run.pop("curve", None), run.pop("written", None)  # long, and not in the book
         date = datetime.fromtimestamp(file.stat().st_mtime, UTC).date().isoformat()
         text = json.dumps({"date": date, "machine": describe_machine(), **results}, indent=1, ensure_ascii=False)
         target = TARGET / f"{results['experiment']}.json"

@@ -1,10 +1,15 @@
 """Muon against torch.optim's Muon and against the singular value decomposition."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.optim._muon as theirs
 
+from cutaway import build_model, preset
+from cutaway.models.build import POSITIONS
 from cutaway.train.muon import Muon, orthogonalize
+from cutaway.train.optimizers import layer_matrices
 
 SHAPES = [(8, 8), (8, 8), (16, 8), (8, 20), (16, 8)]
 
@@ -52,3 +57,15 @@ def test_matrix_without_gradient_is_not_changed():
     p = torch.nn.Parameter(torch.ones(2, 2))
     Muon([p], lr=0.1, momentum=0.9, weight_decay=0.1).step()
     assert torch.equal(p, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_muon_gets_each_matrix_once_and_no_table_of_positions(position):
+    config = replace(preset("tiny"), position=position, attention_kernel="exact", encoder_layers=3, decoder_layers=3)
+    model = build_model(config)
+    matrices = layer_matrices(model)
+    assert len({id(matrix) for matrix in matrices}) == len(matrices)
+    names = {name for name, p in model.named_parameters() if any(p is matrix for matrix in matrices)}
+    parts = {name.split(".")[-2] for name in names}
+    assert parts == {"query", "key", "value", "output", "expand", "contract"}
+    assert len(names) == 3 * (4 + 2) + 3 * (8 + 2)

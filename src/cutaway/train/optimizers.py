@@ -13,6 +13,7 @@ from torch import nn
 from cutaway.config import TrainConfig
 from cutaway.models.parts import get_layers
 from cutaway.models.weights import trainable_parameters
+from cutaway.nn.positions import Position
 from cutaway.train.muon import MapRows, Muon, map_rows_locally
 
 
@@ -54,8 +55,10 @@ def muon(model: nn.Module, config: TrainConfig, map_rows: MapRows = map_rows_loc
 
 
 def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices of attention and feed-forward."""
-    return [p for layer in get_layers(model) for p in trainable_parameters(layer).values() if p.dim() == 2]
+    """The matrices of attention and feed-forward, each once. Tables of position schemes are not among them."""
+    modules = [m for layer in get_layers(model) for m in layer.modules() if not isinstance(m, Position)]
+    own = {id(p): p for m in modules for p in m.parameters(recurse=False) if p.requires_grad and p.dim() == 2}
+    return list(own.values())
 
 
 def can_fuse(parameters: Sequence[nn.Parameter]) -> bool:
