@@ -27,6 +27,24 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 DIAGRAMS = {
+    "transformer": """
+        The Transformer for a batch of 2, source length 5, target length 4, width 512 and 37,000 tokens. | 168
+        source   (source ids)
+        target   (target ids)  @1
+        embed_s  [[Embed + positions | source_embedding]]
+        embed_t  [[Embed + positions | target_embedding]]  @1
+        encoder  [[6 encoder layers | encoder]]
+        decoder  [[6 decoder layers | decoder]]  @1
+        head     [[Linear | head]]  @1
+        output   (logits)  @1
+        source -> embed_s  [2,5]
+        target -> embed_t  [2,4]
+        embed_s -> encoder  [2,5,512]
+        embed_t -> decoder  [2,4,512]
+        encoder -> decoder  memory [2,5,512]
+        decoder -> head  [2,4,512]
+        head -> output  [2,4,37000]
+    """,
     "encoder-layer": """
         An encoder layer for a batch of 2, length 4 and width 512. | 196
         x          (x)
@@ -238,7 +256,7 @@ def draw_box(box: Box) -> str:
 
 
 def draw_edge(edge: Edge, tip: str) -> str:
-    """A line and its label: at the left of a straight line, otherwise turned, along the vertical part."""
+    """A line and its label: at the left of a straight line, otherwise turned, along the vertical part if it fits."""
     points = " ".join(f"{x:g},{y:g}" for x, y in edge.points)
     arrow = f' marker-end="url(#{tip})"' if edge.kind != "}" else ""
     if len(edge.points) == 2:
@@ -246,7 +264,10 @@ def draw_edge(edge: Edge, tip: str) -> str:
         label = draw_text(edge.label, x - 8, y - GAP / 2 + 4, "code beside")
     else:
         (x, y), (_, end) = edge.points[-3:-1]
-        label = draw_text(edge.label, x + (14 if len(edge.points) > 3 else -7), (y + end) / 2, "code", turned=True)
+        if 7.3 * len(edge.label) > abs(end - y) + 44:  # too long for the vertical part: above the last one
+            label = draw_text(edge.label, edge.points[-1][0] - 10, end - 7, "code beside")
+        else:
+            label = draw_text(edge.label, x + (14 if len(edge.points) > 3 else -7), (y + end) / 2, "code", turned=True)
     return f'<polyline points="{points}"{arrow}/>{label}'
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from cutaway import build_model, preset
 from cutaway.nn.attention import MultiHeadAttention
 from cutaway.nn.feedforward import FeedForward
 from cutaway.nn.layers import Layer
@@ -87,7 +89,9 @@ def modules():
     encoder_layer = Layer(attention(), feed_forward(), residual(), residual())
     decoder_layer = Layer(attention(), feed_forward(), residual(), residual(), attention(), residual())
     x, memory = torch.zeros(2, 4, 512), torch.zeros(2, 5, 512)
+    transformer = build_model(replace(preset("paper-base"), encoder_layers=1, decoder_layers=1))
     return {
+        "transformer": (transformer, (torch.zeros(2, 5).long(), torch.zeros(2, 4).long())),
         "encoder-layer": (encoder_layer, (x,)),
         "decoder-layer": (decoder_layer, (x, None, memory)),
         "multi-head-attention": (attention(), (x,)),
@@ -131,4 +135,4 @@ def test_an_unknown_name_fails_the_build(tmp_path):
     (tmp_path / "index.md").write_text("# Page\n\n```{flow} feed-backward\n```\n")
     result = subprocess.run(build, capture_output=True, text=True, timeout=100)
     assert result.returncode != 0
-    assert "index.md:3: no diagram is named 'feed-backward'. Use encoder-layer, " in result.stderr
+    assert "index.md:3: no diagram is named 'feed-backward'. Use transformer, encoder-layer, " in result.stderr

@@ -8,6 +8,7 @@ from helpers import V, max_difference, random_ids, tiny_model, tiny_of
 
 from cutaway.course.ablations import ABLATIONS, StackWithoutCausalMask, apply_ablations
 from cutaway.errors import ConfigError
+from cutaway.explore.lens import stream_probes
 from cutaway.inference.engines.torch_engine import TorchEngine
 from cutaway.models.build import build_model
 from cutaway.nn.attention import MultiHeadAttention
@@ -216,3 +217,15 @@ def test_no_mask_rejects_linear_attention():
 def test_an_unknown_ablation_is_rejected_with_a_suggestion():
     with pytest.raises(ConfigError, match="unknown ablation 'no-resdual'. Did you mean 'no-residual'?"):
         ablated_model("no-resdual")
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_a_changed_model_has_a_residual_stream_at_each_depth(name):
+    """The lab traces every variant. Layers that share their weights have one name."""
+    model = ablated_model(name)
+    streams = stream_probes(model)
+    layers = 1 if name == "share-layers" else len(model.decoder.layers)
+    assert list(streams) == ["embedding", *(f"layer {i}" for i in range(layers))]
+    with record_activations(model, *streams.values()) as seen:
+        outputs(model)
+    assert set(seen) == set(streams.values())

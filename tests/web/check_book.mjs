@@ -19,7 +19,8 @@ const FIRST_PAGE = "book/index.html";
 // Pages of every kind, for axe and the screenshots.
 const REPRESENTATIVE = [
   FIRST_PAGE, "book/paper/attention.html", "book/paper/multi-head.html", "book/paper/training.html", "book/paper/results.html",
-  "book/paper/stacks.html", "book/course/index.html", "book/course/exercises.html", "book/reference/python.html",
+  "book/paper/stacks.html", "book/beyond/positions.html", "book/beyond/norms.html", "book/beyond/families.html",
+  "book/beyond/scaling.html", "book/course/index.html", "book/course/exercises.html", "book/reference/python.html",
   "lessons/01_attention_mechanism.html", "lessons/07_complete_transformer.html", "docs/getting-started.html",
   "docs/commands.html", "docs/settings.html", "docs/results.html", "docs/looking-inside.html", "docs/glossary.html",
   "docs/index.html", "source/src/cutaway/nn/attention.py.html", "source/README.md.html", "CHANGELOG.html",

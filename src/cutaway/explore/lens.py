@@ -29,7 +29,8 @@ def stream_probes(model: nn.Module) -> dict[str, str]:
     streams = {"embedding": last}
     for i in range(len(getattr(model, stack).layers)):
         of_layer = [n for n in names if n.startswith(f"{stack}.layers.{i}.") and n.endswith(".stream")]
-        streams[f"layer {i}"] = of_layer[-1]  # the input of the next layer
+        if of_layer:  # layers that share their weights have one name, and record their last call
+            streams[f"layer {i}"] = of_layer[-1]  # the input of the next layer
     return streams
 
 
