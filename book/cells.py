@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,3 +40,10 @@ def demo_run() -> RunFolder:
     if not (folder / "scores.json").is_file():
         raise FileNotFoundError("This page shows the translator of the demo. runs/demo is not there. Run: make demo")
     return RunFolder(folder)
+
+
+def finding(experiment: str, variant: str, measure: str = "cross-entropy") -> str:
+    """What the lab found for a variant, compared with the first one: "better", "worse", "no difference shown" ..."""
+    results = json.loads((Path(__file__).parent / "results/lab" / f"{experiment}.json").read_text("utf-8"))
+    pairs = {(one["variant"], one["measure"]): one["finding"] for one in results["comparisons"]}
+    return str(pairs[variant, measure])
