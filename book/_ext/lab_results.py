@@ -51,7 +51,7 @@ def find_difference(experiment: Experiment, results: dict[str, Any]) -> str:
     variants = [[v.name, list(v.ablations), v.settings] for v in experiment.variants]
     pairs = {
         "seeds": (list(experiment.seeds), results["seeds"]),
-        "settings": (experiment.settings, results["set"]),
+        "settings": (experiment.settings, results.get("set")),
         "variants": (variants, [[v["name"], v["ablations"], v["set"]] for v in results["variants"]]),
     }
     return next((name for name, (wanted, found) in pairs.items() if wanted != found), "")
