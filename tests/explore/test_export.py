@@ -19,6 +19,7 @@ from cutaway.explore.export import (
     choose_texts,
     drop_candidates,
     export_page,
+    imported_modules,
     rewrite_imports,
 )
 from cutaway.inference.training.setup import start_training
@@ -73,10 +74,22 @@ def test_every_import_of_the_page_can_be_rewritten():
         code = file.read_text("utf-8")
         assert len(IMPORT.findall(code)) == len(re.findall(r"^import ", code, re.MULTILINE)), file.name
         assert '"./' not in re.sub(
-            r'"\./\$', "", "".join(re.findall(r"^import .*", rewrite_imports(code), re.MULTILINE))
+            r'"\./\$', "", "".join(re.findall(r"^import .*", rewrite_imports(code, file), re.MULTILINE))
         )
     with pytest.raises(AssertionError, match="not on one line"):
-        rewrite_imports('import {a,\n b} from "./x.js";')
+        rewrite_imports('import {a,\n b} from "./x.js";', PAGE / "app.js")
+
+
+def test_modules_are_named_by_their_path():
+    code = 'import {h} from "../dom.js";\nimport {view} from "./map.js";\n'
+    rewritten = rewrite_imports(code, PAGE / "views/heads.js")
+    assert rewritten == 'import {h} from "cutaway/dom.js";\nimport {view} from "cutaway/views/map.js";\n'
+
+
+def test_a_page_has_the_modules_that_it_needs():
+    modules = set(imported_modules(PAGE / "app.js"))
+    assert {PAGE / "app.js", PAGE / "dom.js", PAGE / "views/attention.js"} <= modules
+    assert modules <= set(PAGE.rglob("*.js"))
 
 
 def test_recorded_text_is_not_html_and_nan_becomes_null():

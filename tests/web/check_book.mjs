@@ -13,6 +13,7 @@ const FIRST_PAGE_LIMIT = 400e3; // html, styles, scripts, fonts, images
 const TIME_LIMIT_MINUTES = 22;
 const TABS = 2;
 const WIDE = { width: 1280, height: 1000 };
+const MEDIUM = { width: 1100, height: 1000 };
 const NARROW = { width: 390, height: 844 };
 const FIRST_PAGE = "book/index.html";
 
@@ -223,6 +224,12 @@ async function checkAccessibility(page, name, kind, path) {
   }
 }
 
+/** The window does not scroll sideways. (Narrow windows are measured on all pages, by visitPages.) */
+async function checkWidth(page, name, path, kind) {
+  const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (excess > 1) report(path, `${name} ${kind} scrolls sideways`, `${excess} px`, "tooWide");
+}
+
 async function takeScreenshot(page, directory, name, path, kind) {
   const { width, height: rows } = page.viewport();
   const height = Math.min(await page.evaluate(() => document.documentElement.scrollHeight), 3 * rows);
@@ -272,9 +279,12 @@ for (const name of names) {
         await openPage(page, path);
         for (const [kind, viewport] of Object.entries(scheme === "light" ? { wide: WIDE, narrow: NARROW } : { dark: WIDE })) {
           await page.setViewport(viewport);
+          await checkWidth(page, name, path, kind);
           if (options.screenshots) await takeScreenshot(page, options.screenshots, name, path, kind);
           if (withAxe.has(path)) await checkAccessibility(page, name, kind, path);
         }
+        await page.setViewport(MEDIUM);
+        await checkWidth(page, name, path, "medium");
       });
       if (scheme === "dark") await checkSearch(browser, name); // the last one: its words would be marked on other pages
     } finally {

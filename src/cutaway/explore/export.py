@@ -2,8 +2,9 @@
 
     page/*.js ──▶ data: URLs in an import map      page/*.css ──▶ <style>      answers ──▶ gzip, base64
 
-Browsers do not load modules from file paths, but they load names that an import map resolves. So each import of
-"./dom.js" becomes an import of "cutaway/dom.js". For a request that was not recorded, the page shows a message.
+Browsers do not load modules from file paths, but they load names that an import map resolves. So an import of
+"../dom.js" in views/map.js becomes an import of "cutaway/dom.js". For a request that was not recorded, the page shows a
+message.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from cutaway.explore.values import dumps
 from cutaway.inference.pipelines import GenerationPipeline
 from cutaway.runs.files import write_text
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent.resolve() / "page"
 DEFAULT_TEXTS = 3  # examples that are recorded if no text is given
 REPORT_VIEWS = ["attention", "writing", "lens", "timelapse"]  # views of the explorer in a report
-IMPORT = re.compile(r'^((?:import|export) .*from )"(?:\./|\.\./)(?:views/)?([\w-]+\.js)";$', re.MULTILINE)
+IMPORT = re.compile(r'^((?:import|export) .*from )"(\.\.?/[\w/-]+\.js)";$', re.MULTILINE)
 MAX_BEAM_SIZE, MAX_LENGTH_PENALTY = 8, 2.0  # ends of the page's sliders
 FEW_CANDIDATES = 12  # kept for each step of a recorded experiment
 
@@ -183,17 +184,33 @@ def style_html() -> str:
 
 
 def modules_html() -> str:
-    """An import map with every module of the page as a data: URL."""
-    files = sorted(PAGE.rglob("*.js"))
-    modules = {file.name: rewrite_imports(file.read_text(encoding="utf-8")) for file in files}
-    assert len(modules) == len(files), "two modules of the page have the same file name"
-    imports = {f"cutaway/{name}": f"data:text/javascript;base64,{to_base64(code)}" for name, code in modules.items()}
+    """An import map with the modules of the page as data: URLs."""
+    modules = {
+        module_name(file): rewrite_imports(code, file) for file, code in imported_modules(PAGE / "app.js").items()
+    }
+    imports = {name: f"data:text/javascript;base64,{to_base64(code)}" for name, code in sorted(modules.items())}
     return f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
 
 
-def rewrite_imports(code: str) -> str:
-    """Replace paths in imports with names of the import map. Each import must be on one line."""
-    rewritten = IMPORT.sub(r'\1"cutaway/\2";', code)
+def imported_modules(first: Path) -> dict[Path, str]:
+    """The code of a module and of all modules that it needs."""
+    found: dict[Path, str] = {}
+    waiting = [first]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found[file] = file.read_text(encoding="utf-8")
+            waiting += [(file.parent / path).resolve() for _, path in IMPORT.findall(found[file])]
+    return found
+
+
+def module_name(file: Path) -> str:
+    return f"cutaway/{file.relative_to(PAGE).as_posix()}"
+
+
+def rewrite_imports(code: str, file: Path) -> str:
+    """Replace paths in the imports of a file with names of the import map. Each import must be on one line."""
+    rewritten = IMPORT.sub(lambda found: f'{found[1]}"{module_name((file.parent / found[2]).resolve())}";', code)
     assert not re.search(r"""from ["']\.""", rewritten), "an import of the page is not on one line"
     return rewritten
 
