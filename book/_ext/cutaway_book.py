@@ -2,6 +2,8 @@
 
     ```{source} nn.attention.MultiHeadAttention.forward      the code of an object, cut from the source by its name
     ```
+    ```{source} explore.page.engine.kernels.attendExact      the same for JavaScript
+    ```
 
 Equations become MathML at build time, so pages need neither JavaScript nor fonts for them.
 """
@@ -9,6 +11,7 @@ Equations become MathML at build time, so pages need neither JavaScript nor font
 from __future__ import annotations
 
 import ast
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,8 @@ class SourceDirective(SphinxDirective):
         except LookupError as error:
             raise self.error(f"{error} Rename it in this page too.") from None
         self.env.note_dependency(str(path))
-        code = nodes.literal_block("\n".join(lines), "\n".join(lines), language="python")
+        language = "javascript" if path.suffix == ".js" else "python"
+        code = nodes.literal_block("\n".join(lines), "\n".join(lines), language=language)
         caption = nodes.caption("", "")
         caption += source_link(self.env.docname, path, first)
         return [nodes.container("", caption, code, literal_block=True, classes=["source"])]
@@ -47,16 +51,19 @@ class SourceDirective(SphinxDirective):
 def cut(name: str, with_docstring: bool) -> tuple[Path, int, list[str]]:
     """Find `package.module.Class.method` below cutaway/. Return the file, the first line number and the lines."""
     parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        path = SOURCE.joinpath(*parts[:count]).with_suffix(".py")
+    files = ((count, suffix) for count in range(len(parts), 0, -1) for suffix in (".py", ".js"))
+    for count, suffix in files:
+        path = SOURCE.joinpath(*parts[:count]).with_suffix(suffix)
         if path.is_file():
             break
     else:
         raise LookupError(f"there is no module for {name!r} in {SOURCE.relative_to(ROOT)}.")
     text = path.read_text("utf-8")
-    node: Any = ast.parse(text)
     if count == len(parts):
         raise LookupError(f"{name!r} is a whole module. Name a function, class or variable in it.")
+    if suffix == ".js":
+        return path, *cut_javascript(path, text.splitlines(), parts[count:], with_docstring)
+    node: Any = ast.parse(text)
     for part in parts[count:]:
         node = next((each for each in node.body if getattr(each, "name", target_of(each)) == part), None)
         if node is None:
@@ -68,6 +75,22 @@ def cut(name: str, with_docstring: bool) -> tuple[Path, int, list[str]]:
         del lines[first.lineno - start : first.end_lineno - start + 1]
     indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
     return path, start, [line[indent:] for line in lines]
+
+
+def cut_javascript(path: Path, lines: list[str], names: list[str], with_comment: bool) -> tuple[int, list[str]]:
+    """A function, a class, or a method of a class: from its first line to the brace that ends it."""
+    start, end, indent = 0, len(lines), ""
+    for name in names:
+        pattern = rf"{indent}((export )?(async )?(function|class) {name}\b|(async |static )?{name}\()"
+        start = next((i for i in range(start, end) if re.match(pattern, lines[i])), -1)
+        if start < 0:
+            raise LookupError(f"{path.relative_to(ROOT)} has no {'.'.join(names)!r}.")
+        end = next(i for i in range(start, end) if lines[i] == f"{indent}}}") + 1
+        indent += "  "
+    if with_comment and lines[start - 1].endswith("*/"):
+        start = next(i for i in range(start - 1, -1, -1) if lines[i].lstrip().startswith("/**"))
+    cut_off = len(indent) - 2
+    return start + 1, [line[cut_off:] for line in lines[start:end]]
 
 
 def source_link(docname: str, path: Path, line: int) -> addnodes.pending_xref:

@@ -1,7 +1,7 @@
 """Links to files of the repository that are not pages, such as ../src/cutaway/nn/masks.py.
 
-A .py, .toml or .md file gets a generated page source/PATH.html with an anchor for each line (#L12). A folder becomes a
-link to the repository. For a missing file MyST warns, and `make book` fails. The same links work on GitHub.
+A .py, .js, .toml or .md file gets a generated page source/PATH.html with an anchor for each line (#L12). A folder becomes
+a link to the repository. For a missing file MyST warns, and `make book` fails. The same links work on GitHub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
-LEXERS = {".py": "python", ".toml": "toml", ".md": "markdown"}  # the files that get a page
+LEXERS = {".py": "python", ".js": "javascript", ".toml": "toml", ".md": "markdown"}  # the files that get a page
 LINE = re.compile(r'<span id="L-(\d+)"><span class="linenos">( *\d+)</span>')
 logger = logging.getLogger(__name__)
 

@@ -152,3 +152,25 @@ def test_the_reference_shows_signatures_as_in_the_source():
     entry = describe(cutaway, "Tokenizer", dict(groups["Data"])["Tokenizer"], ROOT / "book/reference")
     assert "````{py:method} encode(text: str, continues: bool = False) -> list[int]" in entry
     assert entry.count(":classmethod:") == 2  # train and open
+
+
+def test_cut_finds_javascript(tmp_path, monkeypatch):
+    import cutaway_book
+
+    code = (
+        "/** Adds. */\nexport function add(a,\n                    b) {\n  return a + b;\n}\n\n"
+        "export class Box {\n  constructor(x) {\n    this.x = x;\n  }\n\n  /** Opens. */\n  open() {\n    return this.x;\n  }\n}\n"
+    )
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page/box.js").write_text(code)
+    monkeypatch.setattr(cutaway_book, "SOURCE", tmp_path)
+    monkeypatch.setattr(cutaway_book, "ROOT", tmp_path)
+    path, line, lines = cutaway_book.cut("page.box.add", with_docstring=False)
+    assert (path.name, line, lines[0], lines[-1], len(lines)) == ("box.js", 2, "export function add(a,", "}", 4)
+    assert cutaway_book.cut("page.box.Box.open", with_docstring=True)[1:] == (
+        12,
+        ["/** Opens. */", "open() {", "  return this.x;", "}"],
+    )
+    assert len(cutaway_book.cut("page.box.Box", with_docstring=False)[2]) == 10
+    with pytest.raises(LookupError, match=r"page/box\.js has no 'Box\.close'"):
+        cutaway_book.cut("page.box.Box.close", with_docstring=False)
