@@ -1,7 +1,7 @@
 """Links to files of the repository that are not pages, such as ../src/cutaway/nn/masks.py.
 
-A .py, .js, .toml or .md file gets a generated page source/PATH.html with an anchor for each line (#L12). A folder becomes
-a link to the repository. For a missing file MyST warns, and `make book` fails. The same links work on GitHub.
+A .py, .js, .toml or .md file gets a generated page source/PATH.html with an anchor for each line (#L12). A folder
+becomes a link to the repository. For a missing file MyST warns, and `make book` fails. The same links work on GitHub.
 """
 
 from __future__ import annotations
