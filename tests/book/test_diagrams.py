@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -82,6 +82,7 @@ def is_on_border(point, box):
     return on_side or (y in (box.top, box.bottom) and box.left <= x <= box.right)
 
 
+@cache
 def modules():
     """The module that each diagram shows, and a call of it: batch 2, length 4, source length 5, width 512."""
     attention, residual = partial(MultiHeadAttention, 512, 8), partial(PostNorm, partial(nn.LayerNorm, 512), 0.1)
