@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import puppeteer from "puppeteer-core";
+import { launch, PROGRAMS } from "./browsers.mjs";
 
 const FOLDER_LIMIT = 60e6; // bytes
 const FIRST_PAGE_LIMIT = 400e3; // html, styles, scripts, fonts, images
@@ -34,22 +34,6 @@ const AXE_EXCEPTIONS = [
   { rule: "scrollable-region-focusable", selector: "article", reason: "both browsers let the Tab key reach a box that scrolls" },
 ];
 
-const PROGRAMS = {
-  chromium: ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"],
-  firefox: ["/usr/bin/firefox-esr", "/usr/bin/firefox"],
-};
-const CHROMIUM_FLAGS = [
-  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync",
-];
-// Firefox sends every request to a closed port of this machine, and starts none of its own.
-const FIREFOX_PREFERENCES = {
-  "network.proxy.type": 1, "network.proxy.http": "127.0.0.1", "network.proxy.http_port": 9,
-  "network.proxy.ssl": "127.0.0.1", "network.proxy.ssl_port": 9, "network.captive-portal-service.enabled": false,
-  "network.connectivity-service.enabled": false, "datareporting.policy.dataSubmissionEnabled": false,
-  "app.update.disabledForTesting": true, "extensions.update.enabled": false,
-};
-
 const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const problems = new Set();
 const counts = {
@@ -72,13 +56,6 @@ function listFiles(folder) {
 
 function addSizes(files) {
   return files.reduce((sum, file) => sum + statSync(file).size, 0);
-}
-
-async function launch(name, scheme) {
-  const executablePath = PROGRAMS[name].find(existsSync);
-  if (name === "chromium") return puppeteer.launch({ executablePath, args: CHROMIUM_FLAGS });
-  const override = { "layout.css.prefers-color-scheme.content-override": scheme === "dark" ? 0 : 1 };
-  return puppeteer.launch({ browser: "firefox", executablePath, extraPrefsFirefox: { ...FIREFOX_PREFERENCES, ...override } });
 }
 
 /** Open a tab that reports messages, errors, failed loads and requests to other hosts under tab.label. */

@@ -1,4 +1,4 @@
-"""cutaway export RUN --to hf|onnx|ct2|run FOLDER"""
+"""cutaway export RUN --to hf|onnx|ct2|web|run FOLDER"""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from cutaway.cli.console import command, err, out, say
 from cutaway.cli.options import Run
 from cutaway.errors import ConfigError, did_you_mean
 
-FORMATS = ("hf", "onnx", "ct2", "run")
+FORMATS = ("hf", "onnx", "ct2", "web", "run")
+DEFAULT_DTYPES = {"ct2": "float32", "web": "float16"}
 
 
 def export(
@@ -32,27 +33,32 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in FOLDER.")] = False,
     check: Annotated[bool, typer.Option(help="onnx, ct2: compare with the model. Default: on.")] = True,
     dtype: Annotated[
-        str, typer.Option(help="ct2: float32, or int8 for a quarter of the size.", metavar="DTYPE")
-    ] = "float32",
+        str | None,
+        typer.Option(help="ct2: float32 (default) or int8. web: float16 (default), float32 or int8.", metavar="DTYPE"),
+    ] = None,
 ) -> None:
     """Write a run in the format of another program.
 
     Examples:  cutaway export runs/demo exported/demo --to hf
                cutaway export runs/python-tagger exported/tagger --to onnx
                cutaway export runs/demo exported/ct2 --to ct2 --dtype int8
+               cutaway export runs/demo exported/web --to web
 
     hf writes config.json, model.safetensors and the tokenizer for Hugging Face. onnx writes a graph for any batch and
-    length. ct2 writes a translator or text generator for CTranslate2. run writes a run folder with base and LoRA
-    merged.
+    length. ct2 writes a translator or text generator for CTranslate2. web writes the model and a JavaScript engine for
+    web pages, with an example page. run writes a run folder with base and LoRA merged.
     """
     if to not in FORMATS:
         raise ConfigError(f"--to {to} is not a format. {did_you_mean(to, FORMATS)}")
     if not check and to not in ("onnx", "ct2"):
         raise ConfigError(f"--no-check has no effect with --to {to}: it is for onnx and ct2. Leave it out.")
-    if dtype != "float32" and to != "ct2":
-        raise ConfigError(f"--dtype {dtype} has no effect with --to {to}: it is for ct2. Leave it out.")
+    if dtype and to not in DEFAULT_DTYPES:
+        raise ConfigError(f"--dtype {dtype} has no effect with --to {to}: it is for ct2 and web. Leave it out.")
+    dtype = dtype or DEFAULT_DTYPES.get(to, "")
     if to == "ct2":
         to_ct2(run, folder, overwrite, check, dtype)
+    elif to == "web":
+        to_web(run, folder, overwrite, dtype)
     elif to == "onnx":
         to_onnx(run, folder, overwrite, check)
     elif to == "hf":
@@ -97,6 +103,17 @@ def to_ct2(run: Path, folder: Path, overwrite: bool, check: bool = True, dtype: 
         say(f"Note: {note}")
     say(f"Wrote {folder}: {', '.join(written.files)}.")
     say(f"Use it:  {written.usage()}")
+
+
+def to_web(run: Path, folder: Path, overwrite: bool, dtype: str) -> None:
+    from cutaway.explore.web_export import export_web
+
+    with err.status(f"writing {folder} ..."), merged_run(run) as complete:
+        written = export_web(complete, folder, dtype, overwrite)
+    for line in written.summary_lines():
+        out.print(escape(line))
+    say(f"Wrote {folder}: {', '.join(written.files)}.")
+    say(f"Open {folder / 'index.html'} in a browser.")
 
 
 def to_run(run: Path, folder: Path, overwrite: bool) -> None:

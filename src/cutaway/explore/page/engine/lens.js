@@ -1,0 +1,42 @@
+// The logit lens: the prediction read from the residual stream after each layer (nostalgebraist 2020).
+//
+//     x after layer i ──▶ final norm of the stack ──▶ head ──▶ a distribution
+//
+// All layers add to one residual stream, so the head can be applied after any of them.
+
+import {probes} from "./probe.js";
+import {softmax} from "./tensor.js";
+
+/** The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name. */
+export function streamProbes(model) {
+  const stack = model.decoder ? "decoder" : "encoder", names = [...probes(model).keys()];
+  const streams = new Map([["embedding", names.findLast((name) => name.endsWith("embedding.embedded"))]]);
+  model[stack].layers.forEach((_, i) => {
+    const isOfLayer = (name) => name.startsWith(`${stack}.layers.${i}.`) && name.endsWith(".stream");
+    streams.set(`layer ${i}`, names.findLast(isOfLayer)); // the input of the next layer
+  });
+  return streams;
+}
+
+/**
+ * At each depth, for each prediction: the most probable token, its probability, and that of the final answer.
+ *
+ * @param {Map<string, import("./tensor.js").Tensor>} recorded the streams of one text, from a recording that has ended
+ * @param {number[]} answers the token or class that each prediction is compared with
+ * @param {number[] | null} places the tokens at which the predictions are read; null: all
+ * @returns {{rows: string[], tokens: number[][], p: number[][], final: number[][]}}
+ */
+export function lens(model, recorded, answers, places = null) {
+  const {norm} = model.decoder ?? model.encoder;
+  const prediction = {rows: [], tokens: [], p: [], final: []};
+  for (const [depth, name] of streamProbes(model)) {
+    const p_NV = softmax(model.head.forward(norm.forward(recorded.get(name))));
+    const rows = answers.map((_, n) => p_NV.row(places ? places[n] : n));
+    const best = rows.map((p_V) => p_V.reduce((best, p, token) => p > p_V[best] ? token : best, 0));
+    prediction.rows.push(depth);
+    prediction.tokens.push(best);
+    prediction.p.push(rows.map((p_V, n) => p_V[best[n]]));
+    prediction.final.push(rows.map((p_V, n) => p_V[answers[n]]));
+  }
+  return prediction;
+}

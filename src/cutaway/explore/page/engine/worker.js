@@ -1,0 +1,158 @@
+// A model in a worker, so that the page never waits for it.
+//
+//     page                                     worker
+//     {id, method, input, options}     ──▶     the same call of a local model
+//                                      ◀──     {id, token: [text, step]}, if the call has `onToken`
+//     {id, method: "stop"}             ──▶     aborts the call
+//                                      ◀──     {id, result} or {id, error}
+//
+// The first call loads the model. The worker runs the whole engine as one classic script (`useScript`), from a URL made
+// of its text. So it also works in a page that was opened from a file.
+
+import {ConfigError, CutawayError, DataError, RunError} from "./errors.js";
+import {localModel, Model} from "./model.js";
+import {separateCallbacks} from "./options.js";
+import {Run} from "./run.js";
+
+const ERRORS = {CutawayError, ConfigError, DataError, RunError};
+const READY = "ready";
+let script = null;
+
+/** Set the text of a classic script that calls `answerCalls`. Without it, there are no workers. */
+export function useScript(text) {
+  script = text;
+}
+
+// ---- In the page ---------------------------------------------------------------------------------------------------
+
+/**
+ * Load the model in a worker.
+ * @param {object} files name -> content
+ * @param {boolean} isOwned whether the bytes may be moved to the worker, instead of copied
+ * @returns {Promise<Model | null>} null: this page cannot start workers
+ */
+export async function loadInWorker(files, isOwned) {
+  const worker = await startWorker();
+  if (!worker) return null;
+  const calls = new WorkerCalls(worker), transfer = isOwned ? Object.values(files).map(({buffer}) => buffer) : [];
+  try {
+    const {task, config, labels} = await calls.call("load", files, {}, transfer);
+    return new Model({task, config, labels}, (...call) => calls.call(...call), () => calls.close());
+  } catch (error) {
+    calls.close();
+    throw error;
+  }
+}
+
+/** A worker that has started, or null: refused by the page's rules (CSP), or by an old browser. */
+function startWorker() {
+  if (!script || !globalThis.Worker || !globalThis.URL?.createObjectURL) return null;
+  const url = URL.createObjectURL(new Blob([script], {type: "text/javascript"}));
+  return new Promise((resolve) => {
+    const worker = new Worker(url);
+    worker.onmessage = () => resolve(worker);
+    worker.onerror = (event) => {
+      event.preventDefault();
+      worker.terminate();
+      resolve(null);
+    };
+  }).catch(() => null).finally(() => URL.revokeObjectURL(url));
+}
+
+class WorkerCalls {
+  #open = new Map(); // id -> what to do with the messages of a call
+  #nextId = 0;
+  #ended = null; // why the worker has ended
+
+  constructor(worker) {
+    this.worker = worker;
+    worker.onmessage = ({data: {id, ...message}}) => this.#open.get(id)?.(message);
+    worker.onerror = (event) => {
+      event.preventDefault();
+      this.#end(`the worker failed: ${event.message}`);
+    };
+  }
+
+  close() {
+    this.#end("the model was closed");
+  }
+
+  #end(reason) {
+    this.#ended ??= new RunError(`${reason}. Load the model again.`);
+    this.worker.terminate();
+    for (const receive of [...this.#open.values()]) receive({error: this.#ended});
+  }
+
+  async call(method, input, options, transfer = []) {
+    if (this.#ended) throw this.#ended;
+    const {onToken, signal, others} = separateCallbacks(options), id = this.#nextId++;
+    signal?.throwIfAborted();
+    let onAbort;
+    try {
+      return await new Promise((resolve, reject) => {
+        const stop = (reason) => {
+          this.worker.postMessage({id, method: "stop"});
+          reject(reason);
+        };
+        onAbort = () => stop(signal.reason);
+        signal?.addEventListener("abort", onAbort);
+        this.#open.set(id, ({token, result, error}) => {
+          if (token) callOrStop(onToken, token, stop);
+          else if (error) reject(error instanceof Error ? error : restoreError(error));
+          else resolve(result);
+        });
+        this.worker.postMessage({id, method, input, options: others, streams: Boolean(onToken)}, transfer);
+      });
+    } catch (error) {
+      if (error?.name !== "DataCloneError") throw error;
+      throw new DataError(`the input or an option cannot be sent to the worker: ${error.message}`);
+    } finally {
+      this.#open.delete(id);
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+}
+
+/** An error in the page's function ends the call, as without a worker. */
+function callOrStop(onToken, token, stop) {
+  try {
+    onToken(...token);
+  } catch (error) {
+    stop(error);
+  }
+}
+
+function restoreError({name, message}) {
+  return ERRORS[name] ? new ERRORS[name](message) : Object.assign(new Error(message), {name});
+}
+
+// ---- In the worker -------------------------------------------------------------------------------------------------
+
+/** Answer the calls of a page. */
+export function answerCalls(scope = globalThis) {
+  const running = new Map(); // id -> AbortController
+  let model = null;
+
+  async function answer({method, input, options}) {
+    if (method !== "load") return model[method](input, options);
+    model = localModel(await Run.load(input));
+    const {task, config, labels} = model;
+    return {task, config, labels};
+  }
+
+  scope.onmessage = async ({data: {id, method, input, options, streams}}) => {
+    if (method === "stop") return running.get(id)?.abort();
+    const controller = new AbortController();
+    running.set(id, controller);
+    const onToken = streams ? (...token) => scope.postMessage({id, token}) : undefined;
+    try {
+      const full = method === "load" ? options : {...options, onToken, signal: controller.signal};
+      scope.postMessage({id, result: await answer({method, input, options: full})});
+    } catch (error) {
+      scope.postMessage({id, error: {name: error.name, message: error.message}});
+    } finally {
+      running.delete(id);
+    }
+  };
+  scope.postMessage(READY);
+}

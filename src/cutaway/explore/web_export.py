@@ -1,0 +1,124 @@
+"""cutaway export --to web: a folder with the model and the JavaScript engine, for pages of any site. No torch here.
+
+index.html                       an example page; opens from a file and from a server
+cutaway.js, cutaway.d.ts         the engine as one script, and its types
+model.js                         the model as a script, for pages that are opened from files
+config.json, tokenizer.json,     the model as separate files, for servers
+  labels.json, model.safetensors, checksums.json
+engine/                          the engine as modules, to read, or to import on a server
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from cutaway.errors import ConfigError, did_you_mean
+from cutaway.explore.bundle import ENGINE, bundle
+from cutaway.runs import RunFolder
+from cutaway.runs.files import replacing_folder, write_bytes, write_json, write_text
+from cutaway.runs.folder import check_target
+
+Arrays = Mapping[str, NDArray[Any]]
+DTYPES = ("float32", "float16", "int8")
+SCALE = ".scale"  # the name of the row scales of an int8 matrix ends with it
+MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "labels.json")  # those that the run has
+WEIGHTS, CHECKSUMS = "model.safetensors", "checksums.json"
+PAGE_FILES = ("index.html", "cutaway.js", "cutaway.d.ts", "model.js")
+OUR_FILES = {*MODEL_FILES, WEIGHTS, CHECKSUMS, *PAGE_FILES, "engine"}
+LARGEST_FLOAT16 = 65_504.0
+
+
+@dataclass(frozen=True)
+class WebExport:
+    """The result of an export for the web."""
+
+    folder: Path
+    dtype: str
+    parameters: int
+    weight_bytes: int
+    page_bytes: int  # what a page that is opened from a file loads
+    error: float  # largest difference of a stored weight, relative to the largest weight of its row
+    files: tuple[str, ...]
+
+    def summary_lines(self) -> list[str]:
+        kept = "exactly" if not self.error else f"with a largest error of {self.error:.2%} of the row's largest weight"
+        return [
+            f"{self.parameters:,} parameters as {self.dtype}, {kept}: {self.weight_bytes / 1e6:.1f} MB",
+            f"the page as files: {self.page_bytes / 1e6:.1f} MB",
+        ]
+
+
+def export_web(path: str | Path, folder: str | Path, dtype: str = "float16", overwrite: bool = False) -> WebExport:
+    """Write a run for web pages, completely or not at all.
+
+    `dtype`: float16 halves the size of the file, int8 quarters it. The engine computes with float32.
+    `overwrite`: replace an earlier export, if the folder has no other files.
+    """
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype {dtype!r} is unknown. {did_you_mean(dtype, DTYPES)}")
+    run, folder = RunFolder(path).require(), Path(folder)
+    config = run.read_config()  # checks the tokenizer and the labels, too
+    if config.finetune.is_adapter:
+        raise ConfigError(f"{run} is an adapter without the weights of its base. First: cutaway export {run} --to run")
+    check_target(folder, overwrite, lambda old: (old / "cutaway.js").is_file(), OUR_FILES.__contains__)
+    weights = safetensors.numpy.load(run.read_weights())
+    stored, error = convert(weights, dtype)
+    with replacing_folder(folder) as new:
+        for name in MODEL_FILES:
+            if (run.path / name).is_file():
+                shutil.copyfile(run.path / name, new / name)
+        write_bytes(new / WEIGHTS, safetensors.numpy.save(dict(stored)))
+        checksums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(new.iterdir())}
+        write_json(new / CHECKSUMS, checksums)
+        write_text(new / "model.js", model_script(new))
+        write_text(new / "cutaway.js", bundle())
+        shutil.copyfile(ENGINE / "cutaway.d.ts", new / "cutaway.d.ts")
+        shutil.copyfile(ENGINE / "example.html", new / "index.html")
+        shutil.copytree(ENGINE, new / "engine", ignore=lambda _, names: [n for n in names if not n.endswith(".js")])
+        files = tuple(sorted(path.name for path in new.iterdir()))
+        page_bytes = sum((new / name).stat().st_size for name in ("index.html", "cutaway.js", "model.js"))
+        weight_bytes = (new / WEIGHTS).stat().st_size
+    parameters = sum(array.size for array in weights.values())
+    return WebExport(folder, dtype, parameters, weight_bytes, page_bytes, error, files)
+
+
+def convert(weights: Arrays, dtype: str) -> tuple[Arrays, float]:
+    """The arrays in another dtype, and the largest error. Vectors, such as biases and norms, stay float32."""
+    stored: dict[str, NDArray[Any]] = {}
+    error = 0.0
+    for name, array in weights.items():
+        array = np.ascontiguousarray(array, dtype=np.float32)
+        if dtype == "float32" or array.ndim < 2 or np.abs(array).max(initial=0.0) > LARGEST_FLOAT16:
+            stored[name] = array
+            continue
+        largest = np.abs(array).max(axis=-1, keepdims=True)
+        if dtype == "float16":
+            stored[name] = array.astype(np.float16)
+            restored = stored[name].astype(np.float32)
+        else:
+            scale = np.where(largest == 0, 1.0, largest / 127).astype(np.float32)
+            stored[name] = np.round(array / scale).astype(np.int8)
+            stored[name + SCALE] = scale[..., 0]
+            restored = stored[name].astype(np.float32) * scale
+        relative = np.abs(restored - array) / np.where(largest == 0, 1.0, largest)
+        error = max(error, float(relative.max(initial=0.0)))
+    return stored, error
+
+
+def model_script(folder: Path) -> str:
+    """A script that sets globalThis.CutawayModel to the files of the model. Weights are in base64."""
+    names = [name for name in (*MODEL_FILES, CHECKSUMS) if (folder / name).is_file()]
+    files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    files[WEIGHTS] = base64.b64encode((folder / WEIGHTS).read_bytes()).decode()
+    return f"globalThis.CutawayModel = {json.dumps(files)};\n"
