@@ -30,6 +30,7 @@ from cutaway.runs.files import replacing_folder, write_bytes, write_json, write_
 from cutaway.runs.folder import check_target
 
 Arrays = Mapping[str, NDArray[Any]]
+TEMPLATES = Path(__file__).parent / "web"
 DTYPES = ("float32", "float16", "int8")
 SCALE = ".scale"  # the name of the row scales of an int8 matrix ends with it
 MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "labels.json")  # those that the run has
@@ -83,9 +84,9 @@ def export_web(path: str | Path, folder: str | Path, dtype: str = "float16", ove
         write_json(new / CHECKSUMS, checksums)
         write_text(new / "model.js", model_script(new))
         write_text(new / "cutaway.js", bundle())
-        shutil.copyfile(ENGINE / "cutaway.d.ts", new / "cutaway.d.ts")
-        shutil.copyfile(ENGINE / "example.html", new / "index.html")
-        shutil.copytree(ENGINE, new / "engine", ignore=lambda _, names: [n for n in names if not n.endswith(".js")])
+        shutil.copyfile(TEMPLATES / "cutaway.d.ts", new / "cutaway.d.ts")
+        shutil.copyfile(TEMPLATES / "example.html", new / "index.html")
+        shutil.copytree(ENGINE, new / "engine")
         files = tuple(sorted(path.name for path in new.iterdir()))
         page_bytes = sum((new / name).stat().st_size for name in ("index.html", "cutaway.js", "model.js"))
         weight_bytes = (new / WEIGHTS).stat().st_size
