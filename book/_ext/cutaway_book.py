@@ -146,9 +146,11 @@ def write_start_page(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     from course import setup_course
     from lab_results import setup_lab
+    from live_models import setup_live_models
 
     setup_course(app)
     setup_lab(app)
+    setup_live_models(app)
     app.add_directive("source", SourceDirective)
     setup_diagrams(app)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))

@@ -23,7 +23,7 @@ from cutaway.cli.runs import sparkline
 from cutaway.config import Config, DataConfig, ModelConfig, TrainConfig
 from cutaway.errors import ConfigError, RunError
 from cutaway.explore.charts import Scale, downsample, line_chart
-from cutaway.explore.export import answer_key
+from cutaway.explore.recording import answer_key
 from cutaway.explore.run_report import write_run_report
 from cutaway.inference.evaluation import class_figures
 from cutaway.inference.pipelines import Translator

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cutaway.cli import app
 from cutaway.errors import ConfigError, RunError
 from cutaway.explore import bundle as bundle_module
-from cutaway.explore.bundle import ENGINE, as_function_body, bundle, in_order
+from cutaway.explore.bundle import PAGE, as_function_body, bundle, in_order, resolve
 from cutaway.explore.web_export import convert, export_web
 from cutaway.inference.training.setup import start_training
 from cutaway.runs import RunFolder
@@ -94,29 +94,35 @@ def test_the_command(run, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_modules_come_after_those_that_they_import():
-    order = in_order("index.js")
-    assert order[-1] == "index.js"
-    assert set(order) <= {path.name for path in ENGINE.glob("*.js")}
+@pytest.mark.parametrize("first", ["engine/index.js", "live/index.js"])
+def test_modules_come_after_those_that_they_import(first):
+    order = in_order(first)
+    assert order[-1] == first
+    assert set(order) <= {path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.js")}
     for number, module in enumerate(order):
-        needed = re.findall(r'from "\./([\w-]+\.js)"', (ENGINE / module).read_text("utf-8"))
-        assert set(needed) <= set(order[:number])
-    assert "import " not in re.sub(r"//.*|/\*.*?\*/|import\(", "", bundle(), flags=re.DOTALL).replace('"import', "")
+        needed = re.findall(r'from "(\.\.?/[\w/-]+\.js)"', (PAGE / module).read_text("utf-8"))
+        assert {resolve(path, module) for path in needed} <= set(order[:number])
+    script = bundle(first)
+    assert "import " not in re.sub(r"//.*|/\*.*?\*/|import\(", "", script, flags=re.DOTALL).replace('"import', "")
+    assert "</script" not in script  # it stands in a page
 
 
 def test_imports_and_exports_become_variables(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle_module, "ENGINE", tmp_path)
+    monkeypatch.setattr(bundle_module, "PAGE", tmp_path)
+    (tmp_path / "parts").mkdir()
     (tmp_path / "a.js").write_text(
         "export const one = 1;\nexport async function wait() {}\nclass Box {}\nexport {Box as Crate};\n"
     )
-    (tmp_path / "b.js").write_text('import {one, Crate as Box} from "./a.js";\nexport class Two extends Box {}\n')
-    assert as_function_body("b.js") == (
+    (tmp_path / "parts/b.js").write_text(
+        'import {one, Crate as Box} from "../a.js";\nexport class Two extends Box {}\n'
+    )
+    assert as_function_body("parts/b.js") == (
         'const {one, Crate: Box} = modules["a.js"];\nclass Two extends Box {}\nreturn {Two};'
     )
     assert as_function_body("a.js").endswith("return {one, wait, Crate: Box};")
     (tmp_path / "c.js").write_text('import all from "./a.js";\n')
     with pytest.raises(AssertionError, match=r"c\.js has an import or export of another form"):
         as_function_body("c.js")
-    (tmp_path / "a.js").write_text('import {Two} from "./b.js";\n')
-    with pytest.raises(AssertionError, match=r"modules import each other: b\.js -> a\.js -> b\.js"):
-        in_order("b.js")
+    (tmp_path / "a.js").write_text('import {Two} from "./parts/b.js";\n')
+    with pytest.raises(AssertionError, match=r"modules import each other: parts/b\.js -> a\.js -> parts/b\.js"):
+        in_order("parts/b.js")

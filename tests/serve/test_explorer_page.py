@@ -433,7 +433,7 @@ def test_the_exported_page_works_as_a_file(browser, run, tmp_path):
 
 def test_python_and_javascript_make_the_same_key(browser, address):
     """The key under which the exported page finds a recorded answer."""
-    from cutaway.explore.export import answer_key
+    from cutaway.explore.recording import answer_key
 
     recorder = PageRecorder(browser)
     recorder.open(address)

@@ -1,6 +1,9 @@
 // Chromium and Firefox for the checks: no network, and every message is a problem.
 
-import { existsSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { extname, join, normalize } from "node:path";
 import puppeteer from "puppeteer-core";
 
 export const PROGRAMS = {
@@ -24,4 +27,59 @@ export async function launch(name, scheme = "light") {
   if (name === "chromium") return puppeteer.launch({ executablePath, args: CHROMIUM_FLAGS });
   const override = { "layout.css.prefers-color-scheme.content-override": scheme === "dark" ? 0 : 1 };
   return puppeteer.launch({ browser: "firefox", executablePath, extraPrefsFirefox: { ...FIREFOX_PREFERENCES, ...override } });
+}
+
+/** Open an address; return its page and what was reported: messages, errors, and requests to other places. */
+export async function open(browser, address) {
+  const page = await browser.newPage(), reports = [], home = new URL(address).origin;
+  page.on("console", (message) => reports.push(message.text()));
+  page.on("pageerror", (error) => reports.push(error.message));
+  page.on("request", (request) => {
+    const url = request.url();
+    if (!/^(file|data|blob|about):/.test(url) && !url.startsWith(`${home}/`)) reports.push(`request to ${url}`);
+  });
+  await page.goto(address);
+  return { page, reports };
+}
+
+/** What a command of Cutaway prints. */
+export function run(program, ...words) {
+  return execFileSync(program, words, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+}
+
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json" };
+
+/**
+ * Serve folders on this machine. -> {address, close}
+ * @param {Object<string, string>} folders path -> folder
+ */
+export async function serveFolders(folders) {
+  const server = createServer((request, response) => {
+    const path = normalize(decodeURIComponent(new URL(request.url, "http://x").pathname));
+    const at = Object.keys(folders).find((each) => path.startsWith(each));
+    const file = at && join(folders[at], path.slice(at.length));
+    if (!file || !existsSync(file)) return response.writeHead(404).end();
+    response.writeHead(200, { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream" });
+    response.end(readFileSync(file));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { address: `http://127.0.0.1:${server.address().port}/`, close: () => server.close() };
+}
+
+/** Give a page the function watch(work): -> {result, longest: the longest time that the page's own thread was busy} */
+export async function addWatch(page) {
+  await page.evaluate(`globalThis.watch = ${watch}`);
+}
+
+async function watch(work) {
+  let last = performance.now(), longest = 0, isRunning = true;
+  const tick = () => {
+    const now = performance.now();
+    [longest, last] = [Math.max(longest, now - last), now];
+    if (isRunning) setTimeout(tick, 0);
+  };
+  tick();
+  const result = await work();
+  isRunning = false;
+  return { result, longest };
 }

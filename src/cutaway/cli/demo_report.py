@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.explore import figures
 from cutaway.explore.alignment import crossings, gold_cells, words_of
 from cutaway.explore.explorer import Explorer
-from cutaway.explore.export import record_for_report
+from cutaway.explore.recording import record_for_report
 from cutaway.explore.report import HtmlReport
 from cutaway.explore.trace import trace_translation
 from cutaway.inference.pipelines import Translator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from cutaway.cli.completion import complete_runs
 from cutaway.cli.console import command, err, say
+from cutaway.cli.export import merged_run
 from cutaway.cli.options import Device
 from cutaway.errors import ConfigError, MissingExtra
 from cutaway.serve.sockets import listen, local_host_names
@@ -33,22 +35,38 @@ def explore(
         Path | None, typer.Option(help="Write one file that works without a server.", metavar="PAGE.html")
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="With --export: a text to record. Repeat it for more.", metavar="TEXT")
+        list[str] | None,
+        typer.Option(help="With --export: an example in the page. Repeat it for more.", metavar="TEXT"),
     ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="With --export: float16 (default), float32 or int8 weights.", metavar="DTYPE")
+    ] = None,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="With --export: add the weights of earlier steps, for the time-lapse.")
+    ] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="With --export: record answers instead of including the model.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Look inside a model in the browser.
 
     Examples:  cutaway explore runs/demo
                cutaway explore runs/demo runs/tinyworld-en-de --port 9000 --no-open
-               cutaway explore runs/demo --export page.html --text "The cat sleeps."
+               cutaway explore runs/demo --export page.html --dtype int8
 
-    Shows attention, decoding step by step, ablations, and how the model learned.
+    Shows attention, decoding step by step, ablations, and how the model learned. The file of --export has the model in
+    it: it answers any text in any browser, without a server.
     """
-    if text and not export:
-        raise ConfigError("--text needs --export. Add --export PAGE.html, or type the text into the page.")
-    if export:
-        write_page(runs, export, text or [], device)
+    for name, given in {"text": text, "dtype": dtype, "snapshots": snapshots, "recorded": recorded}.items():
+        if given and not export:
+            raise ConfigError(f"--{name} needs --export. Add --export PAGE.html, or leave it out.")
+    if recorded and (dtype or snapshots):
+        raise ConfigError("--recorded writes a page without the model. Leave out --dtype and --snapshots.")
+    if export and recorded:
+        record_page(runs, export, text or [], device)
+    elif export:
+        write_page(runs, export, text or [], dtype or "float16", snapshots)
     else:
         serve(runs, port, open_page, host, device)
 
@@ -89,13 +107,30 @@ def load_explorer(runs: list[Path], device: str) -> Explorer:
     return explorer
 
 
-def write_page(runs: list[Path], file: Path, texts: list[str], device: str) -> None:
+def write_page(runs: list[Path], file: Path, texts: list[str], dtype: str, snapshots: bool) -> None:
     from cutaway.explore.explorer import Explorer
     from cutaway.explore.export import export_page
 
+    require_file(file)
+    with err.status("writing ...") as status, ExitStack() as merged:
+        complete = [merged.enter_context(merged_run(run)) for run in runs]
+        explorer = Explorer(complete, "cpu")
+        export_page(explorer, file, texts, dtype, snapshots, lambda part: status.update(f"writing {part} ..."))
+    say(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB). It has the model in it: open it in a browser.")
+
+
+def record_page(runs: list[Path], file: Path, texts: list[str], device: str) -> None:
+    from cutaway.explore.explorer import Explorer
+    from cutaway.explore.export import export_recorded_page
+
+    require_file(file)
+    with err.status("recording ...") as status:
+        explorer = Explorer(runs, device)
+        export_recorded_page(explorer, file, texts, lambda part: status.update(f"recording {part} ..."))
+    say(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB). It needs no server: open it in a browser.")
+    say("Live, with any text:  " + command("explore", *runs))
+
+
+def require_file(file: Path) -> None:
     if file.is_dir():
         raise ConfigError(f"--export {file} is a folder. Give the name of a file.")
-    with err.status("recording ...") as status:
-        page = export_page(Explorer(runs, device), file, texts, lambda part: status.update(f"recording {part} ..."))
-    say(f"Wrote {page} ({page.stat().st_size / 1e6:.1f} MB). It needs no server: open it in a browser.")
-    say("Live, with any text:  " + command("explore", *runs))

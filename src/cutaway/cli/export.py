@@ -133,6 +133,6 @@ def merged_run(run: Path) -> Iterator[Path]:
         yield run
         return
     with TemporaryDirectory() as temporary:
-        merged = Path(temporary) / "merged"
+        merged = Path(temporary) / run.resolve().name
         merge_run(run, merged)
         yield merged

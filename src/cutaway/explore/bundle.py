@@ -3,7 +3,7 @@
 Browsers refuse modules from file paths. So each module becomes a function that returns its exports, in the order in
 which they need each other:
 
-    import {add, map as each} from "./tensor.js";      const {add, map: each} = modules["tensor.js"];
+    import {add, map as each} from "./tensor.js";      const {add, map: each} = modules["engine/tensor.js"];
     export function softmax(x) { ... }                 function softmax(x) { ... } ... return {softmax};
 """
 
@@ -12,21 +12,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ENGINE = Path(__file__).parent.resolve() / "page" / "engine"
-IMPORT = re.compile(r'^import \{([^}]+)\}\s*from "\./([\w-]+\.js)";$', re.MULTILINE)
+PAGE = Path(__file__).parent.resolve() / "page"
+ENGINE = PAGE / "engine"
+IMPORT = re.compile(r'^import \{([^}]+)\}\s*from "(\.\.?/[\w/-]+\.js)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|class|const|let) (\w+))", re.MULTILINE)
 EXPORT_LIST = re.compile(r"^export \{([^}]+)\};$", re.MULTILINE)
 
 
-def bundle(first: str = "index.js", name: str = "Cutaway") -> str:
-    """A script that sets globalThis[name] to what the module `first` exports.
+def bundle(first: str = "engine/index.js", name: str = "Cutaway", answer: str = "answerCalls") -> str:
+    """A script that sets globalThis[name] to what the module `first` of the page exports.
 
-    In a page, it also gives its own text to the engine, which starts a worker from it.
+    In a page, it also gives its own text to the engine, which starts a worker from it. The worker calls `answer`.
     """
     functions = "\n\n".join(
         f'modules["{module}"] = (() => {{\n{as_function_body(module)}\n}})();' for module in in_order(first)
     )
-    return f"""// Cutaway: the Transformer in JavaScript, as one script. Its modules are in the folder engine/.
+    return f"""// Cutaway: the Transformer in JavaScript, as one script. The modules are named above their code.
 (function start() {{
 "use strict";
 const modules = {{}};
@@ -35,7 +36,7 @@ const modules = {{}};
 
 const engine = modules["{first}"];
 globalThis.{name} = engine;
-if (globalThis.document) engine.useScript(`(${{start}})();\n{name}.answerCalls();`);
+if (globalThis.document) engine.useScript(`(${{start}})();\n{name}.{answer}();`);
 }})();
 """
 
@@ -51,7 +52,7 @@ def in_order(first: str) -> list[str]:
         assert module not in open_modules, f"modules import each other: {' -> '.join([*open_modules, module])}"
         open_modules.append(module)
         for _, needed in IMPORT.findall(read_module(module)):
-            visit(needed)
+            visit(resolve(needed, module))
         open_modules.remove(module)
         done.append(module)
 
@@ -66,11 +67,18 @@ def as_function_body(module: str) -> str:
     for listed in EXPORT_LIST.findall(code):
         for own, _, other in (part.strip().partition(" as ") for part in listed.split(",")):
             names.append(f"{other}: {own}" if other else own)
-    code = IMPORT.sub(lambda found: f'const {{{found[1].replace(" as ", ": ")}}} = modules["{found[2]}"];', code)
+    code = IMPORT.sub(
+        lambda found: f'const {{{found[1].replace(" as ", ": ")}}} = modules["{resolve(found[2], module)}"];', code
+    )
     code = EXPORT_LIST.sub("", EXPORT.sub(r"\1", code))
     assert not re.search(r"^(import|export)\b", code, re.MULTILINE), f"{module} has an import or export of another form"
     return f"{code.rstrip()}\nreturn {{{', '.join(names)}}};"
 
 
+def resolve(path: str, module: str) -> str:
+    """The module that an import in another one names."""
+    return (PAGE / module).parent.joinpath(path).resolve().relative_to(PAGE).as_posix()
+
+
 def read_module(module: str) -> str:
-    return (ENGINE / module).read_text(encoding="utf-8")
+    return (PAGE / module).read_text(encoding="utf-8")

@@ -67,15 +67,17 @@ class LoadedRun:
         if snapshot is None:
             return self.final
         if snapshot not in self.models:
-            if snapshot not in self.snapshots:
-                available = ", ".join(map(str, self.snapshots)) or "none"
-                raise RunError(f"{self.folder} has no snapshot of step {snapshot}. Available: {available}.")
-            weights = self.folder.snapshot(snapshot)
-            self.models[snapshot] = type(self.final).load(self.folder.path, self.device, weights)
+            self.models[snapshot] = type(self.final).load(self.folder.path, self.device, self.snapshot_file(snapshot))
         self.models.move_to_end(snapshot)
         while len(self.models) > MODELS_IN_MEMORY:
             self.models.popitem(last=False)
         return self.models[snapshot]
+
+    def snapshot_file(self, step: int) -> Path:
+        if step not in self.snapshots:
+            available = ", ".join(map(str, self.snapshots)) or "none"
+            raise RunError(f"{self.folder} has no snapshot of step {step}. Available: {available}.")
+        return self.folder.snapshot(step)
 
     @cached_property
     def snapshots(self) -> list[int]:
@@ -144,7 +146,7 @@ class LoadedRun:
 
     def image_examples(self) -> list[dict[str, Any]]:
         return [
-            {"number": number, "label": image.label, "pixels": image.pixels.round(3).tolist()}
+            {"number": number, "label": image.label, "pixels": image.pixels.round(6).tolist()}
             for number, image in enumerate(self.examples)
         ]
 

@@ -1,10 +1,12 @@
-"""The explorer as one HTML file: the page, its modules and recorded answers. It needs no server and no network.
+"""The explorer as one HTML file that needs no server and no network.
 
-    page/*.js ──▶ data: URLs in an import map      page/*.css ──▶ <style>      answers ──▶ gzip, base64
+    page/*.js ──▶ data: URLs in an import map      page/*.css ──▶ <style>
+    model, engine ──▶ scripts                      recorded answers ──▶ gzip, base64
+
+The file has either the model itself, so that it answers any request (live.py), or recorded answers (recording.py).
 
 Browsers do not load modules from file paths, but they load names that an import map resolves. So an import of
-"../dom.js" in views/map.js becomes an import of "cutaway/dom.js". For a request that was not recorded, the page shows a
-message.
+"../dom.js" in views/map.js becomes an import of "cutaway/dom.js".
 """
 
 from __future__ import annotations
@@ -13,154 +15,89 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from cutaway.errors import CutawayError, DataError
-from cutaway.explore.ablation import ablation_targets
-from cutaway.explore.examples import NO_IMAGES
-from cutaway.explore.explorer import Explorer, ExplorerRequest
-from cutaway.explore.parts import describe_part
+from cutaway.errors import ConfigError, CutawayError
+from cutaway.explore.bundle import PAGE, bundle
+from cutaway.explore.explorer import Explorer
+from cutaway.explore.live import describe_run, stored_run, stored_snapshot
+from cutaway.explore.recording import OnProgress, ignore_progress, record
 from cutaway.explore.values import dumps
-from cutaway.inference.pipelines import GenerationPipeline
+from cutaway.explore.web_export import WEIGHTS
 from cutaway.runs.files import write_text
 
-PAGE = Path(__file__).parent.resolve() / "page"
-DEFAULT_TEXTS = 3  # examples that are recorded if no text is given
-REPORT_VIEWS = ["attention", "writing", "lens", "timelapse"]  # views of the explorer in a report
 IMPORT = re.compile(r'^((?:import|export) .*from )"(\.\.?/[\w/-]+\.js)";$', re.MULTILINE)
-MAX_BEAM_SIZE, MAX_LENGTH_PENALTY = 8, 2.0  # ends of the page's sliders
-FEW_CANDIDATES = 12  # kept for each step of a recorded experiment
-
-OnProgress = Callable[[str], None]
-Recording = tuple[str, dict[str, Any], Any]  # endpoint, request, answer
-
-
-def ignore_progress(what: str) -> None:
-    pass
+MAX_WEIGHTS = 350_000_000  # bytes; in base64, more does not fit into a text of a browser
 
 
 def export_page(
+    explorer: Explorer,
+    file: Path,
+    texts: Sequence[str] = (),
+    dtype: str = "float16",
+    snapshots: bool = False,
+    on_progress: OnProgress = ignore_progress,
+) -> Path:
+    """Write a page with the models. `texts` are the examples that it offers; `snapshots` adds those of the training."""
+    info = explorer.info()
+    for run in info["runs"]:
+        run["dtype"] = dtype
+        run["snapshots"] = run["snapshots"] if snapshots else []
+        if texts and run["task"] != "image_classification":
+            run["examples"] = list(texts)
+    scripts = "".join(model_scripts(explorer, info, dtype, on_progress))
+    write_text(file, page_html(info["title"], scripts))
+    return file
+
+
+def export_recorded_page(
     explorer: Explorer, file: Path, texts: Sequence[str] = (), on_progress: OnProgress = ignore_progress
 ) -> Path:
     """Record these texts (or examples of the runs) and write the page."""
     recorded = record(explorer, texts, on_progress)
-    write_text(file, page_html(recorded["info"]["title"], recorded))
+    write_text(file, page_html(recorded["info"]["title"], answers_html(recorded)))
     return file
 
 
-def record(explorer: Explorer, texts: Sequence[str], on_progress: OnProgress = ignore_progress) -> dict[str, Any]:
-    """The answers to every request of the page about these texts."""
-    info = explorer.info()
-    answers: dict[str, Any] = {}
+def model_scripts(
+    explorer: Explorer, info: Mapping[str, Any], dtype: str, on_progress: OnProgress = ignore_progress
+) -> Iterator[str]:
+    """The scripts of a page with models: #live describes the runs; each weights file and the engine are separate."""
+    described = []
     for number, run in enumerate(info["runs"]):
-        chosen = choose_texts(run, texts)
-        for text in chosen:
-            request = ExplorerRequest(text, run=number)
-            for recording in (record_text(explorer, request), record_experiments(explorer, request, on_progress)):
-                answers |= {answer_key(endpoint, query): answer for endpoint, query, answer in recording}
-        run["examples"] = recorded_examples(run, chosen)
-        try:
-            answers[answer_key("heads", {"run": number})] = explorer.heads(number)
-        except CutawayError:  # no held-out data; the page says that this was not recorded
-            continue
-    return {"info": {**info, "recorded": True}, "answers": answers}
+        on_progress(run["name"])
+        model = stored_run(explorer, number, dtype)
+        if len(model.files[WEIGHTS]) > MAX_WEIGHTS:
+            size = f"{len(model.files[WEIGHTS]) / 1e6:,.0f} MB"
+            raise ConfigError(
+                f"the weights of {run['path']} have {size} as {dtype}; a page can have {MAX_WEIGHTS / 1e6:,.0f} MB. "
+                "Use --dtype int8, or --recorded for a page without the model."
+            )
+        described.append({**describe_run(explorer, number, model), "heads": recorded_heads(explorer, number)})
+        yield weights_html(f"weights-{number}", model.files[WEIGHTS])
+        for step in run["snapshots"]:
+            on_progress(f"{run['name']} at step {step:,}")
+            yield weights_html(f"weights-{number}-{step}", stored_snapshot(explorer, number, step, dtype))
+    yield packed_html("live", {"info": info, "runs": described})
+    yield f"<script>{bundle('live/index.js', 'CutawayExplorer', 'answerExplorerCalls')}</script>"
 
 
-def record_for_report(explorer: Explorer, texts: Sequence[str]) -> dict[str, Any]:
-    """The answers for the report of a training: fewer views, quick to record."""
-    info = explorer.info()
-    [run] = info["runs"]
-    chosen = choose_texts(run, texts)
-    found = (recording for text in chosen for recording in record_text(explorer, ExplorerRequest(text)))
-    answers = {answer_key(endpoint, query): answer for endpoint, query, answer in found}
-    run["examples"] = recorded_examples(run, chosen)
-    return {"info": {**info, "recorded": True, "views": REPORT_VIEWS}, "answers": answers}
+def recorded_heads(explorer: Explorer, number: int) -> dict[str, Any] | None:
+    """The statistics of the heads, which need held-out data. None without such data."""
+    try:
+        return explorer.heads(number)
+    except CutawayError:
+        return None
 
 
-def choose_texts(run: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """The given texts, or the first examples. An image is given by its number."""
-    first = [str(e["number"]) if isinstance(e, dict) else e for e in run["examples"][:DEFAULT_TEXTS]]
-    if not texts and not first:
-        if run["task"] == "image_classification":
-            raise DataError(f"{run['path']}: {NO_IMAGES}")
-        raise DataError(f"{run['path']} has no example texts. Give a text to record: --text '...'")
-    return list(texts) or first
-
-
-def recorded_examples(run: Mapping[str, Any], chosen: Sequence[str]) -> list[Any]:
-    """The examples that the page offers: the recorded texts or images."""
-    images = [example for example in run["examples"] if isinstance(example, dict)]
-    return [image for image in images if str(image["number"]) in chosen] if images else list(chosen)
-
-
-def record_text(explorer: Explorer, request: ExplorerRequest) -> Iterator[Recording]:
-    """Trace, snapshots and beam search of one text."""
-    run, query = explorer.run(request), request_json(request)
-    yield "trace", query, explorer.trace(request)
-    yield "snapshots", query, list(explorer.snapshots(request))
-    if isinstance(run.final, GenerationPipeline):
-        decode = run.final.config.decode
-        size, penalty = min(decode.beam_size, MAX_BEAM_SIZE), min(decode.length_penalty, MAX_LENGTH_PENALTY)
-        answer = explorer.beam(request, size, penalty)
-        yield "beam", {**query, "beam_size": size, "length_penalty": penalty}, answer
-
-
-def record_experiments(explorer: Explorer, request: ExplorerRequest, on_progress: OnProgress) -> Iterator[Recording]:
-    """Every part of the model, the trace at each snapshot, and the trace with each head and sub-layer switched off."""
-    run, query, title = explorer.run(request), request_json(request), request.text[:40]
-    on_progress(f"the parts of the model for “{title}”")
-    has_answers = run.final.config.model.task != "embedding"
-    if has_answers:
-        yield "ablations", query, explorer.ablations(request)
-    with explorer.ablated_model(request) as pipeline:
-        example = explorer.prepare(pipeline, request)
-        parts = {name: describe_part(pipeline.model, example, name) for name, _ in pipeline.model.named_modules()}
-    for name, part in parts.items():
-        yield "part", {**query, "name": name}, part
-    for step in run.snapshots:
-        on_progress(f"“{title}” at step {step:,}")
-        earlier = replace(request, snapshot=step)
-        yield "trace", request_json(earlier), explorer.trace(earlier)
-        if isinstance(run.final, GenerationPipeline) and example.finished:  # the comparison forces the final answer
-            forced = replace(earlier, prefix=tuple(example.answers[example.prompt :]))
-            yield "trace", request_json(forced), explorer.trace(forced)
-    for target in ablation_targets(run.final.model).values() if has_answers else ():
-        on_progress(f"“{title}” without {target.title}")
-        ablated = replace(request, off=(target.id,))
-        yield "trace", request_json(ablated), shrink_trace(explorer.trace(ablated))
-
-
-def shrink_trace(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace with fewer named candidates, to keep the file small."""
-    return {**trace, "steps": [drop_candidates(step) for step in trace["steps"]]}
-
-
-def drop_candidates(step: dict[str, Any]) -> dict[str, Any]:
-    """Move all but the first candidates into the tail, so that the probabilities stay the same."""
-    few = {name: step[name][:FEW_CANDIDATES] for name in ("ids", "tokens", "logits")}
-    return {**step, **few, "tail": [[logit, 1] for logit in step["logits"][FEW_CANDIDATES:]] + step["tail"]}
-
-
-def request_json(request: ExplorerRequest) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(request).items()}
-
-
-def answer_key(endpoint: str, request: Mapping[str, Any]) -> str:
-    """The key of a recorded answer: the endpoint and the non-default fields. page/source.js computes the same key."""
-    fields = {k: v for k, v in request.items() if v is not None and v != [] and (k, v) != ("run", 0)}
-    fields = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in fields.items()}
-    return endpoint + "\n" + json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def page_html(title: str, recorded: Mapping[str, Any]) -> str:
+def page_html(title: str, scripts: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)} · Cutaway</title>{head_html()}</head>\n<body>{body_html(recorded)}</body></html>\n"
+        f"<title>{escape(title)} · Cutaway</title>{head_html()}</head>\n<body>{body_html(scripts)}</body></html>\n"
     )
 
 
@@ -169,11 +106,11 @@ def head_html() -> str:
     return style_html() + modules_html()
 
 
-def body_html(recorded: Mapping[str, Any]) -> str:
-    """The explorer with its recorded answers, for the body of a page."""
+def body_html(scripts: str) -> str:
+    """The explorer with its model or its recorded answers, for the body of a page."""
     return (
         '<a class="skip" href="#content" id="skip">Skip to the view</a><div id="page" class="shell"></div>'
-        f'{answers_html(recorded)}<script type="module">import "cutaway/app.js";</script>'
+        f'{scripts}<script type="module">import "cutaway/app.js";</script>'
     )
 
 
@@ -220,6 +157,14 @@ def to_base64(code: str) -> str:
 
 
 def answers_html(recorded: Mapping[str, Any]) -> str:
-    """The answers, compressed. In base64, no text in them can be parsed as HTML."""
-    packed = gzip.compress(dumps(recorded).encode(), mtime=0)
-    return f'<script type="application/gzip" id="recorded">{base64.b64encode(packed).decode()}</script>'
+    return packed_html("recorded", recorded)
+
+
+def packed_html(name: str, value: Mapping[str, Any]) -> str:
+    """A script with plain data, compressed. In base64, no text in it can be parsed as HTML."""
+    packed = base64.b64encode(gzip.compress(dumps(value).encode(), mtime=0)).decode()
+    return f'<script type="application/gzip" id="{name}">{packed}</script>'
+
+
+def weights_html(name: str, weights: bytes) -> str:
+    return f'<script type="application/octet-stream" id="{name}">{base64.b64encode(weights).decode()}</script>'

@@ -81,11 +81,11 @@ class HtmlReport:
         self.parts.append(f"<pre>{escape(text)}</pre>")
 
     def explorer(self, recorded: Mapping[str, Any]) -> None:
-        """The explorer with recorded answers (explore/export.py), once per page."""
-        from cutaway.explore.export import body_html
+        """The explorer with recorded answers (explore/recording.py), once per page."""
+        from cutaway.explore.export import answers_html, body_html
 
         self.has_explorer = True
-        self.parts.append(f'</main></div>{body_html(recorded)}<div class="report"><main>')
+        self.parts.append(f'</main></div>{body_html(answers_html(recorded))}<div class="report"><main>')
 
     def details(self, summary: str, text: str) -> None:
         """A long text that opens on a click."""

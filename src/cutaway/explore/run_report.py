@@ -156,7 +156,7 @@ def add_explorer(report: HtmlReport, run: RunFolder, history: History) -> None:
     """The recorded explorer with short sample texts."""
     try:
         from cutaway.explore.explorer import Explorer
-        from cutaway.explore.export import record_for_report
+        from cutaway.explore.recording import record_for_report
     except ImportError:  # a run of the NumPy twin, where there is no torch
         return
     if not run.weights.is_file():

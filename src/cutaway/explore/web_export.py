@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cutaway.errors import ConfigError, did_you_mean
 from cutaway.explore.bundle import ENGINE, bundle
 from cutaway.runs import RunFolder
-from cutaway.runs.files import replacing_folder, write_bytes, write_json, write_text
+from cutaway.runs.files import replacing_folder, write_bytes, write_text
 from cutaway.runs.folder import check_target
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -66,32 +66,56 @@ def export_web(path: str | Path, folder: str | Path, dtype: str = "float16", ove
     `dtype`: float16 halves the size of the file, int8 quarters it. The engine computes with float32.
     `overwrite`: replace an earlier export, if the folder has no other files.
     """
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype {dtype!r} is unknown. {did_you_mean(dtype, DTYPES)}")
     run, folder = RunFolder(path).require(), Path(folder)
-    config = run.read_config()  # checks the tokenizer and the labels, too
-    if config.finetune.is_adapter:
-        raise ConfigError(f"{run} is an adapter without the weights of its base. First: cutaway export {run} --to run")
+    model = store_model(run, dtype)
     check_target(folder, overwrite, lambda old: (old / "cutaway.js").is_file(), OUR_FILES.__contains__)
-    weights = safetensors.numpy.load(run.read_weights())
-    stored, error = convert(weights, dtype)
     with replacing_folder(folder) as new:
-        for name in MODEL_FILES:
-            if (run.path / name).is_file():
-                shutil.copyfile(run.path / name, new / name)
-        write_bytes(new / WEIGHTS, safetensors.numpy.save(dict(stored)))
-        checksums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(new.iterdir())}
-        write_json(new / CHECKSUMS, checksums)
-        write_text(new / "model.js", model_script(new))
+        for name, content in model.files.items():
+            write_bytes(new / name, content)
+        write_text(new / "model.js", f"globalThis.CutawayModel = {json.dumps(model.as_json())};\n")
         write_text(new / "cutaway.js", bundle())
         shutil.copyfile(TEMPLATES / "cutaway.d.ts", new / "cutaway.d.ts")
         shutil.copyfile(TEMPLATES / "example.html", new / "index.html")
         shutil.copytree(ENGINE, new / "engine")
         files = tuple(sorted(path.name for path in new.iterdir()))
         page_bytes = sum((new / name).stat().st_size for name in ("index.html", "cutaway.js", "model.js"))
-        weight_bytes = (new / WEIGHTS).stat().st_size
-    parameters = sum(array.size for array in weights.values())
-    return WebExport(folder, dtype, parameters, weight_bytes, page_bytes, error, files)
+    return WebExport(folder, dtype, model.parameters, len(model.files[WEIGHTS]), page_bytes, model.error, files)
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The files of a model as the JavaScript engine reads them: name -> content."""
+
+    files: dict[str, bytes]
+    parameters: int
+    error: float  # largest difference of a stored weight, relative to the largest weight of its row
+
+    def as_json(self) -> dict[str, str]:
+        """The files as texts. Weights are in base64."""
+        texts = {name: content.decode("utf-8") for name, content in self.files.items() if name != WEIGHTS}
+        return {**texts, WEIGHTS: base64.b64encode(self.files[WEIGHTS]).decode()}
+
+
+def store_model(run: RunFolder, dtype: str) -> StoredModel:
+    """Read a run, with its weights in this dtype, and with a checksum of each file."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype {dtype!r} is unknown. {did_you_mean(dtype, DTYPES)}")
+    config = run.read_config()  # checks the tokenizer and the labels, too
+    if config.finetune.is_adapter:
+        raise ConfigError(f"{run} is an adapter without the weights of its base. First: cutaway export {run} --to run")
+    files = {name: (run.path / name).read_bytes() for name in MODEL_FILES if (run.path / name).is_file()}
+    weights, parameters, error = store_weights(run.read_weights(), dtype)
+    files[WEIGHTS] = weights
+    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    files[CHECKSUMS] = json.dumps(checksums, indent=2).encode()
+    return StoredModel(files, parameters, error)
+
+
+def store_weights(weights: bytes, dtype: str) -> tuple[bytes, int, float]:
+    """A weights file in another dtype. Also returns the number of parameters and the largest error."""
+    arrays = safetensors.numpy.load(weights)
+    stored, error = convert(arrays, dtype)
+    return safetensors.numpy.save(dict(stored)), sum(array.size for array in arrays.values()), error
 
 
 def convert(weights: Arrays, dtype: str) -> tuple[Arrays, float]:
@@ -115,11 +139,3 @@ def convert(weights: Arrays, dtype: str) -> tuple[Arrays, float]:
         relative = np.abs(restored - array) / np.where(largest == 0, 1.0, largest)
         error = max(error, float(relative.max(initial=0.0)))
     return stored, error
-
-
-def model_script(folder: Path) -> str:
-    """A script that sets globalThis.CutawayModel to the files of the model. Weights are in base64."""
-    names = [name for name in (*MODEL_FILES, CHECKSUMS) if (folder / name).is_file()]
-    files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
-    files[WEIGHTS] = base64.b64encode((folder / WEIGHTS).read_bytes()).decode()
-    return f"globalThis.CutawayModel = {json.dumps(files)};\n"

@@ -18,7 +18,9 @@ from pydantic import BaseModel, Field
 from cutaway import __version__
 from cutaway.errors import CutawayError
 from cutaway.explore.explorer import CHARACTERS, Explorer, ExplorerRequest
+from cutaway.explore.live import describe_run, stored_run, stored_snapshot
 from cutaway.explore.values import dumps
+from cutaway.explore.web_export import WEIGHTS
 
 PAGE = (Path(__file__).parents[1] / "explore" / "page").resolve()  # follows symbolic links
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -117,6 +119,17 @@ def explorer_app(explorer: Explorer, hosts: Iterable[str] = ("127.0.0.1", "local
     @app.get("/api/heads")
     def heads(run: int = 0) -> Response:
         return answer(explorer.heads(run))
+
+    @app.get("/api/live")
+    def live(run: int = 0) -> Response:
+        return answer(describe_run(explorer, run, stored_run(explorer, run)))
+
+    @app.get("/api/weights")
+    def weights(run: int = 0, snapshot: int | None = None) -> Response:
+        content = (
+            stored_run(explorer, run).files[WEIGHTS] if snapshot is None else stored_snapshot(explorer, run, snapshot)
+        )
+        return Response(content, media_type="application/octet-stream")
 
     @app.get("/{path:path}")
     def page(path: str) -> Response:

@@ -10,21 +10,12 @@ import {test} from "node:test";
 import * as api from "../../../src/cutaway/explore/page/engine/index.js";
 import {sha256Digest} from "../../../src/cutaway/explore/page/engine/sha256.js";
 import {answerCalls, loadInWorker, useScript} from "../../../src/cutaway/explore/page/engine/worker.js";
-import {dump} from "./models.mjs";
+import {dump, filesOf as readFiles, readJson} from "./fixtures.mjs";
 
 const {ConfigError, DataError, load, RunError} = api, TOLERANCE = 1e-4;
-const FOLDER = process.env.ENGINE_API ?? dump("dump_api.py");
-const CASES = JSON.parse(readFileSync(join(FOLDER, "cases.json"), "utf-8"));
-const NAMES = ["config.json", "tokenizer.json", "labels.json", "model.safetensors", "checksums.json"];
-
-/** The files of a run, the weights in base64 if `asText`. */
-function filesOf(run, asText = false) {
-  const found = NAMES.filter((name) => existsSync(join(FOLDER, run, name)));
-  return Object.fromEntries(found.map((name) => {
-    const bytes = readFileSync(join(FOLDER, run, name));
-    return [name, asText ? bytes.toString(name.endsWith(".safetensors") ? "base64" : "utf-8") : bytes];
-  }));
-}
+const FOLDER = dump("dump_api.py");
+const CASES = readJson(FOLDER, "cases.json");
+const filesOf = (run, asText) => readFiles(join(FOLDER, run), asText);
 
 const models = new Map();
 async function modelOf(run) {

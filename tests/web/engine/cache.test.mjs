@@ -6,7 +6,8 @@ import {after, test} from "node:test";
 import {recordActivations} from "../../../src/cutaway/explore/page/engine/probe.js";
 import {TextStepper, TranslationStepper} from "../../../src/cutaway/explore/page/engine/stepper.js";
 import {Tensor} from "../../../src/cutaway/explore/page/engine/tensor.js";
-import {CASES, deviation, inputsOf, modelOf} from "./models.mjs";
+import {deviation, inputsOf} from "./comparing.mjs";
+import {CASES, modelOf} from "./models.mjs";
 
 const TOLERANCE = 1e-5;
 const IDS = [[4, 9, 5, 5, 8, 10, 7], [6, 6, 4, 10, 9, 4, 8], [7, 5, 10, 4, 4, 6, 9]];

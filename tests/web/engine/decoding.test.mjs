@@ -13,10 +13,10 @@ import {DECODE_DEFAULTS, readDecode, Search, Start} from "../../../src/cutaway/e
 import {greedy, sample} from "../../../src/cutaway/explore/page/engine/sampling.js";
 import {runSearch} from "../../../src/cutaway/explore/page/engine/search.js";
 import {softmax} from "../../../src/cutaway/explore/page/engine/topk.js";
-import {dump} from "./fixtures.mjs";
+import {dump, readJson} from "./fixtures.mjs";
 
 const BOS = 0, EOS = 1, TOLERANCE = 1e-9;
-const read = dump("dump_decoding.py");
+const FOLDER = dump("dump_decoding.py"), read = (name) => readJson(FOLDER, name);
 const {table: TABLE, cases: CASES} = read("searches.json");
 const toNumber = (x) => Number(String(x).replace("nan", "NaN").replace("inf", "Infinity")); // JSON has no infinity
 

@@ -1,4 +1,6 @@
-"""Write tiny models and all their values, computed by PyTorch in double precision, for the tests of the engine.
+"""Write tiny models and all their values, for the tests of the engine.
+
+The values are those of the NumPy twin; for models that it does not have, those of PyTorch in double precision.
 
 python dump_models.py FOLDER
 
@@ -26,10 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from helpers import AXES, all_pairs, batch_for, name_of, perturbed_model, random_ids, tiny_config, tiny_of
 
 from cutaway.config import ModelConfig
+from cutaway.errors import ConfigError
 from cutaway.models.weights import weights_to_bytes
 from cutaway.nn.recording import record_activations
 from cutaway.nn.relative_positions import t5_bucket
 from cutaway.runs.weights import seal_weights
+from cutaway.twin.build import build_model as build_twin
+from cutaway.twin.modules import record_activations as record_twin
 
 # Settings that all_pairs does not vary, and values at which they matter for texts of six tokens.
 NAMED = {
@@ -73,17 +78,33 @@ def dump_case(folder: Path, i: int, name: str, config: ModelConfig) -> dict:
         for parameter in model.parameters():
             parameter.copy_(parameter.float())
     inputs = inputs_for(config)
-    with torch.no_grad(), record_activations(model) as recorded:
-        model(*inputs.values())
+    values, oracle = expected_values(model, config, inputs)
     (folder / f"{i}.safetensors").write_bytes(seal_weights(weights_to_bytes(model.float())))
     probes, start = [], 0
-    for probe, value in recorded.items():
+    for probe, value in values.items():
         probes.append({"name": probe, "shape": list(value.shape), "start": start})
-        start += value.numel()
-    np.concatenate([value.numpy().ravel() for value in recorded.values()]).tofile(folder / f"{i}.bin")
+        start += value.size
+    np.concatenate([value.ravel() for value in values.values()]).astype("float64").tofile(folder / f"{i}.bin")
     # the values may be pixels, ids or booleans
     given = {key: None if value is None else value.tolist() for key, value in inputs.items()}
-    return {"name": name, "config": dataclasses.asdict(config), "inputs": given, "probes": probes}
+    return {"name": name, "config": dataclasses.asdict(config), "inputs": given, "probes": probes, "oracle": oracle}
+
+
+def expected_values(
+    model: torch.nn.Module, config: ModelConfig, inputs: dict[str, torch.Tensor | None]
+) -> tuple[dict[str, np.ndarray], str]:
+    """Probe name -> its value, in the order of computation, and who computed it: twin or torch."""
+    with torch.no_grad(), record_activations(model) as recorded:
+        model(*inputs.values())
+    values = {name: value.numpy() for name, value in recorded.items()}
+    try:
+        other = build_twin(config)
+    except ConfigError:
+        return values, "torch"
+    other.load({name: parameter.detach().numpy() for name, parameter in model.named_parameters()})
+    with record_twin(other) as found:
+        other(*(None if value is None else value.numpy() for value in inputs.values()))
+    return {name: found.values[name] for name in values}, "twin"
 
 
 def inputs_for(config: ModelConfig) -> dict[str, torch.Tensor | None]:

@@ -12,7 +12,8 @@ import {buildModel} from "../../../src/cutaway/explore/page/engine/build.js";
 import {TranslationStepper} from "../../../src/cutaway/explore/page/engine/stepper.js";
 import {Tensor} from "../../../src/cutaway/explore/page/engine/tensor.js";
 import {readWeights} from "../../../src/cutaway/explore/page/engine/weights.js";
-import {deviation, dump} from "./models.mjs";
+import {deviation} from "./comparing.mjs";
+import {dump} from "./fixtures.mjs";
 
 const RUN = process.env.ENGINE_RUN ?? fileURLToPath(new URL("../../../runs/demo", import.meta.url));
 

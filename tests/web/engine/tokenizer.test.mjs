@@ -9,9 +9,9 @@ import {buildPreTokenizer} from "../../../src/cutaway/explore/page/engine/pre_to
 import {translate} from "../../../src/cutaway/explore/page/engine/regex.js";
 import {cutAtStop, StopStrings, TextStream} from "../../../src/cutaway/explore/page/engine/streaming.js";
 import {showWhitespace, Tokenizer} from "../../../src/cutaway/explore/page/engine/tokenizer.js";
-import {dump} from "./fixtures.mjs";
+import {dump, readJson} from "./fixtures.mjs";
 
-const read = dump("dump_tokenizers.py");
+const FOLDER = dump("dump_tokenizers.py"), read = (name) => readJson(FOLDER, name);
 
 /** Offsets that count code points, as in Python -> UTF-16 units. */
 function inUnits(offsets, text) {

@@ -5,11 +5,11 @@ import {test} from "node:test";
 
 import {buildModel} from "../../../src/cutaway/explore/page/engine/build.js";
 import {readWeights} from "../../../src/cutaway/explore/page/engine/weights.js";
-import {CASES, readBytes, readJson} from "./models.mjs";
+import {CASES, readBytes, readFixture} from "./models.mjs";
 
 for (const format of ["F32", "F16", "BF16", "I8"]) {
   test(`the numbers of ${format}`, async () => {
-    const found = await readWeights(readBytes(`${format}.safetensors`)), expected = readJson(`${format}.json`);
+    const found = await readWeights(readBytes(`${format}.safetensors`)), expected = readFixture(`${format}.json`);
     assert.deepEqual([...found.keys()].sort(), Object.keys(expected).sort());
     for (const [name, {shape, data}] of Object.entries(expected)) {
       assert.deepEqual(found.get(name).shape, shape);

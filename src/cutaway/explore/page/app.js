@@ -42,7 +42,7 @@ start();
 
 async function start() {
   try {
-    source = await sourceOf(document);
+    source = await sourceOf(document, state.read().engine);
     info = await source.info();
   } catch (error) {
     fill(document.getElementById("page"), banner);
@@ -51,7 +51,7 @@ async function start() {
   if (!info.views) document.title = `${info.title} · Cutaway`; // a report keeps its title
   document.getElementById("page").classList.toggle("in-report", Boolean(info.views));
   parts = {
-    header: header(info, choose, announce),
+    header: header(info, {choose, announce, canSwitchEngine: "describeRun" in source}),
     input: input({run: (text) => submit(text), reject: (message) => showError(new Error(message)),
       limits: info.limits, recorded: info.recorded}),
     result: result((patch) => state.set(patch)),
@@ -94,9 +94,11 @@ function submit(newText) {
   else state.set({text: newText, target: null, prefix: null, hidden: []});
 }
 
-// Another run has other heads and tokens, so the choices that depend on them are reset.
+// Another run has other heads and tokens, so the choices that depend on them are reset. Another engine is loaded anew.
 function choose(patch) {
-  if (!("run" in patch)) return state.set(patch);
+  if (!("run" in patch)) state.set(patch);
+  if ("engine" in patch) location.reload();
+  if (!("run" in patch)) return;
   const same = info.runs[patch.run].task === run().task;
   return state.set({...patch, text: same ? text() : null, snapshot: null, target: null, prefix: null, off: [],
     hidden: [], kind: null, layer: null, head: null, token: null});

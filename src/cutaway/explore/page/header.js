@@ -8,7 +8,7 @@ const TASKS = {translation: "translation", language_model: "language model",
                image_classification: "image classification", embedding: "sentence embeddings"};
 
 /** {element, show(state)}; choose(patch) is called when the user changes something. */
-export function header(info, choose, announce) {
+export function header(info, {choose, announce, canSwitchEngine}) {
   const facts = h("span", {class: "facts"});
   const choices = h("div", {class: "row"});
   const title = h("h1", {}, "Cutaway", info.runs.length > 1 ? null : [": ", h("bdi", {}, info.title)]);
@@ -20,8 +20,8 @@ export function header(info, choose, announce) {
     const wanted = `${state.run} ${state.snapshot}`;
     if (drawn === wanted) return;
     drawn = wanted;
-    fill(choices, runSelect(info, state, choose), weightsSelect(run, state, choose), themeControl(),
-      copyButton(announce));
+    fill(choices, runSelect(info, state, choose), weightsSelect(run, state, choose),
+      canSwitchEngine ? engineControl(state, choose) : null, themeControl(), copyButton(announce));
   };
   return {element, show};
 }
@@ -30,7 +30,8 @@ function factsOf(run) {
   const millions = run.parameters / 1e6;
   const size = millions >= 0.1 ? `${+millions.toPrecision(3)} million` : run.parameters.toLocaleString("en");
   const vocabulary = run.vocab_size ? ` · vocabulary of ${run.vocab_size.toLocaleString("en")} tokens` : "";
-  return `${TASKS[run.task] ?? run.task} · ${size} parameters${vocabulary}`;
+  const stored = run.dtype ? ` · runs in this page (weights: ${run.dtype})` : "";
+  return `${TASKS[run.task] ?? run.task} · ${size} parameters${vocabulary}${stored}`;
 }
 
 function runSelect(info, state, choose) {
@@ -46,8 +47,16 @@ function weightsSelect(run, state, choose) {
   return select({label: "weights", options, value: state.snapshot, onchange: (snapshot) => choose({snapshot})}).element;
 }
 
-/** Apply the saved colour theme, before anything is drawn. */
+function engineControl(state, choose) {
+  const options = [{value: null, label: "Server", title: "Python computes the answers"},
+    {value: "browser", label: "Browser", title: "This page computes the answers, in JavaScript"}];
+  return segmented({label: "engine", options, value: state.engine, onchange: (engine) => choose({engine})}).element;
+}
+
+/** Apply the colour theme of the address (?theme=dark), or else the saved one, before anything is drawn. */
 export function restoreTheme() {
+  const asked = new URLSearchParams(location.search).get("theme");
+  if (asked === "light" || asked === "dark") chosen = asked;
   applyTheme(savedTheme());
 }
 

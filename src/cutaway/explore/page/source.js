@@ -1,13 +1,18 @@
-// The source of answers: the server of `cutaway explore`, or the answers recorded in an exported file.
+// The source of answers: the server of `cutaway explore`, the model in this page, or the answers recorded in a report.
+
+import {embeddedSource, servedModelSource} from "./modelsource.js";
 
 const NOT_RECORDED = "This was not recorded in this file. Run cutaway explore RUN to see everything.";
 
-/** The source for this page: its recorded answers (#recorded, JSON or gzip), or else its server. */
-export async function sourceOf(page) {
-  const embedded = page.getElementById("recorded");
-  if (!embedded) return serverSource();
-  return recordedSource(embedded.type === "application/gzip" ? await unpack(embedded.textContent)
-    : JSON.parse(embedded.textContent));
+/**
+ * The source for this page: what is embedded in it (#live or #recorded), or else its server.
+ * @param {string | null} engine "browser": the page runs the model that its server has
+ */
+export async function sourceOf(page, engine = null) {
+  const live = page.getElementById("live"), recorded = page.getElementById("recorded");
+  if (live) return cacheHeads(embeddedSource(page, await unpack(live.textContent)));
+  if (recorded) return cacheHeads(recordedSource(await unpack(recorded.textContent)));
+  return cacheHeads(engine === "browser" ? servedModelSource(serverSource()) : serverSource());
 }
 
 async function unpack(base64) {
@@ -16,39 +21,42 @@ async function unpack(base64) {
 }
 
 /** Requests to the server of this page. */
-export function serverSource() {
+function serverSource() {
+  const get = async (address, signal) => fetchChecked(`api/${address}`, {signal});
   const ask = (endpoint) => async (request, signal) => (await post(endpoint, request, signal)).json();
   const stream = (endpoint) => async (request, onLine, signal) =>
     readLines(await post(endpoint, request, signal), onLine);
-  return cacheHeads({
+  return {
     recorded: false,
-    info: async (signal) => (await fetchChecked("api/info", {signal})).json(),
-    heads: async (run, signal) => (await fetchChecked(`api/heads?run=${Number(run) || 0}`, {signal})).json(),
+    info: async (signal) => (await get("info", signal)).json(),
+    heads: async (run, signal) => (await get(`heads?run=${Number(run) || 0}`, signal)).json(),
     trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
     snapshots: stream("snapshots"), score: stream("score"),
-  });
+    describeRun: async (run) => (await get(`live?run=${run}`)).json(),
+    weights: async (run, step) =>
+      new Uint8Array(await (await get(`weights?run=${run}${step === null ? "" : `&snapshot=${step}`}`)).arrayBuffer()),
+  };
 }
 
 /** Answers from data = {info, answers: {key: answer}}. */
-export function recordedSource(data) {
+function recordedSource(data) {
   const find = (endpoint, request) => {
     const found = data.answers[answerKey(endpoint, request)];
     if (found === undefined) throw new Error(NOT_RECORDED);
     return found;
   };
   const ask = (endpoint) => async (request) => find(endpoint, request);
-  const stream = (endpoint) => async (request, onLine) => {
-    const found = find(endpoint, request);
+  const snapshots = async (request, onLine) => {
+    const found = find("snapshots", request);
     for (const line of found) onLine(line);
     return found.at(-1);
   };
-  return cacheHeads({
+  return {
     recorded: true,
     info: async () => data.info,
     heads: async (run) => find("heads", {run}),
-    trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
-    snapshots: stream("snapshots"), score: stream("score"),
-  });
+    trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), snapshots,
+  };
 }
 
 // The statistics of heads take long and do not change, so they are requested once per run. loadedHeads(run): the
@@ -62,7 +70,7 @@ function cacheHeads(source) {
   return {...source, heads, loadedHeads: (run) => loaded.get(run) ?? null};
 }
 
-/** The key of a recorded answer: the endpoint and the non-default fields, sorted. export.py computes the same key. */
+/** The key of a recorded answer: the endpoint and the non-default fields, sorted. recording.py computes the same key. */
 export function answerKey(endpoint, request) {
   const fields = Object.entries(request ?? {}).filter(([name, value]) => !isDefault(name, value));
   fields.sort(([a], [b]) => (a < b ? -1 : 1));

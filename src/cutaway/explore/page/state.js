@@ -1,7 +1,7 @@
 // The state of the page. It is stored in the address (location.hash), so a link restores the view and Back works.
 
 const DEFAULTS = {view: null, run: 0, snapshot: null, text: null, target: null, prefix: null, off: [], hidden: [],
-                  kind: null, layer: null, head: null};
+                  kind: null, layer: null, head: null, engine: null};
 
 /** The state of the page. Change it only with set(). */
 export const state = {};

@@ -80,14 +80,9 @@ export class Tagger {
    * model has more context there.
    */
   parts() {
-    const {run: {tokenizer, longestText, cutsLongTexts}, words} = this, ids = [tokenizer.bos], first = [];
+    const {run: {tokenizer, longestText, cutsLongTexts}, words} = this;
     if (!words.length) return [];
-    for (const word of words) {
-      first.push(ids.length);
-      const found = tokenizer.encode(word);
-      ids.push(...(found.length ? found : [tokenizer.unk ?? tokenizer.eos]));
-    }
-    ids.push(tokenizer.eos);
+    const {ids, first} = encodeWords(tokenizer, words);
     if (ids.length > longestText && !cutsLongTexts) raiseTooLong(words.join(" "), ids.length, longestText);
     const parts = wordParts(first, ids.length - 1, longestText, Math.floor(longestText / 4));
     const middles = parts.slice(1).map((part, i) => Math.floor((parts[i].lastWord + part.firstWord) / 2));
@@ -97,6 +92,17 @@ export class Tagger {
       first: first.slice(bounds[i], bounds[i + 1]).map((t) => t - start + 1),
     }));
   }
+}
+
+/** <s> ids </s> of a list of words, and the index in `ids` of the first token of each word. */
+export function encodeWords(tokenizer, words) {
+  const ids = [tokenizer.bos], first = [];
+  for (const word of words) {
+    first.push(ids.length);
+    const found = tokenizer.encode(word);
+    ids.push(...(found.length ? found : [tokenizer.unk ?? tokenizer.eos]));
+  }
+  return {ids: [...ids, tokenizer.eos], first};
 }
 
 /**

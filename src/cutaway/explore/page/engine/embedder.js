@@ -38,7 +38,7 @@ export class Embedder {
   }
 
   async result() {
-    const {model} = this.run, row = this.inputIds();
+    const {model} = this.run, row = this.fittingIds();
     const x_1TD = model.encode ? model.encode([row]) : model.decode([row]);
     const x_D = requireFinite(this.pool.forward(x_1TD).row(0)).slice();
     if (!this.normalize) return x_D;
@@ -46,15 +46,20 @@ export class Embedder {
     return x_D.map((x) => x / length);
   }
 
-  /** The ids of the text with its special tokens, cut if it is too long and `cut` is set. */
+  /** The ids of the text with its special tokens. */
   inputIds() {
-    const {tokenizer, settings: {family}} = this.run, encoded = tokenizer.encode(this.text), {maxTokens} = this;
+    const {tokenizer, settings: {family}} = this.run, encoded = tokenizer.encode(this.text);
     const withSpecials = {
       decoder: () => tokenizer.addBos(encoded),
       encoder_decoder: () => [...encoded, tokenizer.eos],
       encoder: () => [tokenizer.bos, ...encoded, tokenizer.eos],
     };
-    const row = withSpecials[family]();
+    return withSpecials[family]();
+  }
+
+  /** The ids, cut if they are too many and `cut` is set. */
+  fittingIds() {
+    const row = this.inputIds(), {maxTokens, run: {settings: {family}}} = this;
     if (row.length <= maxTokens) return row;
     if (!this.cut) {
       raiseTooLong(this.text, row.length, maxTokens,

@@ -55,11 +55,12 @@ class Generation {
     return {...(hypotheses[0] ?? nothing), unknown: this.tokenizer.unknown(this.text), hypotheses};
   }
 
-  async search(row) {
+  /** @param {object} settings of the search that differ from those of the options */
+  async search(row, settings = {}) {
     const slices = new Slices(this.signal), {tokenizer, decode, nBest, prefix, onToken, trie} = this;
     const search = new Search({
       decode, nBest, onToken, numbers: [0], bos: tokenizer.bos, eos: tokenizer.eos, prefixes: [prefix],
-      limits: [this.lengthLimit(row)], allowed: trie?.allowed ?? null,
+      limits: [this.lengthLimit(row)], allowed: trie?.allowed ?? null, ...settings,
     });
     const start = this.start(row, search), coverage = Coverage.of(search, [row.length]);
     const stepper = await this.stepper(row, search, slices);
@@ -81,10 +82,14 @@ class Generation {
   }
 
   describe({tokens: ids, tokenLogProbs: tokenLogP, logProbability: logP, score, finished}) {
-    const before = this.context(), inFront = [...this.tokenizer.decode(before)].length; // characters
-    const output = [...this.tokenizer.decode([...before, ...this.prefix, ...ids])].slice(inFront).join("");
-    const text = this.fullText(cutAtStop(output, this.stop));
+    const text = this.fullText(cutAtStop(this.outputText([...this.prefix, ...ids]), this.stop));
     return {text, tokens: this.tokenizer.tokens(ids), ids, tokenLogP, logP, score, finished};
+  }
+
+  /** The text of generated ids. The context is decoded too, because a character can span two tokens. */
+  outputText(ids) {
+    const before = this.context(), inFront = [...this.tokenizer.decode(before)].length; // characters
+    return [...this.tokenizer.decode([...before, ...ids])].slice(inFront).join("");
   }
 
   /** The ids of a text that the output must contain. Throws if it has unknown words. */

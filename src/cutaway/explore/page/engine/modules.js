@@ -46,6 +46,16 @@ export function namedModules(module, name = "", found = new Map(), seen = new Se
   return found;
 }
 
+/** The module with this name, such as encoder.layers.0; "" is the module itself. null: there is none. */
+export function submodule(module, name) {
+  if (!name) return module;
+  for (const [attribute, value] of namedAttributes(module)) {
+    if (!(value instanceof Module) || !`${name}.`.startsWith(`${attribute}.`)) continue;
+    return submodule(value, name.slice(attribute.length + 1));
+  }
+  return null;
+}
+
 /** The parameters of the module, by name. A shared matrix has the name of its first occurrence. */
 export function namedParameters(module) {
   const found = new Map(), seen = new Set();

@@ -76,6 +76,7 @@ export class Search {
   onToken = null; // not with beam search: (row, new token, log-probability) -> whether to continue this text
   withAlignment = false; // translation only: return the cross-attention weights
   onStep = null; // beam search only: called with each step
+  onStart = null; // beam search in slices: called when the search starts, and when it repeats its steps
   shouldContinue = null; // row -> whether to continue this text
 
   /**

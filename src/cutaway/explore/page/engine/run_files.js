@@ -77,7 +77,8 @@ export async function readFiles(files) {
   return contents;
 }
 
-function toBytes(content, name) {
+/** The bytes of a file that may be given as a text: base64 for weights. */
+export function toBytes(content, name) {
   if (typeof content === "string") {
     return name.endsWith(".safetensors") ? fromBase64(content, name) : new TextEncoder().encode(content);
   }

@@ -54,6 +54,7 @@ async function beamInSlices(stepper, start, search, coverage, slices) {
   await slices.rest();
   for (;;) {
     recorded.restart();
+    search.onStart?.();
     try {
       return runSearch(recorded, start, search, coverage)[0];
     } catch (error) {

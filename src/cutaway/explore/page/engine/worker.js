@@ -7,7 +7,7 @@
 //                                      ◀──     {id, result} or {id, error}
 //
 // The first call loads the model. The worker runs the whole engine as one classic script (`useScript`), from a URL made
-// of its text. So it also works in a page that was opened from a file.
+// of its text. So it also works in a page that was opened from a file. On a server, it can also be a module.
 
 import {ConfigError, CutawayError, DataError, RunError} from "./errors.js";
 import {localModel, Model} from "./model.js";
@@ -32,9 +32,9 @@ export function useScript(text) {
  * @returns {Promise<Model | null>} null: this page cannot start workers
  */
 export async function loadInWorker(files, isOwned) {
-  const worker = await startWorker();
-  if (!worker) return null;
-  const calls = new WorkerCalls(worker), transfer = isOwned ? Object.values(files).map(({buffer}) => buffer) : [];
+  const calls = await startCalls();
+  if (!calls) return null;
+  const transfer = isOwned ? Object.values(files).map(({buffer}) => buffer) : [];
   try {
     const {task, config, labels} = await calls.call("load", files, {}, transfer);
     return new Model({task, config, labels}, (...call) => calls.call(...call), () => calls.close());
@@ -44,19 +44,23 @@ export async function loadInWorker(files, isOwned) {
   }
 }
 
-/** A worker that has started, or null: refused by the page's rules (CSP), or by an old browser. */
-function startWorker() {
-  if (!script || !globalThis.Worker || !globalThis.URL?.createObjectURL) return null;
-  const url = URL.createObjectURL(new Blob([script], {type: "text/javascript"}));
+/**
+ * The calls of a worker that has started, or null: refused by the page's rules (CSP), or by an old browser.
+ * @param {string | null} module the address of a module that calls `answerCalls`; null: the script
+ * @returns {Promise<WorkerCalls | null>}
+ */
+export function startCalls(module = null) {
+  if ((!module && !script) || !globalThis.Worker || !globalThis.URL?.createObjectURL) return null;
+  const url = module ?? URL.createObjectURL(new Blob([script], {type: "text/javascript"}));
   return new Promise((resolve) => {
-    const worker = new Worker(url);
-    worker.onmessage = () => resolve(worker);
+    const worker = new Worker(url, {type: module ? "module" : "classic"});
+    worker.onmessage = () => resolve(new WorkerCalls(worker));
     worker.onerror = (event) => {
       event.preventDefault();
       worker.terminate();
       resolve(null);
     };
-  }).catch(() => null).finally(() => URL.revokeObjectURL(url));
+  }).catch(() => null).finally(() => module || URL.revokeObjectURL(url));
 }
 
 class WorkerCalls {
@@ -128,15 +132,18 @@ function restoreError({name, message}) {
 
 // ---- In the worker -------------------------------------------------------------------------------------------------
 
-/** Answer the calls of a page. */
-export function answerCalls(scope = globalThis) {
+/**
+ * Answer the calls of a page.
+ * @param {(input: any) => Promise<object>} open makes the object that has the methods, from the input of "load"
+ */
+export function answerCalls(scope = globalThis, open = async (files) => localModel(await Run.load(files))) {
   const running = new Map(); // id -> AbortController
-  let model = null;
+  let target = null;
 
   async function answer({method, input, options}) {
-    if (method !== "load") return model[method](input, options);
-    model = localModel(await Run.load(input));
-    const {task, config, labels} = model;
+    if (method !== "load") return target[method](input, options);
+    target = await open(input);
+    const {task, config, labels} = target;
     return {task, config, labels};
   }
 

@@ -18,7 +18,9 @@ export const view = {id: "experiments", title: "Experiments", create,
   applies: (run) => run.switches.length > 0 && hasPredictions(run.task)};
 
 function create(context) {
-  const sections = [boardSection(context), resultSection(context), scoreSection(context), wordSection(context)];
+  const hasScores = Boolean(context.source.score); // they need test data
+  const sections = [boardSection(context), resultSection(context), ...(hasScores ? [scoreSection(context)] : []),
+    wordSection(context)];
   const element = h("div", {class: "view-experiments view-sides stack"}, h("p", {class: "lead"}, INTRODUCTION),
     sections.map((section) => section.element));
   return {element, show: (trace, state) => sections.forEach((section) => section.show(trace, state))};

@@ -1,0 +1,5 @@
+// The worker of a page that comes from a server.
+
+import {answerExplorerCalls} from "./index.js";
+
+answerExplorerCalls();

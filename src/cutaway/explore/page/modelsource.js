@@ -1,0 +1,81 @@
+// Answers that this page computes itself: the engine in JavaScript runs the model in a worker (live/).
+
+const NO_HEADS = "This page has no statistics of the heads, because the run has no held-out data.";
+
+/**
+ * The models in this page.
+ * @param {Document} page has the weights as scripts (#weights-RUN, #weights-RUN-STEP) and the engine (CutawayExplorer)
+ * @param {object} data info; runs: {files, parts, gold, heads} of each run
+ */
+export function embeddedSource(page, {info, runs}) {
+  const heads = async (run) => {
+    if (!runs[run].heads) throw new Error(NO_HEADS);
+    return runs[run].heads;
+  };
+  const takeWeights = async (run, step) => {
+    const script = page.getElementById(step === null ? `weights-${run}` : `weights-${run}-${step}`);
+    const {textContent} = script;
+    script.remove(); // the worker has them now
+    return textContent;
+  };
+  const answers = answersOf({info, open: () => globalThis.CutawayExplorer.openExplorer(),
+    describeRun: async (run) => runs[run], weights: takeWeights});
+  return {recorded: false, info: async () => info, heads, ...answers};
+}
+
+/** The models of a server. Scores and the statistics of heads need its data, so the server computes them. */
+export function servedModelSource(server) {
+  let answers = null;
+  const open = async () => (await import("./live/index.js")).openExplorer(new URL("live/worker.js", document.baseURI));
+  const info = async (signal) => {
+    const found = await server.info(signal);
+    answers = answersOf({info: found, open, describeRun: server.describeRun, weights: server.weights});
+    return found;
+  };
+  const ask = (name) => (...given) => answers[name](...given);
+  return {...server, info, trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
+    snapshots: ask("snapshots")};
+}
+
+/**
+ * @param {object} info see explore/explorer.py
+ * @param {() => Promise} open starts the engine
+ * @param {(run: number) => Promise<object>} describeRun
+ * @param {(run: number, step: number | null) => Promise<string | Uint8Array>} weights a text is base64
+ */
+function answersOf({info, open, describeRun, weights}) {
+  let engine = null;
+  const prepared = new Map(); // "RUN" and "RUN STEP" -> promise
+  const once = (key, work) => {
+    if (!prepared.has(key)) prepared.set(key, work());
+    return prepared.get(key);
+  };
+  const addRun = async (run) => {
+    const [{files, parts, gold}, content] = await Promise.all([describeRun(run), weights(run, null)]);
+    const description = {info: info.runs[run], parts, gold, files: {...files, "model.safetensors": content}};
+    await engine.call("addRun", {number: run, description});
+  };
+  const addSnapshot = async (run, step) =>
+    engine.call("addSnapshot", {number: run, step, weights: await weights(run, step)});
+  const prepare = async (run, steps) => {
+    engine = await once("engine", open);
+    await once(`${run}`, () => addRun(run));
+    for (const step of steps) if (step !== null) await once(`${run} ${step}`, () => addSnapshot(run, step));
+  };
+  const call = (endpoint, stepsOf) => async (request, options) => {
+    try {
+      await prepare(request.run, stepsOf(request));
+      return await engine.call(endpoint, request, options);
+    } catch (error) {
+      if (!/^(Config|Data|Run)Error$/.test(error.name)) throw error;
+      throw new Error(error.message); // a message for the user
+    }
+  };
+  const ask = (endpoint) => {
+    const answer = call(endpoint, ({snapshot}) => [snapshot ?? null]);
+    return (request, signal) => answer(request, {signal});
+  };
+  const snapshots = call("snapshots", ({run}) => info.runs[run].snapshots);
+  return {trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
+    snapshots: (request, onLine, signal) => snapshots(request, {onToken: onLine, signal})};
+}
