@@ -12,7 +12,7 @@ help:
 	@echo "make demo       train a translator in about two minutes, then look inside it"
 	@echo "make test       units, properties, small oracles (under 4 minutes)"
 	@echo "make test-slow  the demo, a browser, kills, long oracles (under 35 minutes)"
-	@echo "make test-web   the JavaScript engine; the book in Chromium and Firefox (under 25 minutes)"
+	@echo "make test-web   the JavaScript engine, exports and the book in Chromium and Firefox (under 25)"
 	@echo "make soak       long fuzz and fault runs (hours)"
 	@echo "make book       build the book: book/_build/html/index.html"
 	@echo "make lint       ruff, mypy, import contracts, generated docs;  make format  lets ruff fix what it can"
@@ -37,12 +37,14 @@ test-slow: $(READY) browser
 	$(PYTEST) -m 'slow and shares' -n 2 --dist loadfile
 	$(PYTEST) -m 'slow and not shares' --durations=10
 
-# The JavaScript engine against PyTorch, and a web export and the whole book in two browsers, opened from files. Needs Node 20.
+# The JavaScript engine against Python; exported pages, the explorer and the whole book in two browsers. Needs Node 20.
 test-web: export FIREFOX = 1
 test-web: $(READY) browser book
 	@cd tests/web && npm install --silent --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved
 	node --test --test-reporter=dot tests/web/engine/*.test.mjs
+	node tests/web/check_engine.mjs
 	node tests/web/check_export.mjs $(BIN)/cutaway runs/demo
+	node tests/web/check_explorer.mjs $(BIN)/cutaway runs/demo
 	node tests/web/check_book.mjs book/_build/html
 
 soak: $(READY)

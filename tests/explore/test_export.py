@@ -108,7 +108,9 @@ def test_gold_alignments_are_those_of_the_explorer(tmp_path):
     gold = describe_run(explorer, 0, stored_run(explorer, 0))["gold"]
     pairs = explorer.runs[0].gold.pairs
     assert gold.keys() == pairs.keys()
-    traces = {source: explorer.trace(ExplorerRequest(source, target=pairs[source].target)) for source in list(pairs)[:9]}
+    traces = {
+        source: explorer.trace(ExplorerRequest(source, target=pairs[source].target)) for source in list(pairs)[:9]
+    }
     written = {source: trace for source, trace in traces.items() if trace["output"] == pairs[source].target}
     assert written  # the others have unknown words
     for source, trace in written.items():

@@ -59,7 +59,7 @@ async function tryEverything(page, name, expected) {
   }
   for (const view of VIEWS) {
     await show(page, view);
-    if (view === "timelapse") await page.waitForSelector("#panel-timelapse input[type=range]", { timeout: 60_000 });
+    await page.waitForFunction((id) => !document.querySelector(`#panel-${id} .waiting-line`), { timeout: 60_000 }, view);
     await new Promise((resolve) => setTimeout(resolve, 300));
     if (screenshots) await page.screenshot({ path: join(screenshots, `${name}-${view}.png`) });
     assert.equal(await page.$$eval(`#panel-${view} [role=alert]`, (found) => found.length), 0, `${name}: ${view}`);

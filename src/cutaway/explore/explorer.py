@@ -197,6 +197,11 @@ class Explorer:
         content = self.run(request).content(request.text)
         return prepare_example(pipeline, content, request.target, request.prefix, request.hidden)
 
+    def require_readable(self, request: ExplorerRequest) -> None:
+        """Raise the error of a text that this model cannot read, such as one that is too long."""
+        with self.ablated_model(request) as pipeline:
+            self.prepare(pipeline, request)
+
     def trace(self, request: ExplorerRequest) -> dict[str, Any]:
         """The trace of one text, with reference and gold alignment where they are known."""
         started, run = time.perf_counter(), self.run(request)

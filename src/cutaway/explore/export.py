@@ -22,9 +22,9 @@ from typing import Any
 
 from cutaway.errors import ConfigError, CutawayError
 from cutaway.explore.bundle import PAGE, bundle
-from cutaway.explore.explorer import Explorer
+from cutaway.explore.explorer import Explorer, ExplorerRequest
 from cutaway.explore.live import describe_run, stored_run, stored_snapshot
-from cutaway.explore.recording import OnProgress, ignore_progress, record
+from cutaway.explore.recording import OnProgress, ignore_progress, record, recorded_examples
 from cutaway.explore.values import dumps
 from cutaway.explore.web_export import WEIGHTS
 from cutaway.runs.files import write_text
@@ -43,11 +43,13 @@ def export_page(
 ) -> Path:
     """Write a page with the models. `texts` are the examples that it offers; `snapshots` adds those of the training."""
     info = explorer.info()
-    for run in info["runs"]:
+    for number, run in enumerate(info["runs"]):
         run["dtype"] = dtype
         run["snapshots"] = run["snapshots"] if snapshots else []
-        if texts and run["task"] != "image_classification":
-            run["examples"] = list(texts)
+        for text in texts:
+            explorer.require_readable(ExplorerRequest(text, run=number))
+        if texts:
+            run["examples"] = recorded_examples(run, texts)
     scripts = "".join(model_scripts(explorer, info, dtype, on_progress))
     write_text(file, page_html(info["title"], scripts))
     return file
