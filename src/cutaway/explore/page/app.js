@@ -28,6 +28,7 @@ const traces = new Map(); // key of a request -> its trace
 let source = null;
 let info = null;
 let current = null; // the trace that is shown
+let accepted = null; // the state of the shown trace: the fields of REQUEST_KEYS
 let running = null; // AbortController of the current request
 
 restoreTheme();
@@ -35,7 +36,8 @@ const announcement = h("p", {class: "visually-hidden", aria: {live: "polite"}});
 const banner = h("div", {});
 const waiting = h("p", {class: "waiting-line", role: "status", hidden: true}, "Running the model …");
 const tabBar = h("nav", {aria: {label: "Views"}});
-const panels = h("main", {id: "content", tabindex: -1});
+const panels = h("main", {id: "content", tabindex: -1}, h("section", {class: "panel", id: "no-result", hidden: true},
+  h("p", {class: "note"}, "There is no result to show. Change the input, or choose an example.")));
 let parts = null;
 let currentTabs = null; // {run, control}
 start();
@@ -118,18 +120,26 @@ async function load(again = false) {
     if (mine !== running) return;
     store(name, trace);
     current = trace;
+    accepted = Object.fromEntries(REQUEST_KEYS.map((key) => [key, state.read()[key]]));
     parts.result.show(trace, run(), state.read());
     draw();
   } catch (error) {
     if (mine !== running || error.name === "AbortError") return;
-    current = null;
-    parts.result.clear();
-    draw();
+    if (!keepFormerResult()) draw();
     showError(error);
   } finally {
     clearTimeout(timer);
     if (mine === running) setWaiting(false);
   }
+}
+
+// After a refused request the page shows the former result. The text box keeps the refused text, to be corrected.
+function keepFormerResult() {
+  if (!accepted) return false;
+  const [refused, sameRun] = [text(), accepted.run === state.read().run];
+  state.set(accepted, {replace: true});
+  if (sameRun) parts.input.show(run(), refused);
+  return true;
 }
 
 function store(name, trace) {
@@ -172,7 +182,7 @@ function view() {
 function draw() {
   const shown = view();
   currentTabs?.control.set(shown.id);
-  for (const panel of panels.children) panel.hidden = panel.id !== `panel-${shown.id}` || !current;
+  for (const panel of panels.children) panel.hidden = panel.id !== (current ? `panel-${shown.id}` : "no-result");
   if (!current) return;
   try {
     const opened = open(shown);
