@@ -62,13 +62,16 @@ function compareTexts(found, {texts, hypotheses, tokens, unknown}, context) {
   if (texts.length) assert.equal(found.text, texts[0], context);
 }
 
+function exampleOf({input, pixels, size}) {
+  return pixels ? {pixels, width: size, height: size, channels: 1} : input;
+}
+
 for (const [run, cases] of Object.entries(CASES)) {
   test(`${run}: the same as in Python, ${cases.length} calls`, async () => {
     const model = await modelOf(run);
-    for (const {method, input, pixels, size, options, result, error, message} of cases) {
-      const example = pixels ? {pixels, width: size, height: size, channels: 1} : input;
-      const context = `${run}.${method}(${JSON.stringify(input)}, ${JSON.stringify(options)})`;
-      const call = model[method](example, options);
+    for (const {method, options, result, error, message, ...given} of cases) {
+      const context = `${run}.${method}(${JSON.stringify(given.input)}, ${JSON.stringify(options)})`;
+      const call = model[method](exampleOf(given), options);
       if (error) await assert.rejects(call, {name: error}, `${context}: ${message}`);
       else COMPARE[method](await call, result, context);
     }
@@ -275,6 +278,16 @@ test("a worker", async (context) => {
   await assert.rejects(open, /the model was closed. Load the model again/);
   await assert.rejects(model.translate(text), RunError);
   assert.ok(workers.every(({isOver}) => isOver));
+});
+
+test("each task in a worker", async (context) => {
+  startWorkersHere(context);
+  for (const run of Object.keys(CASES)) {
+    const {method, options, result, ...given} = CASES[run].find(({result}) => result);
+    const model = await loadInWorker(filesOf(run), false);
+    COMPARE[method](await model[method](exampleOf(given), options), result, run);
+    model.close();
+  }
 });
 
 test("no worker: the model is loaded here", async (context) => {

@@ -151,9 +151,10 @@ export function answerCalls(scope = globalThis, open = async (files) => localMod
     if (method === "stop") return running.get(id)?.abort();
     const controller = new AbortController();
     running.set(id, controller);
-    const onToken = streams ? (...token) => scope.postMessage({id, token}) : undefined;
+    const callbacks = {signal: controller.signal};
+    if (streams) callbacks.onToken = (...token) => scope.postMessage({id, token}); // only some methods know this option
     try {
-      const full = method === "load" ? options : {...options, onToken, signal: controller.signal};
+      const full = method === "load" ? options : {...options, ...callbacks};
       scope.postMessage({id, result: await answer({method, input, options: full})});
     } catch (error) {
       scope.postMessage({id, error: {name: error.name, message: error.message}});
