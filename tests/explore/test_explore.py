@@ -78,6 +78,15 @@ def test_tokens_that_look_like_formulas_are_text(trace, tmp_path):
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == strange.source
 
 
+def test_a_notebook_needs_no_style_sheet_for_the_matrix(trace):
+    """Without a fill, a rectangle would be black and cover the weights."""
+    drawn = trace._repr_html_()
+    rectangles = re.findall("<rect [^>]*>", drawn)
+    assert len(rectangles) > 4
+    assert all('fill="#' in rectangle and "fill-opacity" in rectangle for rectangle in rectangles)
+    assert 'fill="currentColor"' in re.search("<svg [^>]*>", drawn)[0]
+
+
 def test_curves(tmp_path):
     metrics = [{"step": 1, "nll": 3.0}, {"step": 2, "nll": 2.0}, {"step": 2, "valid_loss": 2.5}]
     lines = figures.loss_curve(metrics).axes[0].lines

@@ -1,6 +1,7 @@
 """Line charts and attention matrices as inline SVG, without matplotlib.
 
-The charts take the colours of the page, so they follow its light and dark mode. They are small and scale without loss.
+In a report the charts take the colours of its style sheet, so they follow its light and dark mode. An attention matrix
+has attributes for its colours too, because a notebook has no such style sheet. The charts scale without loss.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 480, 230  # small, so that the text is legible on a phone
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 34
 MAX_POINTS = 400  # per line
+TEXT = 'fill="currentColor" font-family="sans-serif" font-size="12"'  # where no style sheet says it
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,11 @@ def downsample(points: Points) -> Points:
 
 
 CELL = 22
+WEIGHT, NO_WEIGHT = 'fill="#0072b2"', 'fill="#808080" fill-opacity="0.12"'  # where no style sheet says it
 
 
 def attention_chart(weights_QK: NDArray[np.floating], rows: Sequence[str], columns: Sequence[str], what: str) -> str:
-    """A matrix with rows (queries) and columns (keys). A darker square means more weight."""
+    """A matrix with rows (queries) and columns (keys). A stronger colour means more weight."""
     left, top = 12 + 8 * max(map(len, rows)), 12 + 6 * max(map(len, columns))
     width, height = left + CELL * len(columns) + 6 * max(map(len, columns)), top + CELL * len(rows) + 6
     parts = [
@@ -138,12 +141,13 @@ def attention_chart(weights_QK: NDArray[np.floating], rows: Sequence[str], colum
         x, y = left + CELL * i + 15, top - 6
         parts.append(f'<text x="{x}" y="{y}" transform="rotate(-50 {x} {y})">{escape(name)}</text>')
     size = f'width="{CELL * len(columns)}" height="{CELL * len(rows)}"'
-    parts.append(f'<rect class="cell none" x="{left}" y="{top}" {size}/>')
+    parts.append(f'<rect class="cell none" {NO_WEIGHT} x="{left}" y="{top}" {size}/>')
     for q, k in np.ndindex(weights_QK.shape):
         weight = float(weights_QK[q, k])
         if weight >= 0.01:
             place = f'x="{left + CELL * k}" y="{top + CELL * q}" width="{CELL - 1}" height="{CELL - 1}"'
-            parts.append(f'<rect class="cell" {place} fill-opacity="{weight:.2f}"><title>{weight:.0%}</title></rect>')
+            shade = f'{WEIGHT} fill-opacity="{weight:.2f}"'
+            parts.append(f'<rect class="cell" {place} {shade}><title>{weight:.0%}</title></rect>')
     return svg(parts, width, height, what, keep_size=True)
 
 
@@ -151,6 +155,6 @@ def svg(parts: Sequence[str], width: float, height: float, what: str, keep_size:
     """An SVG element that fills its container. `keep_size`: do not enlarge it beyond `width` pixels."""
     limit = f' style="max-width:{width}px"' if keep_size else ""
     return (
-        f'<svg viewBox="0 0 {width} {height}"{limit} role="img" aria-label="{escape(what)}">'
+        f'<svg viewBox="0 0 {width} {height}"{limit} role="img" aria-label="{escape(what)}" {TEXT}>'
         f"<title>{escape(what)}</title>{''.join(parts)}</svg>"
     )
