@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cutaway.explore.explorer import Explorer, ExplorerRequest, LoadedRun
-from cutaway.explore.parts import describe_part, part_tree
+from cutaway.explore.parts import describe_parts, part_tree
 from cutaway.explore.web_export import WEIGHTS, StoredModel, store_model, store_weights
 from cutaway.runs.weights import seal_weights
 
@@ -21,7 +21,7 @@ def describe_run(explorer: Explorer, number: int, model: StoredModel) -> dict[st
     """The run without its weights: {files, parts, gold}. page/live/explorer.js reads it."""
     run = explorer.run(ExplorerRequest(run=number))
     files = {name: content.decode("utf-8") for name, content in model.files.items() if name != WEIGHTS}
-    return {"files": files, "parts": describe_parts(explorer, number), "gold": gold_alignments(run)}
+    return {"files": files, "parts": parts_of_run(explorer, number), "gold": gold_alignments(run)}
 
 
 def stored_run(explorer: Explorer, number: int, dtype: str = "float32") -> StoredModel:
@@ -35,30 +35,20 @@ def stored_snapshot(explorer: Explorer, number: int, step: int, dtype: str = "fl
     return seal_weights(store_weights(run.folder.read_weights(run.snapshot_file(step)), dtype)[0])
 
 
-def describe_parts(explorer: Explorer, number: int) -> dict[str, Any]:
-    """The details of each part without values: they are those of `describe_part`, for any text."""
+def parts_of_run(explorer: Explorer, number: int) -> dict[str, Any]:
+    """The details of each part without values, which are the same for any text."""
     run = explorer.runs[number]
     text = "0" if run.has_images else next((text for text in run.examples if text), PLAIN_TEXT)
     request = ExplorerRequest(text, run=number)
     with explorer.ablated_model(request) as pipeline:
-        example = explorer.prepare(pipeline, request)
-        names = part_names(part_tree(pipeline.model))
-        return {name: without_values(describe_part(pipeline.model, example, name)) for name in names}
+        names = list(part_names(part_tree(pipeline.model)))
+        return describe_parts(pipeline.model, explorer.prepare(pipeline, request), names)
 
 
 def part_names(tree: dict[str, Any]) -> Iterator[str]:
     yield tree["name"]
     for part in tree["parts"]:
         yield from part_names(part)
-
-
-def without_values(part: dict[str, Any]) -> dict[str, Any]:
-    """Of inputs and outputs, only their names and the names of their axes."""
-    fields = {
-        field: [{"name": value["name"], "axes": [axis for axis, _ in value["axes"]]} for value in part[field]]
-        for field in ("inputs", "outputs")
-    }
-    return {**part, **fields}
 
 
 def gold_alignments(run: LoadedRun) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cutaway.nn.probe import Probe
 from cutaway.nn.recording import record_activations
 
 PACKAGE = Path(__file__).parents[1]
+RESULT = "result"  # the name of an output
 TITLES = {
     "source_embedding": "Source embedding",
     "target_embedding": "Target embedding",
@@ -44,16 +46,39 @@ TITLES = {
 
 
 def part_tree(model: nn.Module, name: str = "") -> dict[str, Any]:
-    """A part with its sub-parts. A ModuleList is skipped, so the layers are children of their stack."""
-    module = model.get_submodule(name)
+    """A part with its sub-parts. A ModuleList is skipped, so the layers are children of their stack.
+
+    A shared parameter counts in the first part that has it, so that the parts add up to the model. In a later part it
+    counts as `shared`; `shared_with` has the title of the first part.
+    """
+    module, owners = model.get_submodule(name), parameter_owners(model)
+    own = [p for p in module.parameters() if is_part_of(owners[p], name)]
+    shared = [p for p in module.parameters() if not is_part_of(owners[p], name)]
     children = [f"{name}.{child}" if name else child for child in children_of(module)]
     return {
         "name": name,
         "kind": kind_of(module),
         "title": title_of(name),
-        "parameters": sum(p.numel() for p in module.parameters()),
+        "parameters": sum(p.numel() for p in own),
+        "shared": sum(p.numel() for p in shared),
+        "shared_with": sorted({owner_title(owners[p], name) for p in shared}),
         "parts": [part_tree(model, child) for child in children],
     }
+
+
+def parameter_owners(model: nn.Module) -> dict[nn.Parameter, str]:
+    """The first module that has each parameter."""
+    return {p: name.rpartition(".")[0] for name, p in model.named_parameters()}  # yields a shared parameter once
+
+
+def is_part_of(name: str, whole: str) -> bool:
+    return not whole or name == whole or name.startswith(f"{whole}.")
+
+
+def owner_title(owner: str, part: str) -> str:
+    """The title of the owner's top-level part, or its name if the part is inside the same one."""
+    top = owner.partition(".")[0]
+    return owner if is_part_of(part, top) else title_of(top)
 
 
 def children_of(module: nn.Module) -> list[str]:
@@ -77,23 +102,40 @@ def title_of(name: str) -> str:
 @torch.no_grad()
 def describe_part(model: nn.Module, example: TracedExample, name: str) -> dict[str, Any]:
     """The details of one part, with its values for this example."""
-    try:
-        module = model.get_submodule(name)
-    except AttributeError:
-        hint = nearest(name, [n for n, _ in model.named_modules()])
-        raise ConfigError(f"this model has no part {name!r}. {hint}Run cutaway trace for their names.") from None
-    formula = formula_of(model, name)
-    inputs, output = record_inputs_and_output(model, module, example)
+    call = record_calls(model, [name], example)[name]
+    axes = call.axes(model)
+    return {
+        **part_facts(model, name),
+        "inputs": [value_of(k, v, axes[k], example, name) for k, v in call.inputs.items()],
+        "outputs": [value_of(k, v, axes[k], example, name) for k, v in call.outputs.items()],
+    }
+
+
+@torch.no_grad()
+def describe_parts(model: nn.Module, example: TracedExample, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The details of many parts without values: of inputs and outputs, only their names and those of their axes."""
+    found = {}
+    for name, call in record_calls(model, names, example).items():
+        axes = call.axes(model)
+        fields = {
+            field: [{"name": key, "axes": axes[key].split()} for key in values]
+            for field, values in (("inputs", call.inputs), ("outputs", call.outputs))
+        }
+        found[name] = {**part_facts(model, name), **fields}
+    return found
+
+
+def part_facts(model: nn.Module, name: str) -> dict[str, Any]:
+    """What is known of a part without running the model."""
+    module = model.get_submodule(name)
     return {
         "name": name,
         "kind": kind_of(module),
         "title": title_of(name),
-        "equation": formula.equation,
+        "equation": formula_of(model, name).equation,
         "doc": inspect.getdoc(type_of(module)) or "",
         "parameters": {key: list(p.shape) for key, p in module.named_parameters()},
         "source": source_of(owner_of(model, name)),
-        "inputs": [value_of(k, v, input_axes(model, name, k, v), example, name) for k, v in inputs],
-        "outputs": [] if output is None else [value_of("result", output, formula.axes, example, name)],
     }
 
 
@@ -103,26 +145,51 @@ def owner_of(model: nn.Module, name: str) -> nn.Module:
     return model.get_submodule(name.rpartition(".")[0]) if isinstance(module, Probe) else module
 
 
-def record_inputs_and_output(
-    model: nn.Module, module: nn.Module, example: TracedExample
-) -> tuple[list[tuple[str, Tensor]], Tensor | None]:
-    """The input tensors of a part, by argument name, and its output."""
-    inputs: list[tuple[str, Tensor]] = []
-    outputs: list[Tensor] = []
+@dataclass
+class PartCall:
+    """The tensors of a call of one part: inputs by argument name, and the output as `result`."""
 
-    def hook(module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+    name: str
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+    def hook(self, module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         names = list(inspect.signature(module.forward).parameters)
         pairs = [*zip(names, positional, strict=False), *keywords.items()]
-        inputs[:] = [(key, value) for key, value in pairs if isinstance(value, Tensor) and value.dtype != torch.bool]
-        outputs[:] = [output] if isinstance(output, Tensor) else []
+        self.inputs = {key: value for key, value in pairs if isinstance(value, Tensor) and value.dtype != torch.bool}
+        self.outputs = {RESULT: output} if isinstance(output, Tensor) else {}
         if isinstance(module, TextProbe):
-            inputs[:] = [(key, module.text(value)) for key, value in inputs]
-            outputs[:] = [module.text(value) for value in outputs]
+            self.inputs = {key: module.text(value) for key, value in self.inputs.items()}
+            self.outputs = {key: module.text(value) for key, value in self.outputs.items()}
 
+    def axes(self, model: nn.Module) -> dict[str, str]:
+        """The names of the axes of each input and of the result; "·" where they are not known."""
+        axes = {key: input_axes(model, self.name, key, value) for key, value in self.inputs.items()}
+        axes |= dict.fromkeys(self.outputs, formula_of(model, self.name).axes)
+        return {key: fit_axes(axes[key], value) for key, value in (self.inputs | self.outputs).items()}
+
+
+def record_calls(model: nn.Module, names: Sequence[str], example: TracedExample) -> dict[str, PartCall]:
+    """Run the model once, and record the call of each of these parts (the last one of a part that is shared)."""
+    calls = {name: PartCall(name) for name in names}
     with ExitStack() as hooks, record_activations(model, "*_attention.weights"):
-        hooks.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+        for name, call in calls.items():
+            hook = require_part(model, name).register_forward_hook(call.hook, with_kwargs=True)
+            hooks.callback(hook.remove)
         example.logits(model)
-    return inputs, outputs[0] if outputs else None
+    return calls
+
+
+def require_part(model: nn.Module, name: str) -> nn.Module:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        hint = nearest(name, [n for n, _ in model.named_modules()])
+        raise ConfigError(f"this model has no part {name!r}. {hint}Run cutaway trace for their names.") from None
+
+
+def fit_axes(axes: str, value: Tensor) -> str:
+    return axes if len(axes.split()) == value.dim() else " ".join(["·"] * value.dim())
 
 
 def source_of(module: nn.Module) -> dict[str, Any] | None:
@@ -136,8 +203,7 @@ def source_of(module: nn.Module) -> dict[str, Any] | None:
 
 
 def value_of(key: str, value: Tensor, axes: str, example: TracedExample, name: str) -> dict[str, Any]:
-    axes = axes if len(axes.split()) == value.dim() else " ".join(["·"] * value.dim())
-    is_softmax = name.endswith("_attention.weights") and key == "result"
+    is_softmax = name.endswith("_attention.weights") and key == RESULT
     rows, columns = labels_of(value, axes.split(), example, name)
     return {
         "name": key,
