@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.explore import figures
 from cutaway.explore.alignment import alignment_by_head, has_alignments
+from cutaway.explore.parts import part_tree
 from cutaway.explore.report import HtmlReport
 from cutaway.explore.trace import Trace, trace_translation
 from cutaway.inference.pipelines import Translator
@@ -85,6 +86,18 @@ def test_a_notebook_needs_no_style_sheet_for_the_matrix(trace):
     assert len(rectangles) > 4
     assert all('fill="#' in rectangle and "fill-opacity" in rectangle for rectangle in rectangles)
     assert 'fill="currentColor"' in re.search("<svg [^>]*>", drawn)[0]
+
+
+def test_the_parameters_of_the_parts_add_up(translator):
+    """The matrix that both embeddings and the output share counts once."""
+    tree = part_tree(translator.model)
+    parts = {part["name"]: part for part in tree["parts"]}
+    assert tree["parameters"] == sum(p.numel() for p in translator.model.parameters())
+    assert sum(part["parameters"] for part in parts.values()) == tree["parameters"]
+    shared = translator.model.head.weight.numel()
+    assert (parts["head"]["parameters"], parts["head"]["shared"]) == (0, shared)
+    assert parts["head"]["shared_with"] == parts["target_embedding"]["shared_with"] == ["Source embedding"]
+    assert parts["source_embedding"]["parameters"] == shared
 
 
 def test_curves(tmp_path):

@@ -44,12 +44,12 @@ function create(context) {
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
   }
 
-  // To the selected box, or on a narrow page to the input at the bottom left.
+  // To the selected box, or to the input at the bottom left, because data flow upwards.
   function scrollToStart() {
     const here = drawing.querySelector(".here");
     const [box, at] = [drawing.getBoundingClientRect(), here?.getBoundingClientRect()];
     if (at) drawing.scrollTo(at.left - box.left - 20, at.top - box.top - drawing.clientHeight / 3);
-    else if (drawing.scrollWidth > drawing.clientWidth + 40) drawing.scrollTop = drawing.scrollHeight;
+    else drawing.scrollTop = drawing.scrollHeight;
   }
 
   function mark(name) {
@@ -387,7 +387,7 @@ function overview(run, go) {
   ].filter(Boolean);
   const link = (part) => h("li", {}, h("button", {type: "button", class: "inside", onclick: () => go(part.name)},
     h("span", {class: "what"}, part.title || part.name),
-    h("span", {class: "small dim"}, parameterCount(part.parameters))));
+    h("span", {class: "small dim"}, parameterCount(part))));
   const rows = facts.map(([name, text]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, text)));
   return [h("h2", {tabindex: -1, class: "part-title"}, run.name), h("p", {}, FAMILIES[run.parts.kind] ?? ""),
     h("p", {}, HOW_TO),

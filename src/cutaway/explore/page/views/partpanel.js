@@ -19,7 +19,7 @@ export function partPanel(answer, {part, go, crumbs, off}) {
     breadcrumb(crumbs, go),
     h("h2", {tabindex: -1, class: "part-title"}, answer.title || answer.kind),
     h("p", {class: "row facts"}, h("span", {class: "pill mono"}, answer.kind),
-      part && h("span", {class: "pill"}, parameterCount(part.parameters)),
+      part && h("span", {class: "pill"}, parameterCount(part)),
       h("span", {class: "small dim mono name"}, answer.name)),
     off,
     answer.equation && h("p", {class: "equation"}, answer.equation),
@@ -37,8 +37,12 @@ function code(source) {
     h("p", {class: "small dim mono"}, `${source.file}, line ${source.line}`), listing(source));
 }
 
-export function parameterCount(count) {
-  return count ? `${count.toLocaleString("en")} parameters` : "no parameters";
+/** "398 parameters, and 1,504 shared with Embedding". A shared matrix counts in the first part that has it. */
+export function parameterCount({parameters: own, shared, shared_with: owners}) {
+  if (!own && !shared) return "no parameters";
+  const parts = [own && `${own.toLocaleString("en")} parameters`,
+    shared && `${shared.toLocaleString("en")} ${own ? "" : "parameters "}shared with ${owners.join(", ")}`];
+  return parts.filter(Boolean).join(", and ");
 }
 
 /** The path from the model to a part, as links. */
