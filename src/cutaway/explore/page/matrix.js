@@ -37,6 +37,12 @@ export function nameOf(kind, layer) {
   return `${KINDS[kind].replace("N", layer)}.weights`;
 }
 
+/** Whether a head is switched off, alone or with its sub-layer. off: ids of parts (explore/ablation.py) */
+export function isHeadOff(off, kind, layer, head) {
+  const part = nameOf(kind, layer).replace(/\.weights$/, "");
+  return [part, `${part}.heads.${head}`, part.replace(/\w+$/, "block")].some((id) => off.includes(id));
+}
+
 function denseMatrix(raw) {
   const [heads, rows, columns] = [raw.length, raw[0]?.length ?? 0, raw[0]?.[0]?.length ?? 0];
   return {heads, rows, columns, at: (head, q, k) => raw[head][q][k],

@@ -28,7 +28,9 @@ export function switchboard(switches, onchange) {
     board.off = new Set(ids);
     const largest = Math.max(FULL_COLOUR, ...[...effects?.values() ?? []].map(Math.abs));
     for (const each of switches) {
-      updateSwitch(board.buttons.get(each.id), each, board.off.has(each.id), effects?.get(each.id) ?? null, largest);
+      const isInside = each.kind === "head" && switches.some((other) => contains(other, each) && board.off.has(other.id));
+      updateSwitch(board.buttons.get(each.id), each, {isOff: board.off.has(each.id), isInside},
+        effects?.get(each.id) ?? null, largest);
     }
     board.presets.forEach((show) => show());
     allOn.disabled = !ids.length;
@@ -83,19 +85,28 @@ function partOf(board, switches) {
   return h("div", {class: "part"}, sorted.map((each) => {
     const name = each.kind === "head" ? each.head : PARTS[each.part] ?? each.part;
     const button = h("button", {type: "button", class: `switch ${each.kind}`, data: {id: each.id},
-                                onclick: () => board.change([each.id], !board.off.has(each.id))},
+      onclick: () => button.getAttribute("aria-disabled") !== "true" && board.change([each.id], !board.off.has(each.id))},
       h("span", {class: "switch-name"}, name), h("span", {class: "effect"}));
     board.buttons.set(each.id, button);
     return button;
   }));
 }
 
-/** Show whether a part is off, and the effect of switching it off. */
-function updateSwitch(button, {title}, isOff, value, largest) {
+/** Whether a switch is for the whole sub-layer (or for the whole layer) of a head. */
+function contains(whole, head) {
+  const isSame = whole.stack === head.stack && whole.layer === head.layer;
+  return whole.kind === "sublayer" && isSame && [head.part, "block"].includes(whole.part);
+}
+
+/** Show whether a part is off, alone or with its sub-layer (isInside), and the effect of switching it off. */
+function updateSwitch(button, {title}, {isOff, isInside}, value, largest) {
   const change = value === null ? "" : signedNats(value);
-  button.setAttribute("aria-pressed", String(isOff));
-  button.setAttribute("aria-label", `switch off ${title}${change && `, log p ${change}`}`);
-  button.title = change ? `${title}. With only this part off, log p changes by ${change} nats.` : title;
+  button.setAttribute("aria-pressed", String(isOff || isInside));
+  button.setAttribute("aria-disabled", String(isInside));
+  const state = isInside ? ", off with its sub-layer" : "";
+  button.setAttribute("aria-label", `switch off ${title}${state}${change && `, log p ${change}`}`);
+  button.title = isInside ? `${title}. It is off because its sub-layer is off.`
+    : change ? `${title}. With only this part off, log p changes by ${change} nats.` : title;
   button.classList.toggle("gains", value > 0);
   const share = Math.sqrt(Math.abs(value ?? 0) / largest); // the root makes small effects visible
   button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);

@@ -1,7 +1,7 @@
 // All heads of one kind of attention as small heat maps: one row per layer, one column per head.
 import {fill, h} from "../dom.js";
 import {thumbnail} from "../heatmap.js";
-import {matrixOf, nameOf} from "../matrix.js";
+import {isHeadOff, matrixOf, nameOf} from "../matrix.js";
 
 const MAX_CELLS = 400000; // more cells are drawn head by head, so that the page stays responsive
 
@@ -46,14 +46,14 @@ function layerRow(trace, kind, layer, isSmall, buttons, pick) {
 function updateButton(button, {kind, layer, head, off, roles}) {
   const mine = {layer: Number(button.dataset.layer), head: Number(button.dataset.head)};
   const chosen = mine.layer === layer && (head === "mean" || mine.head === head);
-  const id = nameOf(kind, mine.layer).replace(/weights$/, `heads.${mine.head}`);
+  const isOff = isHeadOff(off, kind, mine.layer, mine.head);
   const role = roles?.find((row) => row.kind === kind && row.layer === mine.layer && row.head === mine.head);
-  const switched = off.includes(id) ? ", switched off" : "";
+  const switched = isOff ? ", switched off" : "";
   const label = `layer ${mine.layer}, head ${mine.head}${switched}${role ? `: ${role.role}` : ""}`;
   button.setAttribute("aria-pressed", String(chosen));
   button.setAttribute("aria-label", label);
   button.title = role?.explanation ? `${label}\n${role.explanation}` : label;
-  button.classList.toggle("off", off.includes(id));
+  button.classList.toggle("off", isOff);
   button.tabIndex = mine.layer === layer && mine.head === (head === "mean" ? 0 : head) ? 0 : -1;
 }
 
