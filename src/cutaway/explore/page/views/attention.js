@@ -2,7 +2,7 @@
 import {fill, h, percent} from "../dom.js";
 import {segmented, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
-import {axesOf, kindOf, matrixOf, meanOf, nameOf} from "../matrix.js";
+import {axesOf, isHeadOff, kindOf, matrixOf, meanOf, nameOf} from "../matrix.js";
 import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
 import {patches} from "./patches.js";
@@ -264,7 +264,7 @@ function goldSentence({kind, marks, own, matrix, index, look, all, head}) {
   const where = all || head === "mean" ? "In the mean of all heads" : "In this head";
   const [what, sign] = [kind === "cross" ? "each target word and the source word that it translates"
     : "each word and the word that it depends on in the syntax tree",
-    look === "lines" ? "Dashed lines" : "Orange frames"];
+    look === "lines" ? "Lines with dots at both ends" : "Orange frames"];
   const verdict = `${hits} of these ${marks.length} pairs have the largest weight in their row.`;
   return h("p", {class: "small"}, h("span", {class: `sign ${look}`, aria: {hidden: true}}),
     `${sign} mark ${what}. ${where}, `, h("b", {}, verdict));
@@ -272,7 +272,7 @@ function goldSentence({kind, marks, own, matrix, index, look, all, head}) {
 
 function headLegend({own, kind, layer, off}, pick) {
   return [h("span", {class: "dim"}, "Heads:"), Array.from({length: own.heads}, (_, head) => {
-    const isOff = off.includes(nameOf(kind, layer).replace(/weights$/, `heads.${head}`));
+    const isOff = isHeadOff(off, kind, layer, head);
     return h("button", {type: "button", class: "button quiet legend-head", title: `Show head ${head} only`,
       onclick: () => pick(head)},
       h("span", {class: `swatch c${head % 8}`, aria: {hidden: true}}), `${head}${isOff ? " (off)" : ""}`);

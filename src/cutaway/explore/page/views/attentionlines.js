@@ -110,8 +110,7 @@ function show({scene, layout, rows, columns, heads, marks, hint}, side, i, reado
       }
     }
   }
-  const gold = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => s("path",
-    {class: "gold", d: curve(layout, q, k, 0)}));
+  const gold = (marks ?? []).filter(([q, k]) => chosen(q, k)).map(([q, k]) => goldLine(layout, q, k));
   fill(scene.lines, lines, gold);
   for (const name of ["q", "k"]) {
     scene.sides[name].forEach((each, at) => {
@@ -128,6 +127,12 @@ function weightLine(layout, q, k, weight, colour, shift, count) {
   return s("path", {class: `weight c${colour % COLOURS}`, d: curve(layout, q, k, shift),
                     "stroke-width": width.toFixed(2),
                     "stroke-opacity": Math.min(0.95, 0.08 + 0.87 * weight).toFixed(3)});
+}
+
+/** A line with a dot at both ends: a correct pair. */
+function goldLine(layout, q, k) {
+  const end = (cx, i) => s("circle", {class: "gold-end", cx, cy: layout.y(i).toFixed(1), r: 4});
+  return [s("path", {class: "gold", d: curve(layout, q, k, 0)}), end(layout.left, q), end(layout.right, k)];
 }
 
 function curve(layout, q, k, shift) {

@@ -1,7 +1,7 @@
 // A beam search as a tree from left to right: one column per step, the winner at the top.
 //
 //   <s> ── Le ──── petit ── chat ── ●      solid: kept in the beam     ●: finished with </s>
-//     │     └┄ ✕ gros                      dashed: pruned              bold: the winner
+//     │     └┄ ✕ gros                      dotted: pruned              bold: the winner
 //     └── Un ──── petit ┄ ✕ chat
 //
 // The nodes of a column are in depth-first order, so branches do not cross.

@@ -9,7 +9,7 @@ import {pairedChart} from "./pairedchart.js";
 import {effectLegend, switchboard} from "./switchboard.js";
 
 const INTRODUCTION = "Switch parts of the model off, or change a word of the input, and compare the outputs. "
-  + "If the output stays the same without a part, the model does not need that part for this input.";
+  + "If the output stays the same without a part, that is measured for this input only; scores on test data can still fall.";
 const OFF_MEANS = "Click a sub-layer, or a head by its number. A head that is off outputs zeros. "
   + "A sub-layer that is off adds nothing to the residual stream.";
 const MEASURE_MEANS = "How much less probable does the output become if only this part is off?";

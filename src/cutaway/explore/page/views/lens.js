@@ -192,5 +192,5 @@ function chartText(lens, token, k) {
 function legend() {
   return h("p", {class: "small dim legend"}, h("span", {class: "sample agrees"}, "Bold and underlined"),
     ": the same token as the output. ", h("span", {class: "sample"}, "Plain"),
-    ": another token. A darker cell means a higher probability.");
+    ": another token. A stronger colour means a higher probability.");
 }

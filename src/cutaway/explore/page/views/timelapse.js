@@ -124,7 +124,7 @@ function probabilityCurve({snapshots}, current) {
   const points = snapshots.map((each) => [each.step ?? last + distance, each.log_p]);
   const x = points[snapshots.indexOf(current)][0], least = Math.min(...points.map(([, y]) => y));
   const text = (each) => `${nats(each.log_p)} at ${weightsName(each.step)}`;
-  const selected = {name: "selected", points: [[x, least], [x, current.log_p]], style: "second dashed"};
+  const selected = {name: "selected", points: [[x, least], [x, current.log_p]], style: "second"};
   const chart = lineChart({height: 250, width: 440, x: "training step", y: {label: "log p", max: 0},
     lines: [{name: "log p", points, style: "first"}, selected],
     label: `log p of the final output: ${text(snapshots[0])}, ${text(snapshots.at(-1))}. Selected: ${text(current)}.`});
@@ -135,7 +135,7 @@ function probabilityCurve({snapshots}, current) {
 /** The probability of each token at each snapshot as a heat map. A click on a row selects the snapshot. */
 function createTokenMap(choose) {
   let map = null, drawn = null, column = 0;
-  const caption = "Probability of each token. One row per snapshot; darker is more probable. Click a row to select it.";
+  const caption = "Probability of each token. One row per snapshot; a stronger colour is more probable. Click a row to select it.";
   const element = h("figure", {class: "drawn", hidden: true}, h("figcaption", {class: "small dim"}, caption));
   const clear = () => { element.hidden = true; };
   const show = (history, at) => {

@@ -135,7 +135,7 @@ function notes(trace, state, context) {
   const found = [];
   const forced = generatesText(trace.task) ? state.prefix?.length ?? 0 : 0;
   found.push("The bars show the probability of each token. ");
-  if (trace.prompt) found.push(`The first ${trace.prompt} tokens (dashed) are the prompt. `);
+  if (trace.prompt) found.push(`The first ${trace.prompt} tokens (in italics) are the prompt. `);
   if (forced) {
     const undo = () => context.state.set({prefix: null, position: null});
     found.push(forced === 1 ? "You set the first token of the output. "
@@ -328,8 +328,7 @@ function candidateTable(options, most) {
   const sum = (key) => rest.reduce((total, each) => total + each[key], 0) + tail[key];
   const others = {p: sum("p"), q: sum("q"), count: rest.length + tail.count - (unlisted && tail.count ? 1 : 0)};
   const labels = candidates.map((each) => readable(each.token));
-  const rowOptions = {...options, ambiguous: new Set(labels.filter((label, i) => labels.indexOf(label) !== i)),
-    top: Math.max(1e-9, ...candidates.map((each) => Math.max(each.p, generates ? each.q : 0)))};
+  const rowOptions = {...options, ambiguous: new Set(labels.filter((label, i) => labels.indexOf(label) !== i))};
   const column = (name, text, title = null) => h("th", {scope: "col", class: name, title}, text);
   const hiddenText = (text) => h("span", {class: "visually-hidden"}, text);
   return h("table", {aria: {label: "Candidates, most probable first"}},
@@ -347,7 +346,7 @@ function colourKey(name) {
   return h("span", {class: `colour-key key-${name}`, aria: {hidden: true}});
 }
 
-function candidateRow(each, {step, generates, sampled, use, top, ambiguous}) {
+function candidateRow(each, {step, generates, sampled, use, ambiguous}) {
   const [isOutput, isSampled, isRemoved] = [each.id === step.id, each.id === sampled?.id, generates && !each.kept];
   const marks = [isOutput && "chosen", isRemoved && "removed", isSampled && "is-sampled"].filter(Boolean).join(" ");
   const label = readable(each.token);
@@ -358,28 +357,28 @@ function candidateRow(each, {step, generates, sampled, use, top, ambiguous}) {
       h(isRemoved ? "s" : "span", {}, h("bdi", {class: "word"}, label)), id,
       isOutput && h("span", {class: "pill"}, "output"), isSampled && h("span", {class: "pill"}, "sampled"),
       isRemoved && h("span", {class: "visually-hidden"}, "cannot be sampled")),
-    probabilityCells(each.p, generates ? each.q : null, top, each.kept),
+    probabilityCells(each.p, generates ? each.q : null, each.kept),
     use && h("td", {class: "act"}, !isOutput && h("button", {type: "button", class: "button quiet",
       aria: {label: `Use ${label} instead`}, title: "Use this token instead, and continue from there",
       onclick: () => use(each.id)}, "use")));
 }
 
 // The output token, if it is not among the listed candidates.
-function unlistedRow({step, generates, use, top}) {
+function unlistedRow({step, generates, use}) {
   return h("tr", {class: "chosen"},
     h("th", {scope: "row"}, h("bdi", {class: "word"}, readable(step.token)),
       h("span", {class: "pill"}, `output, rank ${step.rank + 1}`)),
-    probabilityCells(step.p, generates ? 0 : null, top, false), use && h("td", {}));
+    probabilityCells(step.p, generates ? 0 : null, false), use && h("td", {}));
 }
 
-function othersRow({p, q, count}, {generates, use, top}) {
+function othersRow({p, q, count}, {generates, use}) {
   return h("tr", {class: "others"}, h("th", {scope: "row"}, `${count.toLocaleString("en")} others`),
-    probabilityCells(p, generates ? q : null, top, q > 0), use && h("td", {}));
+    probabilityCells(p, generates ? q : null, q > 0), use && h("td", {}));
 }
 
-/** The cells for the probability of the model p and, if text is generated, for sampling q. */
-function probabilityCells(p, q, top, kept) {
-  return [h("td", {class: "bars"}, bars(p / top, q === null ? null : q / top)),
+/** The cells for the probability of the model p and, if text is generated, for sampling q. A full bar means 1. */
+function probabilityCells(p, q, kept) {
+  return [h("td", {class: "bars"}, bars(p, q)),
     h("td", {class: "figure"}, percent(p)), q !== null && h("td", {class: "figure"}, kept ? percent(q) : "–")];
 }
 
@@ -562,6 +561,6 @@ function foundRow(text, {wins, same, onpick}) {
 }
 
 function treeLegend() {
-  return h("p", {class: "small dim"}, "Solid line: kept in the beam. Dashed line and ✕: pruned. ",
+  return h("p", {class: "small dim"}, "Solid line: kept in the beam. Dotted line and ✕: pruned. ",
     "●: finished with </s>. ■: stopped at the maximum length. Bold: the winner.");
 }
