@@ -12,9 +12,9 @@ import {size, Tensor} from "./tensor.js";
 // dtype -> bytes of a number, and a function from bytes to a Float32Array
 const DTYPES = {
   F32: [4, (bytes) => new Float32Array(bytes)],
-  F16: [2, (bytes) => Float32Array.from(new Uint16Array(bytes), fromFloat16)],
+  F16: [2, fromFloat16],
   BF16: [2, fromBfloat16],
-  I8: [1, (bytes) => Float32Array.from(new Int8Array(bytes))], // to be multiplied by a scale
+  I8: [1, (bytes) => new Float32Array(new Int8Array(bytes))], // to be multiplied by a scale
 };
 
 /**
@@ -93,8 +93,15 @@ function multiplyRows(matrix, scale, name, where) {
   for (let i = 0; i < matrix.data.length; i++) matrix.data[i] *= scale.data[Math.floor(i / I)];
 }
 
+let float16Values = null; // of all 65,536 patterns of 16 bits; computing each number of a large model takes seconds
+
+function fromFloat16(bytes) {
+  float16Values ??= Float32Array.from({length: 2 ** 16}, (_, bits) => float16Value(bits));
+  return new Float32Array(new Uint16Array(bytes)).map((bits) => float16Values[bits]);
+}
+
 /** Sign, 5 bits of exponent, 10 bits of fraction */
-function fromFloat16(bits) {
+function float16Value(bits) {
   const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
   if (exponent === 0) return sign * fraction * 2 ** -24;
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
