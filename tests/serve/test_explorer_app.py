@@ -86,7 +86,7 @@ def test_info(port, run):
     answer = ask_json(port, "/api/info")
     [one] = answer["runs"]
     assert one["task"] == "translation"
-    assert one["snapshots"] == [6, 12]
+    assert one["snapshots"] == [1, 12]
     assert [kind["kind"] for kind in one["attention"]] == ["encoder", "decoder", "cross"]
     assert {switch["id"] for switch in one["switches"]} >= {
         "encoder.layers.0.self_attention.heads.1",
@@ -121,13 +121,13 @@ def test_the_other_paths(port, run):
     ablated = ask_json(port, "/api/ablations", text)
     assert len(ablated["rows"]) == len(ask_json(port, "/api/info")["runs"][0]["switches"])
     first, *rest = [json.loads(line) for line in ask(port, "/api/snapshots", text)[1].splitlines()]
-    assert first["steps"] == [6, 12, None]
-    assert [line["step"] for line in rest] == [6, 12, None]
+    assert first["steps"] == [1, 12, None]
+    assert [line["step"] for line in rest] == [1, 12, None]
     final = ask_json(port, "/api/trace", text)
     assert rest[-1]["output"] == final["output"]
     assert rest[-1]["attention"] == final["attention"]
     assert rest[-1]["log_p"] == pytest.approx(final["log_p"])
-    early = load_pipeline(run, "cpu").load(run, "cpu", RunFolder(run).snapshot(6))
+    early = load_pipeline(run, "cpu").load(run, "cpu", RunFolder(run).snapshot(1))
     assert rest[0]["output"] == early.translate(["a b c"])[0]
     assert rest[0]["log_p"] == pytest.approx(trace(early, "a b c", target=final["output"]).log_p, abs=1e-4)
     last = json.loads(
@@ -162,7 +162,7 @@ def test_hostile_texts_are_accepted(port, text):
         ("/api/trace", {}, 422, "text: Field required"),
         ("/api/trace", {"text": 5}, 422, "text: Input should be a valid string"),
         ("/api/trace", {"text": "a", "run": 7}, 400, "there is no run 7"),
-        ("/api/trace", {"text": "a", "snapshot": 5}, 400, "has no snapshot of step 5. Available: 6, 12"),
+        ("/api/trace", {"text": "a", "snapshot": 5}, 400, "has no snapshot of step 5. Available: 1, 12"),
         ("/api/trace", {"text": "a", "off": ["x"]}, 400, "this model has no head or sub-layer 'x'"),
         ("/api/trace", {"text": "a", "prefix": [1] * 60}, 400, "the prefix has 60 tokens"),
         ("/api/trace", b"{", 422, "JSON"),

@@ -4,11 +4,14 @@ import dataclasses
 import json
 import math
 import signal
+from itertools import pairwise
 
 import pytest
 import tokenizers
 import torch
 from helpers import max_difference, small_recipe
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cutaway.data.batching import collate_pairs
 from cutaway.data.tasks import EncodedPair
@@ -17,6 +20,7 @@ from cutaway.inference.pipelines import Translator
 from cutaway.inference.training.setup import resume, start_training
 from cutaway.runs import RunFolder
 from cutaway.train import checkpoint
+from cutaway.train.loop import snapshot_steps
 from cutaway.train.observers import Observer
 
 
@@ -45,7 +49,7 @@ def test_run_folder_is_complete_and_loads(tmp_path):
     training.trainer.run()
     files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
     assert {"config.json", "tokenizer.json", "model.safetensors", "data.json", "metrics.jsonl", "latest"} <= files
-    assert {f"snapshots/step_{step:06d}.safetensors" for step in (4, 8, 12)} <= files
+    assert {f"snapshots/step_{step:06d}.safetensors" for step in (1, 2, 12)} <= files
     assert {
         f"checkpoints/step_000012/{f}" for f in ("model.safetensors", "optimizer.safetensors", "state.json")
     } <= files
@@ -257,6 +261,17 @@ def test_budget(tmp_path, budget):
     assert trainer.progress == 1
     snapshots = len(list(run.snapshots.iterdir()))
     assert snapshots == 3 or (name == "minutes" and 1 <= snapshots < 3)  # a busy machine does few steps in that time
+
+
+@given(st.integers(1, 5_000), st.integers(1, 40))
+def test_snapshots_are_denser_at_the_start_and_include_the_last_step(steps, count):
+    found = snapshot_steps(steps, count)
+    assert len(found) == min(steps, count)
+    assert found == sorted(set(found))
+    assert found[0] > 0
+    assert found[-1] == steps
+    ratios = [b / a for a, b in pairwise(snapshot_steps(100_000, 9))]
+    assert ratios == pytest.approx([100 ** (1 / 8)] * 8, rel=1e-3)  # from 1 % of the steps to all of them
 
 
 def test_patience_ends_a_training_that_does_not_improve(tmp_path):

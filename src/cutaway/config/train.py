@@ -55,7 +55,7 @@ class TrainConfig:
     samples: int = 3  # The number of texts generated at each validation.
     save_every: int = 1_000  # Steps between two checkpoints.
     keep_checkpoints: int = 3  # The number of last checkpoints to keep, in addition to the best one.
-    snapshots: int = 0  # The number of weight files saved at even intervals, to show how the model learned.
+    snapshots: int = 0  # The number of weight files saved, denser at the start, to show how the model learned.
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -15,6 +15,8 @@ from cutaway.runs import RunFolder
 from cutaway.train.interrupt import interrupt_as_flag
 from cutaway.train.observers import MetricsLog, Observer, StepReport, TrainState, ValidationResult
 
+FIRST_SNAPSHOT = 0.01  # of the training: before it, the model has learned little
+
 
 class Loop:
     """The training loop. A subclass computes the steps and validations, and writes the files."""
@@ -68,11 +70,13 @@ class Loop:
         stopped = False
         with interrupt_as_flag() as interrupted:
             while not self.is_over and not stopped:
-                progress_before = self.progress
+                snapshots_before = self.snapshots_due
                 report = self.next_step()
                 self.state.seconds = self.agree_on_seconds(time.monotonic() - started)
                 self.notify("on_step", report)
-                self.validate_and_save(progress_before)
+                self.validate_and_save()
+                if self.snapshots_due > snapshots_before:
+                    self.save_snapshot()
                 stopped = self.should_stop(interrupted.is_set())
         if stopped and not self.is_over:
             self.save()
@@ -88,8 +92,8 @@ class Loop:
         total = f" of {self.config.steps}" if is_by_steps else f", {self.progress:.0%} of the training"
         return f"stopped at step {self.state.step}{total}; {saved}."
 
-    def validate_and_save(self, progress_before: float) -> None:
-        """After a step: validate, write a checkpoint, write a snapshot, if they are due."""
+    def validate_and_save(self) -> None:
+        """After a step: validate and write a checkpoint, if they are due."""
         step, config = self.state.step, self.config
         is_last = self.progress >= 1
         if self.can_validate and (is_last or step % config.valid_every == 0):
@@ -98,8 +102,15 @@ class Loop:
             self.notify("on_validation", result)
         if is_last or self.is_over or step % config.save_every == 0 or self.state.best_step == step:
             self.save()
-        if int(self.progress * config.snapshots) > int(progress_before * config.snapshots):  # at even intervals
-            self.save_snapshot()
+
+    @property
+    def snapshots_due(self) -> int:
+        """The number of snapshots up to this step. Without a limit of steps, their number is about step / progress."""
+        step, progress = self.state.step, self.progress
+        if not progress or not self.config.snapshots:
+            return 0
+        steps = step if progress == 1 else max(step + 1, round(step / progress))
+        return sum(each <= step for each in snapshot_steps(steps, self.config.snapshots))
 
     def update_best(self, result: ValidationResult) -> None:
         lower_is_better = {"loss": result.nll, "accuracy": -result.accuracy, "bleu": -(result.bleu or 0.0)}
@@ -118,3 +129,15 @@ class Loop:
     def notify(self, event: str, *arguments: Any) -> None:
         for observer in self.observers:
             getattr(observer, event)(self, *arguments)
+
+
+def snapshot_steps(steps: int, count: int) -> list[int]:
+    """The steps of `count` snapshots, spaced by logarithm, because a model learns most at the start.
+
+    The last one is the last step. All differ; a training with fewer steps has one at each step.
+    """
+    shares = [FIRST_SNAPSHOT ** (1 - i / (count - 1)) for i in range(count - 1)] + [1.0]
+    found = [0]
+    for left, share in zip(reversed(range(count)), shares, strict=True):
+        found.append(min(max(round(share * steps), found[-1] + 1), steps - left))
+    return [step for step in found if step > 0]

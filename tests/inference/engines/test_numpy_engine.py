@@ -222,7 +222,7 @@ def test_the_latest_weights_are_saved_before_the_first_validation(tmp_path):
     trainer = numpy_training(tmp_path / "run", valid_every=100, save_every=2, steps=7)
     for _ in range(5):
         trainer.next_step()
-        trainer.validate_and_save(progress_before=0.0)
+        trainer.validate_and_save()
     trainer.save()  # as Ctrl-C does
     saved = load_model(trainer.run_folder, trainer.full_config, trainer.run_folder.weights)
     for name, parameter in trainer.model.parameters().items():
@@ -307,7 +307,7 @@ def test_train_translate_and_generate_without_torch(tmp_path):
     assert result.stderr.rstrip().endswith("Next:  cutaway translate runs/reverse TEXT")
     run = RunFolder(tmp_path / "runs/reverse")
     assert [row["step"] for row in run.read_metrics() if "loss" in row] == [5, 10, 15, 20]
-    assert run.snapshot(10).is_file()
+    assert all(run.snapshot(step).is_file() for step in (1, 20))
     translated = cutaway_without_torch("translate", "runs/reverse", "a b c", "d", cwd=tmp_path)
     assert translated.returncode == 0, translated.stderr
     with_torch = Translator.load(run.path, engine="torch").translate(["a b c", "d"])

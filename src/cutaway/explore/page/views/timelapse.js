@@ -117,15 +117,16 @@ function tokenProbabilities({snapshots, tokens}, at) {
     h("p", {class: "small dim"}, `log p ${nats(current.log_p)} · probability ${p}${change}`)];
 }
 
-/** log p over the steps. The final weights are at the right end, at the distance between two snapshots. */
+/** log p over the snapshots. They have equal distances, although their steps are denser at the start. */
 function probabilityCurve({snapshots}, current) {
   if (snapshots.length < 2) return null;
-  const last = snapshots.at(-2).step, distance = last - (snapshots.at(-3)?.step ?? 0);
-  const points = snapshots.map((each) => [each.step ?? last + distance, each.log_p]);
-  const x = points[snapshots.indexOf(current)][0], least = Math.min(...points.map(([, y]) => y));
+  const points = snapshots.map((each, i) => [i, each.log_p]);
+  const at = snapshots.indexOf(current), least = Math.min(...points.map(([, y]) => y));
+  const stepName = (i) => (snapshots[i] ? snapshots[i].step?.toLocaleString("en") ?? "final" : "");
   const text = (each) => `${nats(each.log_p)} at ${weightsName(each.step)}`;
-  const selected = {name: "selected", points: [[x, least], [x, current.log_p]], style: "second"};
-  const chart = lineChart({height: 250, width: 440, x: "training step", y: {label: "log p", max: 0},
+  const selected = {name: "selected", points: [[at, least], [at, current.log_p]], style: "second"};
+  const chart = lineChart({height: 250, width: 440,
+    x: {label: "training step", format: stepName}, y: {label: "log p", max: 0},
     lines: [{name: "log p", points, style: "first"}, selected],
     label: `log p of the final output: ${text(snapshots[0])}, ${text(snapshots.at(-1))}. Selected: ${text(current)}.`});
   const caption = "Log-probability of the final output during the training. The last dot is the final weights.";
