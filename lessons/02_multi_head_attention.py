@@ -138,7 +138,7 @@ shapes(one_HK=patterns[1], two_HK=patterns[2], four_HK=patterns[4])
 
 # %% [markdown]
 # Each row is a head. One head has to divide its look. Two heads can part: look for a row in which *subject* is
-# bright, and one in which *object* is.
+# dark, and one in which *object* is.
 
 # %%
 figure = new_figure(10, 2.9)
@@ -147,7 +147,7 @@ for axes, (n_heads, pattern_HK) in zip(figure.subplots(1, 3), patterns.items(), 
     for head in range(n_heads):
         for role in (1, 2):
             weight = pattern_HK[head, role].item()
-            axes.text(role, head, f"{weight:.2f}", ha="center", va="center", color="black" if weight > 0.5 else "white")
+            axes.text(role, head, f"{weight:.2f}", ha="center", va="center", color="white" if weight > 0.5 else "black")
     axes.set_xticks(range(6), role_names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(n_heads), [f"head {head}" for head in range(n_heads)])
     axes.set_title(f"{n_heads} head{'s' if n_heads > 1 else ''}", loc="left")
@@ -377,7 +377,7 @@ assert no_leak < 1e-6
 assert leak > 0.5
 
 # %% [markdown]
-# Left to right: the mask of the padded text, causality, both together (bright may be looked at). On the far right the
+# Left to right: the mask of the padded text, causality, both together (dark may be looked at). On the far right the
 # leak: the flat line does not know the hidden score, the falling one does.
 
 # %%
@@ -569,7 +569,7 @@ assert len(seen) == 6  # two layers: encoder self-attention, decoder self-attent
 
 # %% [markdown]
 # The three kinds of attention of section 3.2.3. In all of them a row sums to 1, and the masks can be seen at work:
-# look for the columns of padding, which are dark in the encoder and in cross-attention, and for the dark triangle of
+# look for the columns of padding, which are white in the encoder and in cross-attention, and for the white triangle of
 # the future in the decoder. (Target tokens have no padding here.)
 
 # %%

@@ -158,7 +158,7 @@ print(sinusoids(4, 6))
 # %% [markdown]
 # The figure shows the table of 64 positions (rows) and 64 dimensions (columns), and beside it how alike the vectors
 # of two positions are. Look at the left: fast stripes on the left side, almost constant columns on the right side.
-# Look at the right: the brightness depends on the distance from the diagonal alone. That is no accident:
+# Look at the right: the colour depends on the distance from the diagonal alone. That is no accident:
 #
 #     PE(p) · PE(q) = Σ_i sin(pω_i) sin(qω_i) + cos(pω_i) cos(qω_i) = Σ_i cos((p - q) ω_i)
 

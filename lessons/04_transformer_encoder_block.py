@@ -588,7 +588,7 @@ assert with_future[future].min() > 0
 
 # %% [markdown]
 # Not small: zero. The past is computed from other numbers, and the future is not among them. In the figure, look at
-# the upper right triangle. (The bright diagonal is the residual path: a token moves itself most.)
+# the upper right triangle. (The dark diagonal is the residual path: a token moves itself most.)
 
 # %%
 figure = new_figure(9, 3.9)
@@ -598,7 +598,7 @@ for axes, matrix, title in zip(panels, (with_future, without_future), titles, st
     image = axes.imshow(matrix.log10().clamp(min=-2.5), cmap=WEIGHTS, vmin=-2.5, vmax=0)
     axes.set(xlabel="token j that is moved", ylabel="position i")
     axes.set_title(title, loc="left")
-figure.colorbar(image, ax=panels, fraction=0.03, label="how far i moves (log₁₀; darkest: 0)")
+figure.colorbar(image, ax=panels, fraction=0.03, label="how far i moves (log₁₀; lightest: 0)")
 save(figure, "04_causal")
 
 # %% [markdown]

@@ -284,9 +284,9 @@ for i, text in enumerate(pairs):
 
 # %% [markdown]
 # Attention pooling can be asked what it took. Its weights pass through a *probe*, a named place in the model where a
-# value can be recorded. Look at which tokens are bright in the figure: the answer was made of their vectors.
-# These vectors have been through two layers, so a bright token stands for what it has gathered, not for itself alone.
-# That is how `<s>` and `</s>`, which mean nothing, can be bright.
+# value can be recorded. Look at which tokens are dark in the figure: the answer was made of their vectors.
+# These vectors have been through two layers, so a dark token stands for what it has gathered, not for itself alone.
+# That is how `<s>` and `</s>`, which mean nothing, can be dark.
 
 # %%
 from cutaway import record_activations

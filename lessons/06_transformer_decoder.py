@@ -276,9 +276,9 @@ print(labels)
 assert all(weights.triu(1).abs().max() == 0 for weights in seen.values())
 
 # %% [markdown]
-# Look at the dark upper triangle, which the mask keeps empty: the encoder of lesson 5 had weights there. Then look at
-# how the heads share out the work. A bright line just below the diagonal is a head that looks at the token before. A
-# bright column is a token that many others look at: find out whether there is a head for the last line break, which
+# Look at the white upper triangle, which the mask keeps empty: the encoder of lesson 5 had weights there. Then look at
+# how the heads share out the work. A dark line just below the diagonal is a head that looks at the token before. A
+# dark column is a token that many others look at: find out whether there is a head for the last line break, which
 # knows how far the line is indented.
 
 # %%

@@ -465,7 +465,7 @@ assert best_aer < worst_aer - 0.05
 
 # %% [markdown]
 # Now one sentence, of those in which the words change places most. Rows are French words while they are
-# written, columns are English words. An orange frame is a link of the gold alignment. Look at whether the bright cells
+# written, columns are English words. An orange frame is a link of the gold alignment. Look at whether the dark cells
 # leave the diagonal where the frames do.
 
 # %%

@@ -192,7 +192,7 @@ print(f"padding: {waste_random:.1%} of random batches, {waste_by_length:.1%} of 
 assert waste_by_length < waste_random / 3
 
 # %% [markdown]
-# In the figure every row is a sentence and dark is padding. Look at the ragged edge on the left: one long sentence
+# In the figure every row is a sentence and white is padding. Look at the ragged edge on the left: one long sentence
 # makes all others wide. On the right it is nearly gone.
 
 # %%
@@ -202,7 +202,7 @@ closest = min(by_length, key=lambda batch: abs(batch.target_mask.size(0) - typic
 panels = {"At random: much of the batch is padding": typical, "By length: hardly any of it is": closest}
 for axes, (title, batch) in zip(figure.subplots(1, 2, sharex=True), panels.items(), strict=True):
     axes.imshow(batch.target_mask, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    axes.set(xlabel="place in the sentence (dark: padding)", ylabel="sentence of the batch")
+    axes.set(xlabel="place in the sentence (white: padding)", ylabel="sentence of the batch")
     axes.set_xticks(range(0, batch.target_mask.size(1), 5))
     axes.set_title(title, loc="left")
 save(figure, "08_padding")

@@ -67,6 +67,9 @@ def test_heatmaps_draw_the_recorded_weights(trace, tmp_path):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == trace.target_out
     assert figures.save(figure, tmp_path / "a" / "b.png").stat().st_size > 1000
 
+    colours = figure.axes[0].images[0].cmap
+    assert min(colours(0.0)[:3]) > 0.9 > 0.5 > max(colours(1.0)[:3])  # as in the explorer: no weight is like the paper
+
     grid = figures.attention_grid(trace, "decoder")
     assert len([axes for axes in grid.axes if axes.images]) >= 4
     np.testing.assert_allclose(drawn_matrix(grid, 3), trace.weights("decoder", 1)[1])

@@ -54,7 +54,7 @@ def write_demo_report(
     report.heading("Cross-attention")
     report.figure(
         images["alignment"],
-        f"“{example.source}” Each row is a French word as it is generated, each column an English word; bright means a "
+        f"“{example.source}” Each row is a French word as it is generated, each column an English word; dark means a "
         "high attention weight. Orange frames mark the gold alignment, which comes from the grammar that generated the "
         f"sentence. Of all heads, this one (layer {layer}, head {head}) agrees best with it: its alignment error rate "
         f"is {results.alignment_error_rate:.1%}. Alignments were not part of the training.",

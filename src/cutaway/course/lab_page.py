@@ -130,7 +130,7 @@ def add_attention(report: HtmlReport, results: Results, figures: Path) -> None:
     report.figure(
         save(figure, figures / "attention.png"),
         f"Attention weights of the last layer for one held-out text with its reference, seed {experiment.seeds[0]}."
-        f"{left_out} Rows are queries, columns are keys; bright is a high weight.",
+        f"{left_out} Rows are queries, columns are keys; dark is a high weight.",
     )
 
 

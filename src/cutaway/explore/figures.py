@@ -18,7 +18,7 @@ from cutaway.explore.trace import Trace
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito
 # neighbours differ in brightness too; after the last colour, lines are dashed
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
-WEIGHTS, SIGNED = "cividis", "RdBu_r"
+WEIGHTS, SIGNED = "Blues", "RdBu_r"  # as in the explorer, a weight of 0 has the colour of the paper
 MAX_LABEL = 14  # characters of a token on an axis
 
 TITLES = {
@@ -220,7 +220,7 @@ def draw_weights(
     image = axes.imshow(weights_QK, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     label_cells(axes, rows, columns, size, max_labels)
     for spine in axes.spines.values():
-        spine.set_visible(False)
+        spine.set(visible=True, color="lightgrey")
     return image
 
 
