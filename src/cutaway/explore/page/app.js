@@ -125,7 +125,7 @@ async function load(again = false) {
     draw();
   } catch (error) {
     if (mine !== running || error.name === "AbortError") return;
-    if (!keepFormerResult()) draw();
+    if (!keepLastResult()) draw();
     showError(error);
   } finally {
     clearTimeout(timer);
@@ -133,8 +133,8 @@ async function load(again = false) {
   }
 }
 
-// After a refused request the page shows the former result. The text box keeps the refused text, to be corrected.
-function keepFormerResult() {
+// After a refused request the page shows the last result. The text box keeps the refused text, to be corrected.
+function keepLastResult() {
   if (!accepted) return false;
   const [refused, sameRun] = [text(), accepted.run === state.read().run];
   state.set(accepted, {replace: true});
