@@ -185,7 +185,7 @@ def add_classes(report: HtmlReport, scores: dict[str, Any]) -> None:
         return
     if len(confusion.labels) <= MAX_CLASSES:
         names = [label[:MAX_LABEL] for label in confusion.labels]
-        caption = "Confusion matrix. Rows: true class. Columns: predicted class. Stronger colour: larger share of the row."
+        caption = "Confusion matrix. Rows: true class; columns: predicted class. The stronger the colour, the more."
         report.chart(attention_chart(confusion.shares, names, names, "Confusion matrix"), caption)
     worst = sorted(confusion.scores().items(), key=lambda row: (row[1].f1, row[0]))[:MAX_CLASSES]
     rows = [(label, *(f"{share:.1%}" for share in score[:3]), f"{score.support:,}") for label, score in worst]
