@@ -22,16 +22,26 @@ def stack_of(model: nn.Module) -> str:
     return "decoder" if hasattr(model, "decoder") else "encoder"
 
 
-def stream_probes(model: nn.Module) -> dict[str, str]:
-    """The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name."""
-    stack, names = stack_of(model), list(probes(model))
-    last = next(name for name in reversed(names) if name.endswith("embedding.embedded"))
-    streams = {"embedding": last}
+def stream_probes(model: nn.Module, stack: str | None = None, with_sublayers: bool = False) -> dict[str, str]:
+    """The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name.
+
+    `stack`: the one that the head reads, if not given. `with_sublayers`: also after the attention of each layer.
+    """
+    stack, names = stack or stack_of(model), list(probes(model))
+    embedded = [name for name in names if name.endswith("embedding.embedded")]
+    streams = {"embedding": embedded[0 if stack == "encoder" else -1]}
     for i in range(len(getattr(model, stack).layers)):
         of_layer = [n for n in names if n.startswith(f"{stack}.layers.{i}.") and n.endswith(".stream")]
+        if with_sublayers:
+            streams |= {f"layer {i}, {sublayer_of(name)}": name for name in of_layer[:-1]}
         if of_layer:  # layers that share their weights have one name, and record their last call
             streams[f"layer {i}"] = of_layer[-1]  # the input of the next layer
     return streams
+
+
+def sublayer_of(probe: str) -> str:
+    """decoder.layers.0.cross_attention_residual.stream -> cross-attention"""
+    return probe.split(".")[-2].removesuffix("_residual").replace("_", "-")
 
 
 @torch.no_grad()

@@ -1,0 +1,20 @@
+"""Why a model wrote one token and not another: causes, measured.
+
+margin.py        what is explained: logit(token) - logit(rival)
+attribution.py   which input tokens the margin depends on: occlusion, gradients, attention
+direct.py        the margin as a sum over embedding, heads and feed-forward networks
+effects.py       the margin without each head and sub-layer
+patching.py      the margin with values of another sentence: where the difference is stored, and on which path it moves
+why.py           all of it for one token, with one sentence that names the cause
+
+    from cutaway import Translator
+    from cutaway.explore.causes import why
+
+    found = why(Translator.load("runs/demo"), "We think that he dances on the small beach.", token="la", rival="le")
+    print(found.sentence)
+"""
+
+from cutaway.explore.causes.margin import Margin
+from cutaway.explore.causes.why import Why, why
+
+__all__ = ["Margin", "Why", "why"]

@@ -1,0 +1,173 @@
+"""Activation patching: run one text with a value of another text, and see how much of the other's margin comes back.
+
+    share = (margin with the patch - margin of this text) / (margin of the other text - margin of this text)
+
+1 means that this value alone carries the difference, 0 that it does not matter here. Both texts need equally many
+tokens. The decoder of a translator reads the same target tokens in both runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import ConfigError, DataError, nearest
+from cutaway.explore.ablation import AblationTarget, ablation_targets
+from cutaway.explore.causes.margin import Margin
+from cutaway.explore.lens import stream_probes
+from cutaway.explore.traced_example import TracedExample
+from cutaway.explore.variants import Variant, replace_head, replace_row, run_variants
+from cutaway.nn.recording import record_activations
+
+MIN_DIFFERENCE = 1e-3  # nats
+
+
+@dataclass(frozen=True)
+class PositionGrid:
+    """Shares by depth of a stack's residual stream and by token. A row is "embedding" or a layer."""
+
+    stack: str  # "encoder" or "decoder"
+    rows: list[str]
+    tokens: list[str]  # of this text
+    others: list[str]  # of the other text
+    shares: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Patching:
+    """The margin of both texts, and the share that each patch restores: by position, and by head or sub-layer."""
+
+    margin: float
+    other_margin: float
+    grids: list[PositionGrid]
+    parts: dict[str, float]
+
+    @property
+    def best(self) -> tuple[str, str, int, float]:
+        """(stack, row, position, share) of the residual stream after the embedding with the largest share."""
+        cells = (
+            (grid.stack, row, t, share)
+            for grid in self.grids
+            for row, shares in zip(grid.rows, grid.shares, strict=True)
+            if row != "embedding"
+            for t, share in enumerate(shares)
+        )
+        return max(cells, key=lambda cell: cell[3])
+
+
+def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: Margin) -> Patching:
+    """Patch every position of every layer, and every head and sub-layer, one at a time."""
+    check_same_lengths(example, other)
+    streams = {stack: stream_probes(model, stack) for stack in ("encoder", "decoder") if hasattr(model, stack)}
+    targets = ablation_targets(model)
+    names = {name for rows in streams.values() for name in rows.values()} | {each.probe for each in targets.values()}
+    values = recorded(model, other, names)
+    cells: list[Variant] = [
+        {name: replace_row(t, values[name][t])}
+        for rows in streams.values()
+        for name in rows.values()
+        for t in range(len(values[name]))
+    ]
+    parts = [patch_of(target, values) for target in targets.values()]
+    this, *patched = margin.of(run_variants(model, example, [{}, *cells, *parts])).tolist()
+    that = margin.of(run_variants(model, other, [{}])).item()
+    if abs(that - this) < MIN_DIFFERENCE:
+        raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
+    shares = iter((value - this) / (that - this) for value in patched)
+    grids = [
+        PositionGrid(
+            stack,
+            list(rows),
+            tokens_of(example, stack),
+            tokens_of(other, stack),
+            [[next(shares) for _ in values[name]] for name in rows.values()],
+        )
+        for stack, rows in streams.items()
+    ]
+    return Patching(this, that, grids, {id: next(shares) for id in targets})
+
+
+def path_patch(
+    model: Any, example: TracedExample, other: TracedExample, margin: Margin, sender: str, receiver: str
+) -> float:
+    """The share of the margin's difference that moves from one part directly to a later part (Wang et al. 2023).
+
+    First run: the sender has its value of the other text, all other parts keep theirs of this text, and the receiver
+    computes its value. Second run: only the receiver has that value.
+    """
+    check_same_lengths(example, other)
+    targets = ablation_targets(model)
+    for part in (sender, receiver):
+        if part not in targets:
+            raise ConfigError(f"this model has no part {part!r}. {nearest(part, targets)}")
+    start, end = targets[sender], targets[receiver]
+    if any(target.part == "block" for target in targets.values()):
+        raise ConfigError("the sub-layers of parallel layers are one sum, so no path leads from one to the other.")
+    names = {each.probe for each in targets.values()}
+    here, there = recorded(model, example, names), recorded(model, other, names)
+    frozen = {name: frozen_value(name, here, there, start, end) for name in names}
+    edits = {name: edit for name, edit in frozen.items() if edit is not None}
+    with record_activations(model, end.probe) as seen:
+        run_variants(model, example, [edits])
+    values = {end.probe: seen[end.probe][0]}
+    this, patched = margin.of(run_variants(model, example, [{}, patch_of(end, values)])).tolist()
+    that = margin.of(run_variants(model, other, [{}])).item()
+    if abs(that - this) < MIN_DIFFERENCE:
+        raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
+    return (patched - this) / (that - this)
+
+
+def frozen_value(
+    name: str, here: dict[str, Tensor], there: dict[str, Tensor], sender: AblationTarget, receiver: AblationTarget
+) -> Any:
+    """An edit for the first run: this text's value, with the sender's of the other text; None where values may change.
+
+    Sub-layers of attention are not frozen as a whole, because their heads are.
+    """
+    if name.endswith("_attention_residual.update") and name not in (sender.probe, receiver.probe):
+        return None
+    if name == receiver.probe and receiver.head is None:
+        return None
+    value = here[name].clone()
+    if name == sender.probe:
+        value = replace_head(sender.head, there[name] if sender.head is None else there[name][sender.head])(value)
+    if name != receiver.probe:
+        return lambda computed: value
+
+    def keep_receiver(computed: Tensor) -> Tensor:
+        return replace_head(receiver.head, computed[receiver.head])(value)
+
+    return keep_receiver
+
+
+def patch_of(target: AblationTarget, values: dict[str, Tensor]) -> Variant:
+    value = values[target.probe]
+    return {target.probe: replace_head(target.head, value if target.head is None else value[target.head])}
+
+
+@torch.no_grad()
+def recorded(model: Any, example: TracedExample, names: set[str]) -> dict[str, Tensor]:
+    """The values of these probes, without the batch axis."""
+    with record_activations(model, *names) as seen:
+        model(*example.inputs)
+    return {name: value[0] for name, value in seen.items()}
+
+
+def tokens_of(example: TracedExample, stack: str) -> list[str]:
+    return example.target_in if stack == "decoder" else example.source
+
+
+def check_same_lengths(example: TracedExample, other: TracedExample) -> None:
+    lengths: Sequence[tuple[int, int]] = [
+        (len(a[0]), len(b[0])) for a, b in zip(example.inputs, other.inputs, strict=True)
+    ]
+    for this, that in lengths:
+        if this != that:
+            raise DataError(
+                f"the texts have {this} and {that} tokens. Patching compares position by position: change a word "
+                "into one with as many tokens."
+            )

@@ -1,0 +1,235 @@
+"""Why a model wrote one token and not another: every method for one margin, and one sentence that names the cause."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import ConfigError
+from cutaway.explore.ablation import ablate, ablation_targets
+from cutaway.explore.causes.attribution import METHODS, Attribution, attribute
+from cutaway.explore.causes.direct import direct_contributions
+from cutaway.explore.causes.effects import margins_without
+from cutaway.explore.causes.margin import Margin, find_margin
+from cutaway.explore.lens import stack_of, stream_probes
+from cutaway.explore.traced_example import TracedExample, prepare_example
+from cutaway.explore.values import dumps
+from cutaway.inference.pipelines import Pipeline
+from cutaway.nn.recording import record_activations
+
+MATTERS = 0.05  # a change of the margin by less than this share of it is not named as a cause
+
+
+@dataclass(frozen=True)
+class Part:
+    """A head or sub-layer: the change of the margin without it, and what it adds to the margin directly."""
+
+    id: str
+    title: str
+    kind: str  # "head" or "sublayer"
+    stack: str
+    layer: int
+    part: str
+    head: int | None
+    effect: float  # the margin without the part, minus the margin
+    mean_effect: float | None  # the same with the part's mean output instead of zeros
+    direct: float | None  # None for parts that the head does not read
+
+
+@dataclass(frozen=True)
+class Why:
+    """The causes of one prediction.
+
+    margin        logit(token) - logit(rival)
+    attributions  for each method, a number for each token of the input
+    parts         heads and sub-layers
+    direct        part -> direct contribution, with "embedding" and "biases"; None if the head is not linear
+    lens          (depth, the margin if the rest of the model were skipped), from the first layer to the last
+    without       the output of the model without the most important head
+    """
+
+    text: str
+    output: str
+    task: str
+    step: int
+    token: str
+    rival: str
+    margin: float
+    source: list[str]
+    target: list[str]
+    attributions: list[Attribution]
+    parts: list[Part]
+    direct: dict[str, float] | None
+    lens: list[tuple[str, float]]
+    without: str | None
+
+    @property
+    def main_head(self) -> Part | None:
+        """The head without which the margin falls most."""
+        return min((part for part in self.parts if part.kind == "head"), key=lambda part: part.effect, default=None)
+
+    @property
+    def main_token(self) -> tuple[str, int, float] | None:
+        """(side, position, effect) of the input token without which the margin falls most."""
+        found = self.attribution("occlusion")
+        # <s> and </s> are left out: they are in every text
+        values = [
+            (side, i, effect)
+            for side, names, effects in (("source", self.source, found.source), ("target", self.target, found.target))
+            for i, effect in enumerate(effects)
+            if names[i] not in ("<s>", "</s>")
+        ]
+        return max(values, key=lambda value: value[2], default=None)
+
+    def attribution(self, method: str) -> Attribution:
+        return next(each for each in self.attributions if each.method == method)
+
+    @property
+    def sentence(self) -> str:
+        """The most important token and head, by what the margin is without them."""
+        prefers = "prefers" if self.margin > 0 else "does not prefer"
+        parts = [f"The model {prefers} “{self.token}” to “{self.rival}”: the margin is {self.margin:+.2f} nats."]
+        token, head = self.main_token, self.main_head
+        if token is None or token[2] < MATTERS * abs(self.margin):
+            parts.append("No single token of the input matters for it.")
+        else:
+            side, i, effect = token
+            name = self.source[i] if side == "source" else self.target[i]
+            parts.append(f"The cause in the text is “{name}”: without it, the margin is {self.margin - effect:+.2f}.")
+        if head is None or -head.effect < MATTERS * abs(self.margin):
+            parts.append("No single head matters for it.")
+        else:
+            changed = "" if self.without in (None, self.output) else f", and the output is “{self.without}”"
+            margin = f"{self.margin + head.effect:+.2f}"
+            parts.append(f"The most important head is {head.title}: without it, the margin is {margin}{changed}.")
+        return " ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        found = {**vars(self), "sentence": self.sentence}
+        found["attributions"] = [{**vars(each), "gap": each.gap} for each in self.attributions]
+        found["parts"] = [vars(part) for part in self.parts]
+        return found
+
+    def to_json(self) -> str:
+        return dumps(self.as_json())
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence, and the table of tokens."""
+        names = [*self.source, *self.target]
+        top = "".join(f"<th>{escape(name)}</th>" for name in names)
+        rows = "".join(
+            f"<tr><td>{each.method.replace('_', ' ')}</td>"
+            + "".join(f"<td>{value:+.2f}</td>" for value in [*each.source, *each.target])
+            + "</tr>"
+            for each in self.attributions
+        )
+        return f"<p>{escape(self.sentence)}</p><table><tr><th></th>{top}</tr>{rows}</table>"
+
+
+def why(
+    pipeline: Pipeline,
+    text: Any,
+    token: str | None = None,
+    rival: str | None = None,
+    step: int | None = None,
+    target: str | None = None,
+    methods: Sequence[str] = tuple(METHODS),
+    means: Mapping[str, Tensor] | None = None,
+) -> Why:
+    """Explain why the model wrote `token` and not `rival`.
+
+    Without a token: the least certain one of the output. Without a rival: the most probable other token. `target` sets
+    the output that the model reads, `means` (causes/effects.py) adds ablation by the mean.
+    """
+    example = prepare_example(pipeline, text, target)
+    return explain(pipeline, example, find_margin(pipeline, example, token, rival, step), methods, means)
+
+
+def explain(
+    pipeline: Pipeline,
+    example: TracedExample,
+    margin: Margin,
+    methods: Sequence[str] = tuple(METHODS),
+    means: Mapping[str, Tensor] | None = None,
+) -> Why:
+    """All causes of a margin with one term."""
+    model, [term] = pipeline.model, margin.terms
+    assert term.rival is not None
+    methods = ["occlusion", *(name for name in methods if name != "occlusion")]
+    direct = direct_or_none(model, example, margin)
+    lens = margin_lens(model, example, margin)
+    read = len(example.target_in) if example.places is not None else term.step + 1  # later tokens are not read yet
+    attributions = [attribute(model, example, margin, method) for method in methods]
+    found = Why(
+        text=example.text,
+        output=example.output,
+        task=example.task,
+        step=term.step,
+        token=example.names([term.token])[0],
+        rival=example.names([term.rival])[0],
+        margin=lens[-1][1],
+        source=example.source,
+        target=example.target_in[:read],
+        attributions=[dataclasses.replace(each, target=each.target[:read]) for each in attributions],
+        parts=measure_parts(model, example, margin, lens[-1][1], direct, means),
+        direct=direct,
+        lens=lens,
+        without=None,
+    )
+    return dataclasses.replace(found, without=output_without(pipeline, example, found.main_head))
+
+
+def direct_or_none(model: Any, example: TracedExample, margin: Margin) -> dict[str, float] | None:
+    try:
+        return direct_contributions(model, example, margin)
+    except ConfigError:  # the head is not linear, or layers share their weights
+        return None
+
+
+def measure_parts(
+    model: Any,
+    example: TracedExample,
+    margin: Margin,
+    value: float,
+    direct: Mapping[str, float] | None,
+    means: Mapping[str, Tensor] | None,
+) -> list[Part]:
+    zero = margins_without(model, example, margin)
+    mean = margins_without(model, example, margin, means) if means is not None else {}
+    return [
+        Part(
+            **{name: getattr(each, name) for name in ("id", "title", "kind", "stack", "layer", "part", "head")},
+            effect=zero[id] - value,
+            mean_effect=mean[id] - value if id in mean else None,
+            direct=(direct or {}).get(id),
+        )
+        for id, each in ablation_targets(model).items()
+    ]
+
+
+@torch.no_grad()
+def margin_lens(model: Any, example: TracedExample, margin: Margin) -> list[tuple[str, float]]:
+    """The margin read from the residual stream after each sub-layer; the last row is the margin itself."""
+    streams = stream_probes(model, with_sublayers=True)
+    norm = getattr(model, stack_of(model)).norm
+    with record_activations(model, *streams.values()) as seen:
+        logits = example.logits(model)
+    rows = [
+        (depth, margin.of(example.select_logits(model.head(norm(seen[name])))[None]).item())
+        for depth, name in streams.items()
+    ]
+    return [*rows, ("output", margin.of(logits[None]).item())]
+
+
+def output_without(pipeline: Pipeline, example: TracedExample, head: Part | None) -> str | None:
+    """The model's own output without this head. None for an image, whose text is empty."""
+    if head is None or not example.text:
+        return None
+    with ablate(pipeline.model, [head.id]):
+        return prepare_example(pipeline, example.text, hidden=example.hidden).output
