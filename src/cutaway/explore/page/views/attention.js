@@ -3,6 +3,7 @@ import {fill, h, percent} from "../dom.js";
 import {segmented, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
 import {axesOf, isHeadOff, kindOf, matrixOf, meanOf, nameOf} from "../matrix.js";
+import {headsInNounsOf, inNounsOf, nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
 import {patches} from "./patches.js";
@@ -89,7 +90,9 @@ class Attention {
     if (this.trace !== trace || this.kind !== kind) this.small.draw(trace, kind, layers);
     this.trace = trace;
     this.kind = kind;
-    this.roles = this.context.source.loadedHeads?.(this.context.info.runs.indexOf(this.context.run()))?.rows ?? null;
+    const run = this.context.run();
+    const heads = this.context.source.loadedHeads?.(this.context.info.runs.indexOf(run))?.rows ?? null;
+    this.roles = heads && headsInNounsOf(run, heads);
     this.small.mark({...now, roles: this.roles});
   }
 
@@ -99,13 +102,14 @@ class Attention {
     const label = `${now.kindTitle}, layer ${layer}, ${name}`;
     fill(this.title, label);
     const role = this.roles?.find((row) => row.kind === kind && row.layer === layer && row.head === head && !now.all);
-    fill(this.role, explanation(now), role
+    fill(this.role, inNounsOf(this.context.run(), explanation(now)), role
       && ` Role of this head with the final weights: ${role.role}. ${role.explanation ?? ""}`);
     if (now.look === "lines") this.drawLines(now, label);
     else this.drawMatrix(now, label);
     fill(this.gold, now.showGold && now.marks.length ? goldSentence(now) : null);
     fill(this.notes, truncationNote(now.trace.kept), now.look === "lines" && Math.max(rows.length, columns.length) > 60
-      ? h("p", {class: "note"}, "There are many tokens: only the lines of the selected one are drawn.") : null);
+      ? h("p", {class: "note"}, `There are many ${nounsOf(now.trace.task).units}: only the lines of the selected one are `
+        + "drawn.") : null);
   }
 
   drawMatrix(now, label) {
@@ -136,7 +140,7 @@ class Attention {
     this.place.classList.toggle("several", now.all);
     if (now.all) fill(this.legend, headLegend(now, (head) => this.choose({head, all: null})));
     this.lines.draw({rows, columns, heads, marks: showGold ? marks : [], token, at, label,
-                     hint: "Point at a token to see only its lines. Click it to keep them."});
+                     hint: `Point at a ${nounsOf(now.trace.task).unit} to see only its lines. Click it to keep them.`});
     this.drawnWidth = this.place.clientWidth;
     this.drawPatches(now);
   }
@@ -203,7 +207,7 @@ function titleOf(kind, run) {
 }
 
 function explanation({kinds, kind, look}) {
-  if (look === "lines") return "Tokens on the left attend to tokens on the right. A wider line means more attention.";
+  if (look === "lines") return "The tokens on the left attend to the tokens on the right. A wider line means more attention.";
   return `Each row shows how ${kinds.includes("cross") ? ROWS[kind] : "one token divides its attention"}, in percent.`;
 }
 

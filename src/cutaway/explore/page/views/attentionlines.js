@@ -150,6 +150,6 @@ function describe({rows, columns, heads}, side, i) {
   const list = best.map(({token, p}) => `“\u2068${readable(token, 24)}\u2069” ${percent(p)}`).join(", ");
   const token = `“\u2068${readable(side === "q" ? rows[i] : columns[i], 24)}\u2069”`;
   const mean = heads.length > 1 ? " (mean of all heads)" : "";
-  if (!list) return `No token attends to ${token}.`;
+  if (!list) return `Nothing attends to ${token}.`;
   return side === "q" ? `${token} attends to ${list}${mean}` : `${token} gets attention from ${list}${mean}`;
 }

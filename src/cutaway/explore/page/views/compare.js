@@ -5,21 +5,26 @@ import {heatmap} from "../heatmap.js";
 import {errorLine, fetchTrace, latest, trySet, unlessRecorded, waitingLine} from "./requests.js";
 import {cellText, choiceOf, choiceTitle, headControls, weightsOf} from "./headcontrols.js";
 import {changeOfProbability, forceOutput, generatesText, hasPredictions, logP} from "./outputs.js";
-import {outputProbabilities, probabilityOf, sideBySide, sumOfLogs} from "./outputs.js";
+import {outputProbabilities, probabilityOf, probabilityTitle, sideBySide, sumOfLogs} from "./outputs.js";
 import {truncationNote} from "./truncation.js";
 import {pairedChart} from "./pairedchart.js";
 
 const FINAL = "kept"; // in the state: the final weights; null means no choice
 const INTRODUCTION = "The same input with two sets of weights: two runs, or two steps of one training.";
-const DEPTH_CAPTION = "Mean probability of the tokens of A's output after each layer (logit lens). "
-  + "If you let the decoder of B read B's output, B's line is for the tokens of that output.";
+const NOTHING = "This page has nothing to compare with. Open two runs for the same task (cutaway explore RUN OTHER), "
+  + "or a run with snapshots of its training (setting train.snapshots; in an exported page, the option --snapshots).";
 
-export const view = {id: "compare", title: "Compare", applies, create};
+export const view = {id: "compare", title: "Compare", applies: (run) => hasPredictions(run.task), create};
 
-/** There must be something to compare with: a snapshot, or another run with the same task. */
-function applies(run, info = null) {
-  if (!hasPredictions(run.task)) return false;
-  return run.snapshots.length > 0 || (info !== null && partners(info, run).length > 1);
+/** Whether there is something to compare with: a snapshot, or another run with the same task. */
+function canCompare({info, run}) {
+  return run().snapshots.length > 0 || partners(info, run()).length > 1;
+}
+
+function depthCaption({task}) {
+  if (!generatesText(task)) return "Mean probability of A's predictions after each layer (logit lens).";
+  return "Mean probability of the tokens of A's output after each layer (logit lens). "
+    + "If you let the decoder of B read B's output, B's line is for the tokens of that output.";
 }
 
 /** The numbers of the runs with the same task. */
@@ -47,6 +52,9 @@ function create(context) {
   const send = latest();
   let shown = null, pair = null;
   const show = async (trace, state) => {
+    const isPossible = canCompare(context);
+    [nothing.hidden, content.hidden] = [isPossible, !isPossible];
+    if (!isPossible) return;
     const b = sideB(context, state);
     const wanted = JSON.stringify([context.request(), b, state.bOwn]);
     own.set(state.bOwn);
@@ -72,10 +80,11 @@ function create(context) {
     context.announce(verdict);
   };
   const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
-  const element = h("div", {class: "view-compare view-sides stack"},
-    h("p", {class: "lead"}, INTRODUCTION), sides.element, card("Outputs", outputs),
-    card("Probabilities", probabilities),
+  const nothing = h("p", {class: "note"}, NOTHING);
+  const content = h("div", {class: "stack"}, sides.element, card("Outputs", outputs), card("Probabilities", probabilities),
     card("Attention", h("div", {class: "row"}, controls.element, own.element), maps));
+  const element = h("div", {class: "view-compare view-sides stack"}, h("p", {class: "lead"}, INTRODUCTION), nothing,
+    content);
   return {element, show};
 }
 
@@ -153,7 +162,7 @@ const areEqual = (first, second) => JSON.stringify(first) === JSON.stringify(sec
 
 function charts(found) {
   const first = outputProbabilities(found.a), second = probabilitiesUnderB(found);
-  const label = found.a.tags ? "Probability of A's tag for each word." : "Probability of each token of A's output.";
+  const label = probabilityTitle(found.a, "A's");
   const paired = second?.length ? pairedChart({tokens: first.tokens, first: first.p, second, names: ["A", "B"], label})
     : h("p", {class: "dim small"}, "A and B have different tokens here, so their probabilities cannot be compared.");
   return [paired, depthChart(found)];
@@ -170,7 +179,7 @@ function depthChart({a, b}) {
   const chart = lineChart({lines, width: 440, height: 210, x: same ? layers : depth,
                            y: {min: 0, max: 1, format: percent},
                            label: `After each layer, A: ${values(a.lens)}; B: ${values(b.lens)}.`});
-  return h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, DEPTH_CAPTION), chart);
+  return h("figure", {class: "drawn"}, h("figcaption", {class: "small dim"}, depthCaption(a)), chart);
 }
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);

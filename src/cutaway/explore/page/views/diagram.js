@@ -172,7 +172,7 @@ function addPositions(sheet, place, name) {
   const [from, to] = isLeft ? [x + width, place.centre - PLUS] : [x, place.centre + PLUS];
   sheet.items.push({type: "box", thin: true, x, width, up: level - NORM / 2, height: NORM, className: "position",
     name: `${name}.position`, title: sheet.config.position === "sinusoidal" ? "∿ sinusoids" : "learned",
-    column: place.stack, from: "the positions of the tokens"});
+    column: place.stack, from: `the positions of the ${place.input === "image" ? "patches" : "tokens"}`});
   sheet.items.push({type: "path", arrow: true, points: [[from, level], [to, level]]});
   plus(sheet, place, {name, title: "Add positions", adds: "the positions", output: "the embedding plus positions"});
 }

@@ -4,12 +4,14 @@ import {segmented} from "../controls.js";
 import {errorLine, fetchTrace, latest, trySet, unlessRecorded, waitingLine} from "./requests.js";
 import {splitWords} from "./textdiff.js";
 import {changeOfProbability, forceOutput, generatesText, hasPredictions, isCode, logP} from "./outputs.js";
-import {outputProbabilities, probabilityOf, sideBySide, sumOfLogs} from "./outputs.js";
+import {outputProbabilities, probabilityOf, probabilityTitle, sideBySide, sumOfLogs} from "./outputs.js";
 import {pairedChart} from "./pairedchart.js";
 import {effectLegend, switchboard} from "./switchboard.js";
 
-const INTRODUCTION = "Switch parts of the model off, or change a word of the input, and compare the outputs. "
-  + "If the output stays the same without a part, that is measured for this input only; scores on test data can still fall.";
+const introduction = (canChangeWord) =>
+  `Switch parts of the model off${canChangeWord ? ", or change a word of the input," : ""} and compare the outputs. `
+  + "If the output stays the same without a part, that is measured for this input only; "
+  + "scores on test data can still fall.";
 const OFF_MEANS = "Click a sub-layer, or a head by its number. A head that is off outputs zeros. "
   + "A sub-layer that is off adds nothing to the residual stream.";
 const MEASURE_MEANS = "How much less probable does the output become if only this part is off?";
@@ -19,11 +21,16 @@ export const view = {id: "experiments", title: "Experiments", create,
 
 function create(context) {
   const hasScores = Boolean(context.source.score); // they need test data
+  const canRun = !context.source.recorded;
   const sections = [boardSection(context), resultSection(context), ...(hasScores ? [scoreSection(context)] : []),
-    wordSection(context)];
-  const element = h("div", {class: "view-experiments view-sides stack"}, h("p", {class: "lead"}, INTRODUCTION),
-    sections.map((section) => section.element));
-  return {element, show: (trace, state) => sections.forEach((section) => section.show(trace, state))};
+    ...(canRun ? [wordSection(context)] : [])];
+  const lead = h("p", {class: "lead"});
+  const element = h("div", {class: "view-experiments view-sides stack"}, lead, sections.map((section) => section.element));
+  const show = (trace, state) => {
+    fill(lead, introduction(canRun && trace.task !== "image_classification"));
+    sections.forEach((section) => section.show(trace, state));
+  };
+  return {element, show};
 }
 
 const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
@@ -141,8 +148,7 @@ function comparison({before, after, first, second, total = null}, count, context
   const fits = first.tokens.length === second.length && second.length > 0;
   const change = changeOfProbability(logP(before), fits ? sumOfLogs(second) : total);
   const verdict = `${verdictOf(sides.same)}. ${change && `The original output ${change}.`}`;
-  const label = before.tags ? "Probability of the original tag of each word."
-    : "Probability of each token of the original output.";
+  const label = probabilityTitle(before, "the original");
   context.announce(verdict);
   return [h("p", {class: "verdict"}, verdict), sides.element,
     fits && pairedChart({tokens: first.tokens, first: first.p, second, names, label})];

@@ -1,6 +1,7 @@
 // The role and the statistics of each attention head, measured over many sentences.
 import {fill, h, percent} from "../dom.js";
 import {bar} from "../controls.js";
+import {headsInNounsOf, inNounsOf, nounsOf} from "../nouns.js";
 import {errorLine, latest, waitingLine} from "./requests.js";
 
 const NOTE = "A head gets a role if its attention follows a pattern much more than random attention would. "
@@ -27,15 +28,17 @@ const LABELS = {rare: "rare tokens", same: "same token elsewhere", continuation:
 
 function create(context) {
   const place = h("div", {class: "stack"});
-  const lead = "Where each head attends, with the final weights and nothing switched off. "
-    + "Click a head to see its attention for your text.";
-  const element = h("div", {class: "view-heads stack"}, h("p", {class: "lead"}, lead), place);
+  const lead = h("p", {class: "lead"});
+  const element = h("div", {class: "view-heads stack"}, lead, place);
   const send = latest();
   let shown = null;
   const show = async (trace, state) => {
     if (shown === state.run) return;
     shown = state.run;
-    fill(place, waitingLine("Measuring the heads over many sentences …"));
+    const {input, inputs} = nounsOf(trace.task);
+    fill(lead, "Where each head attends, with the final weights and nothing switched off. ",
+      `Click a head to see its attention for your ${input}.`);
+    fill(place, waitingLine(`Measuring the heads over many ${inputs} …`));
     try {
       const answer = await send((signal) => context.source.heads(state.run, signal));
       if (!answer) return;
@@ -49,14 +52,16 @@ function create(context) {
   return {element, show};
 }
 
-function content({sentences, rows}, context) {
+function content({sentences, rows: found}, context) {
+  const rows = headsInNounsOf(context.run(), found);
   const kinds = context.run().attention.filter((each) => rows.some((row) => row.kind === each.kind));
+  const {inputs, units} = nounsOf(context.run().task);
   const open = (row) => context.state.set({view: "attention", kind: row.kind, layer: row.layer, head: row.head});
-  return [h("p", {class: "dim small"}, `Measured over ${sentences} sentences. ${NOTE}`),
+  return [h("p", {class: "dim small"}, `Measured over ${sentences} ${inputs}. ${NOTE}`),
     kinds.map(({kind, title}) => h("section", {}, h("h3", {}, title),
       layerCards(rows.filter((row) => row.kind === kind), open))),
     h("section", {class: "card"}, h("h3", {}, "All statistics"),
-      h("p", {class: "dim small"}, "Grey numbers apply to less than half of the tokens."), statistics(rows, kinds, open))];
+      h("p", {class: "dim small"}, `Grey numbers apply to less than half of the ${units}.`), statistics(rows, context.run(), kinds, open))];
 }
 
 function layerCards(rows, open) {
@@ -77,7 +82,7 @@ function headCard(row, open) {
 const COLUMNS = {head: (row) => row.order, role: (row) => row.role, share: (row) => row.share};
 
 /** A table of all heads. The column headings are buttons that sort it, largest value first. */
-function statistics(heads, kinds, open) {
+function statistics(heads, run, kinds, open) {
   const position = (row) => kinds.findIndex((each) => each.kind === row.kind) * 1e6 + row.layer * 1e3 + row.head;
   const rows = heads.map((row) => ({...row, order: position(row)}));
   const names = [...new Set(rows.flatMap((row) => Object.keys(row.statistics)))];
@@ -95,15 +100,16 @@ function statistics(heads, kinds, open) {
     [by, down] = [name, by === name ? !down : !["head", "role"].includes(name)];
     draw();
   };
-  for (const name of Object.keys(columns)) headings.set(name, columnHeading(name, () => sortBy(name)));
+  for (const name of Object.keys(columns)) headings.set(name, columnHeading(name, run, () => sortBy(name)));
   draw();
   return h("div", {class: "box", tabindex: 0, role: "region", aria: {label: "All statistics"}},
     h("table", {}, h("thead", {}, h("tr", {}, [...headings.values()])), body));
 }
 
-function columnHeading(name, onclick) {
+function columnHeading(name, run, onclick) {
   const label = LABELS[name] ?? name;
-  return h("th", {scope: "col"}, h("button", {type: "button", class: "sort", title: MEANINGS[name], onclick}, label));
+  const title = MEANINGS[name] ? inNounsOf(run, MEANINGS[name]) : null;
+  return h("th", {scope: "col"}, h("button", {type: "button", class: "sort", title, onclick}, label));
 }
 
 /** Missing values are last in both directions. */

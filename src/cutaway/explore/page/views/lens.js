@@ -2,6 +2,7 @@
 
 import {h, fill, percent} from "../dom.js";
 import {lineChart} from "../controls.js";
+import {nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
 import {hasPredictions} from "./outputs.js";
 
@@ -55,15 +56,11 @@ function create(context) {
   const finding = h("p", {class: "finding", aria: {live: "polite"}});
   const place = h("div", {class: "box lens-box"});
   const detail = h("div", {class: "card detail"});
+  const intro = h("p", {class: "intro"}), legend = h("p", {class: "small dim legend"});
   const element = h("div", {class: "view-lens"},
-    h("div", {class: "card"}, h("h2", {}, "Prediction after each layer"),
-      h("p", {class: "intro"},
-        "Normally only the last layer is followed by the output head. Here the output head is applied after every ",
-        "layer. Each cell shows the most probable token at that depth, and its probability. The last layer is at the ",
-        "top. Click a cell for details."),
-      finding, place, legend()),
-    detail);
+    h("div", {class: "card"}, h("h2", {}, "Prediction after each layer"), intro, finding, place, legend), detail);
   let drawn = null;
+  let answer = null; // what the model predicts: "token", "tag" or "class"
   let cells = [];
 
   function show(trace, state) {
@@ -79,6 +76,9 @@ function create(context) {
     if (drawn !== trace) {
       drawn = trace;
       finding.textContent = summary(lens, output, trace.prompt ?? 0);
+      answer = nounsOf(trace.task).answer;
+      fill(intro, introduction(answer));
+      fill(legend, legendText(answer));
       cells = draw(trace, output);
     }
     select(trace, output, selectedCell(state, lens, trace.prompt ?? 0));
@@ -94,12 +94,12 @@ function create(context) {
         output.length > 1 && h("span", {class: "settled"},
           `${settled.filter((from) => from <= r).length} of ${settled.length} match`)),
       output.map((_, k) => {
-        const cell = createCell(lens, output, r, k, pick, (event) => moveFocus(event, r, k));
+        const cell = createCell({lens, output, answer}, r, k, pick, (event) => moveFocus(event, r, k));
         (created[r] ??= [])[k] = cell;
         return h("td", {}, cell);
       }));
     const order = lens.rows.map((_, r) => r).reverse();
-    fill(place, h("table", {class: "lens", aria: {label: "Most probable token after each layer"}},
+    fill(place, h("table", {class: "lens", aria: {label: `Most probable ${answer} after each layer`}},
       h("thead", {}, h("tr", {}, h("th", {scope: "col", class: "corner"}, "output"),
         output.map((token, k) => h("th", {scope: "col", class: k < prompt ? "in-prompt" : null,
           title: k < prompt ? "part of the prompt" : null}, h("bdi", {}, readable(token, 16)),
@@ -134,7 +134,7 @@ function create(context) {
     cell.tabIndex = 0;
     cell.classList.add("chosen");
     cell.setAttribute("aria-current", "true");
-    fill(detail, details(trace.lens, output, r, k, k < (trace.prompt ?? 0)));
+    fill(detail, details({...trace, output, answer}, r, k));
   }
 
   return {element, show};
@@ -149,18 +149,18 @@ function selectedCell(state, lens, first) {
   return [inside(state.lens_row, lens.rows.length), inside(state.lens_column ?? first, lens.axis.length)];
 }
 
-function createCell(lens, output, r, k, pick, onkeydown) {
+function createCell({lens, output, answer}, r, k, pick, onkeydown) {
   const [token, p] = [lens.tokens[r][k], lens.p[r][k]];
   const isOutput = agrees(lens, output, r, k);
-  const meaning = isOutput ? "the output token" : "not the output token";
+  const meaning = `${isOutput ? "" : "not "}the output ${answer}`;
   const label = `${lens.rows[r]}, position ${k + 1}: ${readable(token)}, ${percent(p)}, ${meaning}`;
   return h("button", {type: "button", class: `cell${isOutput ? " agrees" : ""}`, tabindex: -1, title: label,
     style: {"--p": p.toFixed(3)}, aria: {label}, onclick: () => pick(r, k), onkeydown},
     h("bdi", {}, readable(token, 12)), h("span", {class: "p"}, percent(p)));
 }
 
-function details(lens, output, r, k, isPrompt) {
-  const wanted = isPrompt ? "prompt token" : "output token";
+function details({lens, output, answer, prompt = 0}, r, k) {
+  const wanted = k < prompt ? "prompt token" : `output ${answer}`;
   const token = h("bdi", {class: "word"}, readable(output[k]));
   const line = lens.final.map((row, at) => [at, row[k]]);
   const end = Math.max(1, lens.rows.length - 1);
@@ -169,7 +169,7 @@ function details(lens, output, r, k, isPrompt) {
   return [
     h("h3", {}, "Probability of ", token, " after each layer", lens.axis.length > 1 && h("span", {class: "dim"},
       `, position ${k + 1} of ${lens.axis.length}`)),
-    h("p", {}, `After ${nameOf(lens.rows[r])}, the most probable token is `,
+    h("p", {}, `After ${nameOf(lens.rows[r])}, the most probable ${answer} is `,
       h("bdi", {class: "word"}, readable(prediction)), ` with ${percent(lens.p[r][k])}. `,
       agrees(lens, output, r, k) ? `It is the ${wanted}.` : [`The ${wanted} `, token.cloneNode(true),
         ` has ${percent(lens.final[r][k])}.`]),
@@ -189,8 +189,13 @@ function chartText(lens, token, k) {
   return `Probability of ${readable(token)} after each layer: ${values.join(", ")}`;
 }
 
-function legend() {
-  return h("p", {class: "small dim legend"}, h("span", {class: "sample agrees"}, "Bold and underlined"),
-    ": the same token as the output. ", h("span", {class: "sample"}, "Plain"),
-    ": another token. A stronger colour means a higher probability.");
+function introduction(answer) {
+  return ["Normally only the last layer is followed by the output head. Here the output head is applied after every ",
+    `layer. Each cell shows the most probable ${answer} at that depth, and its probability. The last layer is at the `,
+    "top. Click a cell for details."];
+}
+
+function legendText(answer) {
+  return [h("span", {class: "sample agrees"}, "Bold and underlined"), `: the same ${answer} as the output. `,
+    h("span", {class: "sample"}, "Plain"), `: another ${answer}. A stronger colour means a higher probability.`];
 }

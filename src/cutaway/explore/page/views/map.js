@@ -2,6 +2,7 @@
 
 import {h, s, fill} from "../dom.js";
 import {matrixOf, meanOf} from "../matrix.js";
+import {inNounsOf, nounsOf} from "../nouns.js";
 import {layOutModel, partsByName} from "./diagram.js";
 import {breadcrumb, parameterCount, partPanel} from "./partpanel.js";
 import {errorLine, latest, waitingLine} from "./requests.js";
@@ -348,7 +349,8 @@ const FAMILIES = {
   DecoderOnly: "A decoder. It predicts the next token from the tokens so far.",
   EncoderOnly: "An encoder. It reads the whole text at once.",
   VisionTransformer: "A Vision Transformer: an encoder whose tokens are the patches of an image."};
-const HOW_TO = "Data flows upwards. Click a box to see its equation, its values for the text above, and its code. "
+const howTo = (input) =>
+  `Data flows upwards. Click a box to see its equation, its values for the ${input} above, and its code. `
   + "The small matrices in the attention boxes show the attention weights, averaged over all heads.";
 const PLACEMENTS = {pre: "before each sub-layer (pre-norm)", post: "after each sum (post-norm, as in the paper)",
   sandwich: "before and after each sub-layer (sandwich)"};
@@ -373,7 +375,7 @@ function overview(run, go) {
   const facts = [
     ["layers", stacks.map((stack) => `${config[`${stack}_layers`]} in the ${stack}`).join(", ")],
     ["width", `${config.d_model}, feed-forward ${config.d_ff}`],
-    ["attention", attentionText(config)],
+    ["attention", inNounsOf(run, attentionText(config))],
     ["positions", config.position.replaceAll("_", " ")],
     ["norm", `${config.norm === "rms" ? "RMS" : "layer"} norm, ${PLACEMENTS[config.norm_placement]}`],
     ["sub-layers", config.block === "parallel" ? "attention and feed-forward in parallel"
@@ -390,7 +392,7 @@ function overview(run, go) {
     h("span", {class: "small dim"}, parameterCount(part))));
   const rows = facts.map(([name, text]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {}, text)));
   return [h("h2", {tabindex: -1, class: "part-title"}, run.name), h("p", {}, FAMILIES[run.parts.kind] ?? ""),
-    h("p", {}, HOW_TO),
+    h("p", {}, howTo(nounsOf(run.task).input)),
     h("table", {class: "facts-table"}, h("tbody", {}, rows)),
     h("h3", {}, "Parts"), h("ul", {class: "children"}, (run.parts.parts ?? []).map(link))];
 }

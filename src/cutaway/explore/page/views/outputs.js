@@ -1,10 +1,18 @@
 // The output of a model and its probabilities, in the same form for every task, so that two outputs can be compared.
 import {h, percent} from "../dom.js";
+import {nounsOf} from "../nouns.js";
 import {diffLines} from "./textdiff.js";
 import {topCandidates} from "./sampling.js";
 
 /** Whether the model generates its output token by token, so that an output can be forced. */
 export const generatesText = (task) => task === "translation" || task === "language_model";
+
+/** "Probability of each token of OWNER's output.", for a classifier "Probability of OWNER's class." */
+export function probabilityTitle(trace, owner) {
+  if (trace.tags) return `Probability of ${owner} tag for each word.`;
+  const {answer} = nounsOf(trace.task);
+  return answer === "class" ? `Probability of ${owner} class.` : `Probability of each token of ${owner} output.`;
+}
 
 /** Whether the model makes predictions with probabilities. Embeddings have none. */
 export const hasPredictions = (task) => task !== "embedding";

@@ -13,8 +13,15 @@ import {snapshotSlider} from "./snapshotslider.js";
 const FINAL = "kept"; // in the state: the final weights
 const INTRODUCTION = "The same input with the weights of each snapshot, from the start to the end of the training.";
 
-export const view = {id: "timelapse", title: "Training", create,
-                     applies: (run) => run.snapshots.length > 0 && run.attention.length > 0};
+const NOTHING = "This run has no snapshots of its training here. A training saves them if the setting train.snapshots is "
+  + "above 0; an exported page has them with the option --snapshots.";
+
+export const view = {id: "timelapse", title: "Training", applies, create};
+
+/** A view without snapshots says how to get them; a report leaves it out. */
+function applies(run, info) {
+  return run.attention.length > 0 && (run.snapshots.length > 0 || !info.views);
+}
 
 const weightsName = (step) => (step === null ? "final weights" : `step ${step.toLocaleString("en")}`);
 
@@ -29,6 +36,9 @@ function create(context) {
   let history = null; // {task, source, target_in, target_out, steps, tokens, snapshots}
 
   const show = (trace, state) => {
+    const hasSnapshots = context.run().snapshots.length > 0;
+    [nothing.hidden, content.hidden] = [hasSnapshots, !hasSnapshots];
+    if (!hasSnapshots) return;
     const request = context.request({snapshot: null});
     controls.show(context.run(), state);
     if (JSON.stringify(request) !== shown) {
@@ -75,11 +85,13 @@ function create(context) {
     fill(output, message);
   };
   const card = (title, ...children) => h("section", {class: "card"}, h("h3", {}, title), children);
-  const element = h("div", {class: "view-timelapse view-sides stack"},
-    h("p", {class: "lead"}, INTRODUCTION), slider.element,
+  const nothing = h("p", {class: "note"}, NOTHING);
+  const content = h("div", {class: "stack"}, slider.element,
     card("Output of this snapshot", output),
     card("Probability of the final output", tokens, h("div", {class: "pair"}, curve, tokenMap.element)),
     card("Attention of this snapshot", controls.element, heat));
+  const element = h("div", {class: "view-timelapse view-sides stack"}, h("p", {class: "lead"}, INTRODUCTION), nothing,
+    content);
   return {element, show, key: slider.key};
 }
 
