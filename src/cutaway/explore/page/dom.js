@@ -40,6 +40,15 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Scroll a box, and only this box, until an element in it can be seen. */
+export function scrollInside(box, element) {
+  const [outer, inner] = [box, element].map((each) => each.getBoundingClientRect());
+  const isAcross = inner.left < outer.left || inner.right > outer.right;
+  const isDown = inner.top < outer.top || inner.bottom > outer.bottom;
+  if (isAcross) box.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
+  if (isDown) box.scrollTop += (inner.top + inner.bottom - outer.top - outer.bottom) / 2;
+}
+
 /** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": more digits near 0 and 1. */
 export function percent(p) {
   if (p === null || p === undefined) return "–";

@@ -9,7 +9,7 @@ import {h, number} from "./dom.js";
 import {readable} from "./tokens.js";
 
 const MAX_LABEL = 16; // characters of a label
-const MAX_LABEL_OF_MANY = 11; // with more than 30 labels
+const MAX_LABEL_OF_MANY = 11; // with more than 100 labels
 const ANGLE = (55 * Math.PI) / 180; // of the column labels
 const COLOURS = 256;
 const MAX_PIXELS = 8192; // side of a canvas; browsers do not allow more
@@ -118,16 +118,19 @@ class Heatmap {
     const {rows, columns, cell} = this.options;
     const font = labelFont();
     const n = Math.max(columns.length, rows.length, 1);
-    this.maxLabel = n > 30 ? MAX_LABEL_OF_MANY : MAX_LABEL;
+    this.maxLabel = n > 100 ? MAX_LABEL_OF_MANY : MAX_LABEL;
     const widest = (tokens) => Math.max(12, ...tokens.map((token) => widthOf(readable(token, this.maxLabel), font)));
     this.leftWidth = Math.ceil(widest(rows)) + 12;
     this.topHeight = Math.ceil(widest(columns) * Math.sin(ANGLE)) + 14;
-    this.overhang = Math.ceil(widthOf(readable(columns.at(-1) ?? "", this.maxLabel), font) * Math.cos(ANGLE)) + 6;
+    const across = columns.map((token) => widthOf(readable(token, this.maxLabel), font) * Math.cos(ANGLE));
+    this.overhang = Math.ceil(across.at(-1) ?? 0) + 6;
     this.boxWidth = this.box.clientWidth;
     const available = (this.boxWidth || 720) - this.leftWidth - this.overhang - 2;
     const least = n <= 48 ? 18 : n <= 64 ? 14 : n <= 100 ? 8 : n <= 200 ? 5 : 3;
     this.cell = cell ?? Math.max(least, Math.min(52, Math.floor(available / Math.max(columns.length, 1)),
       Math.floor(1000 / n)));
+    const beyond = across.map((width, k) => width - (columns.length - 1 - k) * this.cell); // the last label may be short
+    this.overhang = Math.ceil(Math.max(0, ...beyond)) + 6;
   }
 
   refit() {

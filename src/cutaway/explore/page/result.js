@@ -1,6 +1,6 @@
 // The output of the model with its probabilities, and the changes that are in force (parts off, forced output).
 
-import {fill, h, number, percent} from "./dom.js";
+import {fill, h, number, percent, scrollInside} from "./dom.js";
 import {bar} from "./controls.js";
 import {readable, tokenRow} from "./tokens.js";
 import {topCandidates} from "./views/sampling.js";
@@ -15,6 +15,7 @@ export function result(change) {
   const show = (trace, run, state) => {
     fill(output, (OUTPUTS[trace.task] ?? generatedText)(trace, change), measures(trace, run));
     fill(changes, activeChanges(trace, run, state, change));
+    for (const start of output.querySelectorAll(".answer-start")) scrollInside(start.parentElement, start);
   };
   return {element, show, clear: () => { fill(output); fill(changes); }};
 }
@@ -30,7 +31,8 @@ function generatedText(trace) {
 
 function continuation(trace) {
   const row = outputTokens(trace.target_out, trace.steps, trace.prompt);
-  return [h("div", {class: "output code", dir: "auto"}, h("span", {class: "dim"}, trace.text), trace.output), row];
+  return [h("div", {class: "output code", dir: "auto"}, h("span", {class: "dim"}, trace.text),
+    h("span", {class: "answer-start"}), trace.output), row];
 }
 
 function outputTokens(tokens, steps, prompt = 0) {
@@ -39,6 +41,7 @@ function outputTokens(tokens, steps, prompt = 0) {
   const row = tokenRow(tokens, {p, label: "Tokens of the output with their probabilities", title});
   for (const chip of [...row.children].slice(0, prompt)) chip.classList.add("in-prompt");
   row.classList.toggle("many", tokens.length > MANY);
+  row.children[prompt]?.classList.add("answer-start"); // to scroll to it after a long prompt
   return row;
 }
 
@@ -101,7 +104,7 @@ function measures(trace, run) {
     isCorrect ? "✓ same as the reference" : "✗ reference: ",
     isCorrect ? null : h("bdi", {}, trace.reference)) : null;
   const unknown = trace.unknown?.length ? h("span", {class: "wrong"}, "Not in the vocabulary: ",
-    trace.unknown.slice(0, 12).map((word, i) => [i ? ", " : "", h("bdi", {}, readable(word, 30))])) : null;
+    [...new Set(trace.unknown)].slice(0, 12).map((word, i) => [i ? ", " : "", h("bdi", {}, readable(word, 30))])) : null;
   const parts = [verdict, unknown, facts].filter(Boolean);
   return h("p", {class: "measures"}, parts.map((part, i) => [i ? " · " : "", part]));
 }

@@ -10,6 +10,7 @@ import {patches} from "./patches.js";
 import {thumbnails} from "./thumbnails.js";
 import {truncationNote} from "./truncation.js";
 
+const MANY = 36; // columns; a larger matrix gets the whole width
 const GOLD_FIELDS = {cross: "gold", encoder: "syntax"}; // kind of attention -> field of a trace with the correct cells
 // kind of attention -> what a row shows, in an encoder-decoder
 const ROWS = {encoder: "one source token divides its attention among the source tokens",
@@ -101,6 +102,7 @@ class Attention {
     const name = now.all ? "all heads" : head === "mean" ? "mean of all heads" : `head ${head}`;
     const label = `${now.kindTitle}, layer ${layer}, ${name}`;
     fill(this.title, label);
+    this.element.classList.toggle("many", columns.length > MANY);
     const role = this.roles?.find((row) => row.kind === kind && row.layer === layer && row.head === head && !now.all);
     fill(this.role, inNounsOf(this.context.run(), explanation(now)), role
       && ` Role of this head with the final weights: ${role.role}. ${role.explanation ?? ""}`);

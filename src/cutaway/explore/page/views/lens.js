@@ -1,6 +1,6 @@
 // The logit lens: the prediction from the residual stream after each layer.
 
-import {h, fill, percent} from "../dom.js";
+import {h, fill, percent, scrollInside} from "../dom.js";
 import {lineChart} from "../controls.js";
 import {nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
@@ -134,6 +134,7 @@ function create(context) {
     cell.tabIndex = 0;
     cell.classList.add("chosen");
     cell.setAttribute("aria-current", "true");
+    scrollInside(place, cell);
     fill(detail, details({...trace, output, answer}, r, k));
   }
 

@@ -1,7 +1,7 @@
 // Decoding, one token at a time: the candidates of each step, sampling, and beam search as a tree.
 // For models that generate no text (classes, tags, masked tokens): the candidates of each prediction.
 
-import {h, s, fill, percent} from "../dom.js";
+import {h, s, fill, percent, scrollInside} from "../dom.js";
 import {slider, bar} from "../controls.js";
 import {tokenRow, readable} from "../tokens.js";
 import {filterStep, nextSeed, sample, uniform} from "./sampling.js";
@@ -115,7 +115,9 @@ function textCard(context) {
     counter.textContent = `step ${at + 1} of ${trace.steps.length}`;
     fill(note, notes(trace, state, context));
     if (focused) row.querySelector(`[data-index="${at}"]`)?.focus();
-    strip.querySelector(".here")?.scrollIntoView?.({block: "nearest", inline: "nearest"});
+    for (const [box, chosen] of [[strip, ".here"], [row.firstChild, ".selected"]]) {
+      if (box.querySelector(chosen)) scrollInside(box, box.querySelector(chosen));
+    }
   }
 
   return {element, show, key};
