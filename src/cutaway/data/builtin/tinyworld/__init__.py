@@ -10,7 +10,6 @@ from functools import lru_cache
 from cutaway.data.builtin.tinyworld.grammar import (
     SHARES,
     AlignedPair,
-    construction_name,
     default_world,
     make_pair,
     split_of,
@@ -63,7 +62,7 @@ class Stream:
         source = self.world.say(sentence, "en")
         if len(source.words) <= MAX_WORDS and source.text not in self.drawn:
             self.drawn.add(source.text)
-            pair = make_pair(source, self.world.say(sentence, self.target), construction_name(sentence))
+            pair = make_pair(sentence, source, self.world.say(sentence, self.target))
             self.splits[split_of(sentence, source.text)].append(pair)
 
 

@@ -341,15 +341,15 @@ WERDEN = ("werde", "wirst", "wird", "werden", "werden")
 def pieces(clause: Clause, row: Verb, modal: Verb | None, subject: Agreement, order: str) -> dict[str, Phrase]:
     result = verb(row, modal, clause.mood, subject, order)
     if clause.mood.polarity and isinstance(clause.slots.get("object"), NP):
-        return {**result, "kein": kein(agreement(clause.slots["object"]))}
+        return {**result, "kein": kein(agreement(clause.slots["object"]), row.german.case)}
     return result
 
 
 @cache
-def kein(object_: Agreement) -> Phrase:
-    """ "does not have a hat" is hat keinen Hut: the negation is the determiner of the accusative object."""
+def kein(object_: Agreement, case: str) -> Phrase:
+    """ "does not have a hat" is hat keinen Hut: the negation is the determiner of the object."""
     gender = 3 if object_.plural else "mfn".index(object_.german)
-    return rootless_phrase(["kein" + MIXED_DETERMINER[1][gender]], [NEGATION])
+    return rootless_phrase(["kein" + MIXED_DETERMINER[CASES.index(case)][gender]], [NEGATION])
 
 
 # ---- Word order ------------------------------------------------------------------------------------------

@@ -23,7 +23,10 @@ SHARES = {"train": 90, "valid": 5, "test": 5}
 
 @dataclass(frozen=True, slots=True)
 class AlignedPair:
-    """A sentence in two languages. Alignment and heads are computed on access."""
+    """A sentence in two languages. Alignment and heads are computed on access.
+
+    ``causes.py`` computes from the derivation why a target word has its form.
+    """
 
     source: str
     target: str
@@ -31,6 +34,7 @@ class AlignedPair:
     target_words: tuple[str, ...]
     construction: str
     layouts: tuple[SentenceLayout, SentenceLayout] = field(repr=False, compare=False)
+    derivation: Clause = field(repr=False, compare=False)
 
     @property
     def alignment(self) -> tuple[tuple[int, int], ...]:
@@ -84,7 +88,7 @@ class World:
         return RealisedSentence(join_words(words), tuple(words), layout)
 
     def pair(self, sentence: Clause, target: str) -> AlignedPair:
-        return make_pair(self.say(sentence, "en"), self.say(sentence, target), construction_name(sentence))
+        return make_pair(sentence, self.say(sentence, "en"), self.say(sentence, target))
 
 
 @cache
@@ -92,8 +96,9 @@ def default_world() -> World:
     return World(read_lexicon(), tuple(CLAUSES), tuple(SENTENCES))
 
 
-def make_pair(source: RealisedSentence, target: RealisedSentence, name: str) -> AlignedPair:
-    return AlignedPair(source.text, target.text, source.words, target.words, name, (source.layout, target.layout))
+def make_pair(sentence: Clause, source: RealisedSentence, target: RealisedSentence) -> AlignedPair:
+    name, layouts = construction_name(sentence), (source.layout, target.layout)
+    return AlignedPair(source.text, target.text, source.words, target.words, name, layouts, sentence)
 
 
 def join_words(words: list[str]) -> str:
