@@ -45,6 +45,7 @@ from cutaway.cli.tag import tag
 from cutaway.cli.trace import trace
 from cutaway.cli.train import train
 from cutaway.cli.translate import translate
+from cutaway.cli.why import why
 from cutaway.errors import CutawayError, CutawayWarning
 
 if is_early:
@@ -71,7 +72,7 @@ REMEDIES = {
 COMMANDS = {
     "Train": (demo, train, evaluate, runs, doctor),
     "Use": (translate, generate, classify, tag, embed, serve),
-    "Look inside": (explore, trace, mask, figures),
+    "Look inside": (explore, why, trace, mask, figures),
     "Learn": (book, lesson, check, lab),
     "Exchange": (import_, export),
 }

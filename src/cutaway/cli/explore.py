@@ -15,6 +15,8 @@ from cutaway.cli.console import command, err, say
 from cutaway.cli.export import merged_run
 from cutaway.cli.options import Device
 from cutaway.errors import ConfigError, MissingExtra
+from cutaway.runs import RunFolder
+from cutaway.runs.merge import can_merge
 from cutaway.serve.sockets import listen, local_host_names
 
 if TYPE_CHECKING:
@@ -63,12 +65,23 @@ def explore(
             raise ConfigError(f"--{name} needs --export. Add --export PAGE.html, or leave it out.")
     if recorded and (dtype or snapshots):
         raise ConfigError("--recorded writes a page without the model. Leave out --dtype and --snapshots.")
-    if export and recorded:
+    unmergeable = [run for run in runs if export and not recorded and not has_one_set_of_weights(run)]
+    if unmergeable and (dtype or snapshots):
+        raise ConfigError(f"a page cannot have the model of {unmergeable[0]}. Leave out --dtype and --snapshots.")
+    if unmergeable:
+        say(f"Note: {unmergeable[0]} adds vectors to its base, which a page cannot run. The page has recorded answers.")
+    if export and (recorded or unmergeable):
         record_page(runs, export, text or [], device)
     elif export:
         write_page(runs, export, text or [], dtype or "float16", snapshots)
     else:
         serve(runs, port, open_page, host, device)
+
+
+def has_one_set_of_weights(run: Path) -> bool:
+    """False for prefix and prompt tuning."""
+    finetune = RunFolder(run).require().read_config().finetune
+    return not finetune.is_adapter or can_merge(finetune)
 
 
 def serve(runs: list[Path], port: int, open_page: bool, host: str, device: str) -> None:

@@ -15,6 +15,7 @@ why.py           all of it for one token, with one sentence that names the cause
 """
 
 from cutaway.explore.causes.margin import Margin
-from cutaway.explore.causes.why import Why, why
+from cutaway.explore.causes.patching import Patching
+from cutaway.explore.causes.why import Why, patch_texts, why
 
-__all__ = ["Margin", "Why", "why"]
+__all__ = ["Margin", "Patching", "Why", "patch_texts", "why"]

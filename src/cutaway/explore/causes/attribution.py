@@ -259,6 +259,14 @@ METHODS: dict[str, Callable[[Any, TracedExample, Margin], Attribution]] = {
     "attention": attention,
     "rollout": rollout,
 }
+SHORT_NAMES = {
+    "occlusion": "occlusion",
+    "integrated_gradients": "integr. grad.",
+    "gradient_x_input": "grad. × input",
+    "attention": "attention",
+    "rollout": "rollout",
+}
+SHARES = ("attention", "rollout")  # these have no sign
 
 
 def attribute(model: Any, example: TracedExample, margin: Margin, method: str = "occlusion") -> Attribution:

@@ -78,9 +78,10 @@ def find_margin(
 
 
 def closest_step(logits_NV: Tensor, example: TracedExample, steps: Sequence[int]) -> int:
-    """The step whose answer is least certain."""
+    """The step whose answer is least certain; not the end of a text, if there is another."""
     log_p = example.log_p(logits_NV)
-    return min(steps, key=lambda step: log_p[step])
+    is_end = example.finished and len(steps) > 1 and example.task in ("translation", "language_model")
+    return min(steps[:-1] if is_end else steps, key=lambda step: log_p[step])
 
 
 def step_of(example: TracedExample, token: str, steps: Sequence[int]) -> int:

@@ -44,7 +44,8 @@ class Patching:
     margin: float
     other_margin: float
     grids: list[PositionGrid]
-    parts: dict[str, float]
+    parts: dict[str, float]  # by id
+    titles: dict[str, str]
 
     @property
     def best(self) -> tuple[str, str, int, float]:
@@ -57,6 +58,21 @@ class Patching:
             for t, share in enumerate(shares)
         )
         return max(cells, key=lambda cell: cell[3])
+
+    @property
+    def sentence(self) -> str:
+        """The margins, and the position and head that carry most of their difference."""
+        stack, row, t, share = self.best
+        grid = next(grid for grid in self.grids if grid.stack == stack)
+        head, of_head = max(((id, s) for id, s in self.parts.items() if ".heads." in id), key=lambda part: part[1])
+        return (
+            f"The other text has the margin {self.other_margin:+.2f} instead of {self.margin:+.2f}. One vector of the "
+            f"other text restores {share:.0%} of the difference: that of “{grid.others[t]}” after {stack} {row}. "
+            f"One head restores {of_head:.0%}: {self.titles[head]}."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "grids": [vars(grid) for grid in self.grids], "sentence": self.sentence}
 
 
 def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: Margin) -> Patching:
@@ -88,7 +104,8 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
         )
         for stack, rows in streams.items()
     ]
-    return Patching(this, that, grids, {id: next(shares) for id in targets})
+    titles = {id: target.title for id, target in targets.items()}
+    return Patching(this, that, grids, {id: next(shares) for id in targets}, titles)
 
 
 def path_patch(

@@ -17,10 +17,11 @@ from cutaway.explore.causes.attribution import METHODS, Attribution, attribute
 from cutaway.explore.causes.direct import direct_contributions
 from cutaway.explore.causes.effects import margins_without
 from cutaway.explore.causes.margin import Margin, find_margin
+from cutaway.explore.causes.patching import Patching, patch_all
 from cutaway.explore.lens import stack_of, stream_probes
 from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.values import dumps
-from cutaway.inference.pipelines import Pipeline
+from cutaway.inference.pipelines import GenerationPipeline, Pipeline
 from cutaway.nn.recording import record_activations
 
 MATTERS = 0.05  # a change of the margin by less than this share of it is not named as a cause
@@ -149,6 +150,17 @@ def why(
     """
     example = prepare_example(pipeline, text, target)
     return explain(pipeline, example, find_margin(pipeline, example, token, rival, step), methods, means)
+
+
+def patch_texts(pipeline: Pipeline, text: Any, other: Any, found: Why) -> Patching:
+    """Patch the run on `text` with values of `other`, for the margin of `found`. The decoder reads the same output."""
+    example, other_example = (example_like(pipeline, content, found) for content in (text, other))
+    margin = find_margin(pipeline, example, found.token, found.rival, found.step)
+    return patch_all(pipeline.model, example, other_example, margin)
+
+
+def example_like(pipeline: Pipeline, content: Any, found: Why) -> TracedExample:
+    return prepare_example(pipeline, content, found.output if isinstance(pipeline, GenerationPipeline) else None)
 
 
 def explain(

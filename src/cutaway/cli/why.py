@@ -1,0 +1,135 @@
+"""cutaway why RUN TEXT"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cutaway.cli.console import out, print_json, print_text, say
+from cutaway.cli.mask import FORMATS
+from cutaway.cli.options import Device, Json, Plot, Run
+from cutaway.cli.trace import load_input
+from cutaway.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cutaway.explore.causes.patching import Patching
+    from cutaway.explore.causes.why import Part, Why
+
+MAX_PARTS = 8  # heads and sub-layers in the table
+
+
+def why(
+    run: Run,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="The input. For images, a number. Default: an example.", metavar="TEXT"),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="The output token to explain. Default: the least certain one.", metavar="TOKEN")
+    ] = None,
+    rival: Annotated[
+        str | None, typer.Option("--not", help="Why not this one? Default: the next best.", metavar="TOKEN")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Its place in the output, from 0, if the token is there several times.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Use this output instead of the model's own.", metavar="TEXT")
+    ] = None,
+    other: Annotated[
+        str | None,
+        typer.Option(help="A text with equally many tokens: where is the difference stored?", metavar="TEXT"),
+    ] = None,
+    plot: Plot = None,
+    json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Explain why the model wrote one token and not another.
+
+    Examples:  cutaway why runs/demo "We think that he dances on the small beach." --token la --not le
+               cutaway why runs/demo "The small cat sleeps." --other "The small girl sleeps." --plot why.png
+
+    Prints how much each input token, head and sub-layer adds to the margin: logit(token) - logit(rival).
+    """
+    if plot and plot.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--plot {plot} has no known format. Use {', '.join(FORMATS)}.")
+    from cutaway.explore.causes import patch_texts
+    from cutaway.explore.causes import why as explain
+    from cutaway.explore.values import without_nan
+    from cutaway.inference.pipelines import load_pipeline
+
+    pipeline = load_pipeline(run, device)
+    content = load_input(pipeline, text)
+    found = explain(pipeline, content, token, rival, step, target)
+    patching = patch_texts(pipeline, content, other, found) if other is not None else None
+    if json:
+        more = {"patching": patching.as_json()} if patching else {}
+        print_json(without_nan({"run": str(run), **found.as_json(), **more}))
+    else:
+        print_why(found)
+        if patching:
+            print_patching(patching)
+    if plot:
+        from cutaway.explore.causes.figure import patching_figure, why_figure
+        from cutaway.explore.figures import save
+
+        say(f"Wrote {save(patching_figure(patching) if patching else why_figure(found), plot)}")
+
+
+def print_why(found: Why) -> None:
+    from cutaway.explore.causes.attribution import SHARES, SHORT_NAMES
+
+    print_text(found.sentence)
+    out.print()
+    header = ["input token", *(SHORT_NAMES[each.method] for each in found.attributions)]
+    sides = [(name, [each.source for each in found.attributions]) for name in ("",) if found.source]
+    sides += [("output so far", [each.target for each in found.attributions])] if found.target else []
+    signs = ["" if each.method in SHARES else "+" for each in found.attributions]
+    rows: list[list[str]] = []
+    for (title, columns), names in zip(sides, filter(None, (found.source, found.target)), strict=True):
+        rows += [[f"[dim]{title}[/]"]] if title and found.source else []
+        for i, name in enumerate(names):
+            cells = (f"{column[i]:{sign}.2f}" for column, sign in zip(columns, signs, strict=True))
+            rows.append([escape(name), *cells])
+    print_table(header, rows)
+    gap = next((each.gap for each in found.attributions if each.gap is not None), None)
+    if gap is not None:
+        say(f"Occlusion and gradients are in nats. The sum of the integrated gradients misses its target by {gap:.1g}.")
+    out.print()
+    strongest = sorted(found.parts, key=lambda part: -abs(part.effect))[:MAX_PARTS]
+    print_table(["head or sub-layer", "margin without it", "direct"], [part_row(part, found) for part in strongest])
+    out.print()
+    print_table(["read after", "margin"], [[depth, f"{value:+.2f}"] for depth, value in found.lens])
+
+
+def part_row(part: Part, found: Why) -> list[str]:
+    direct = "" if part.direct is None else f"{part.direct:+.2f}"
+    return [part.title, f"{found.margin + part.effect:+.2f}", direct]
+
+
+def print_patching(found: Patching) -> None:
+    out.print()
+    print_text(found.sentence)
+    for grid in found.grids:
+        out.print()
+        tokens = [a if a == b else f"{a}→{b}" for a, b in zip(grid.tokens, grid.others, strict=True)]
+        columns = zip(*grid.shares, strict=True)
+        cells = [[token, *(f"{share:.0%}" for share in column)] for token, column in zip(tokens, columns, strict=True)]
+        print_table([f"{grid.stack}: share restored", *grid.rows], cells)
+    out.print()
+    strongest = sorted(found.parts.items(), key=lambda part: -abs(part[1]))[:MAX_PARTS]
+    rows = [[found.titles[id], f"{share:.0%}"] for id, share in strongest]
+    print_table(["head or sub-layer", "share restored"], rows)
+
+
+def print_table(header: list[str], rows: Iterable[list[Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i > 0)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)

@@ -1,0 +1,82 @@
+"""A figure of the causes of one prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.explore.causes.attribution import SHORT_NAMES
+from cutaway.explore.causes.patching import Patching
+from cutaway.explore.causes.why import Part, Why
+from cutaway.explore.figures import SIGNED, label_cells, new_figure
+
+COLUMN_NAMES = {"self_attention": "self", "cross_attention": "cross", "feed_forward": "feed-forward", "block": "all"}
+
+
+def why_figure(found: Why) -> Any:
+    """Above: each method's number for each input token. Below: the effect of each head and sub-layer on the margin."""
+    tokens = [*found.source, *found.target]
+    rows = [row_title(part) for part in found.parts]
+    height = 2.2 + 0.32 * len(found.attributions) + 0.32 * len(dict.fromkeys(rows))
+    figure = new_figure(max(7.0, 2.6 + 0.5 * len(tokens)), height)
+    ratios = [len(found.attributions), len(dict.fromkeys(rows))]
+    above, below = figure.subplots(2, 1, height_ratios=ratios)
+    values = np.array([[*each.source, *each.target] for each in found.attributions])
+    draw_signed(above, values / np.abs(values).max(axis=1, keepdims=True).clip(1e-9), limit=1)
+    label_cells(above, [SHORT_NAMES[each.method] for each in found.attributions], tokens)
+    if found.source and found.target:
+        above.axvline(len(found.source) - 0.5, color="black", linewidth=1)
+    above.set_title(
+        f"Tokens for “{found.token}” and against “{found.rival}”; each row relative to its largest", loc="left"
+    )
+    image = draw_parts(below, found.parts)
+    below.set_title(f"Change of the margin ({found.margin:+.2f}) without this part", loc="left")
+    figure.colorbar(image, ax=below, label="nats", fraction=0.03, pad=0.02)
+    return figure
+
+
+def draw_parts(axes: Any, parts: list[Part]) -> Any:
+    """Rows are layers, columns are heads and sub-layers."""
+    rows = list(dict.fromkeys(row_title(part) for part in parts))
+    columns = list(dict.fromkeys(column_title(part) for part in sorted(parts, key=column_order)))
+    effects = np.full((len(rows), len(columns)), np.nan)
+    for part in parts:
+        effects[rows.index(row_title(part)), columns.index(column_title(part))] = part.effect
+    image = draw_signed(axes, effects, limit=float(np.nanmax(np.abs(effects))) or 1.0)
+    label_cells(axes, rows, columns, size=8)
+    return image
+
+
+def row_title(part: Part) -> str:
+    return f"{part.stack} {part.layer}"
+
+
+def column_title(part: Part) -> str:
+    return COLUMN_NAMES[part.part] + ("" if part.head is None else f" {part.head}")
+
+
+def column_order(part: Part) -> tuple[int, int]:
+    return list(COLUMN_NAMES).index(part.part), -1 if part.head is None else part.head
+
+
+def patching_figure(found: Patching) -> Any:
+    """The share of the margin's difference that each patch of the residual stream restores."""
+    grids = found.grids
+    width = max(6.0, 2.0 + 0.55 * max(len(grid.tokens) for grid in grids))
+    figure = new_figure(width, 1.2 + sum(1.3 + 0.3 * len(grid.rows) for grid in grids))
+    image = None
+    for axes, grid in zip(figure.subplots(len(grids), 1, squeeze=False)[:, 0], grids, strict=True):
+        image = draw_signed(axes, np.array(grid.shares), limit=1)
+        pairs = zip(grid.tokens, grid.others, strict=True)
+        label_cells(axes, grid.rows, [a if a == b else f"{a}→{b}" for a, b in pairs])
+        axes.set_title(f"{grid.stack}: share that one patch restores", loc="left")
+    figure.colorbar(image, ax=figure.axes, label="share", fraction=0.03, pad=0.02)
+    return figure
+
+
+def draw_signed(axes: Any, values: NDArray[np.floating], limit: float) -> Any:
+    """A heat map with 0 in the middle of its colours; an empty cell is grey."""
+    axes.set_facecolor("#dddddd")
+    return axes.imshow(values, cmap=SIGNED, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
