@@ -25,7 +25,7 @@ from cutaway.explore.causes.attribution import (
 from cutaway.explore.causes.direct import BIASES, direct_contributions
 from cutaway.explore.causes.effects import margins_without, mean_outputs
 from cutaway.explore.causes.margin import Term, find_margin
-from cutaway.explore.causes.patching import patch_all, path_patch
+from cutaway.explore.causes.patching import patch_all, path_patch, prepare_other
 from cutaway.explore.traced_example import prepare_example
 from cutaway.explore.variants import run_variants
 from cutaway.nn.recording import edit_activations, record_activations
@@ -98,6 +98,8 @@ def test_the_default_margin_is_the_least_certain_answer_against_the_next_best():
         ({"token": "zebra"}, "no token 'zebra'"),
         ({"token": "zebra", "step": 0}, "the model has no token 'zebra'"),
         ({"step": 99}, "no step 99"),
+        ({"step": 0, "rival": 10**6}, "no token with the id 1000000"),
+        ({"token": 10**6}, "the output has no token 1000000"),
         ({"step": 0, "rival": "zebra"}, "the model has no token 'zebra'"),
         ({"step": 0, "token": "a", "rival": "a"}, "two different tokens"),
     ],
@@ -385,6 +387,31 @@ def test_only_the_changed_word_differs_in_the_embedding():
     assert encoder.shares[0] == pytest.approx([0, 1, 0, 0, 0], abs=1e-9)
     assert decoder.shares[0] == pytest.approx([0] * 4, abs=1e-9)
     assert decoder.shares[-1] == pytest.approx([0, 0, 0, 1], abs=1e-9)  # the predicting position has everything
+
+
+def test_probabilities_with_a_patch_belong_to_its_share():
+    model, example, other, margin = two_texts()
+    found = patch_all(model, example, other, margin)
+    for grid in found.grids:
+        shown = np.log(grid.token_p) - np.log(grid.rival_p)
+        wanted = found.margin + (found.other_margin - found.margin) * np.array(grid.shares)
+        assert shown == pytest.approx(wanted, abs=1e-9)
+
+
+@every_model
+def test_another_text_gets_the_output_of_the_first(name):
+    pipeline, example, margin = subject(name)
+    content = np.linspace(1, 0, 16).reshape(1, 4, 4) if name == "image_classification" else OTHER
+    other = prepare_other(pipeline, example, content)
+    forced = prepare_example(pipeline, content, target=OUTPUT if generates(name) else None)
+    assert all(torch.equal(a, b) for a, b in zip(other.inputs, forced.inputs, strict=True))
+    assert other.target_in == forced.target_in
+    found = patch_all(pipeline.model, example, other, margin)
+    assert found.other_margin == pytest.approx(value_of(pipeline.model, forced, margin))
+    assert found.best[:2] != (
+        found.grids[-1].stack,
+        found.grids[-1].rows[-1],
+    )  # there the predicting position has everything
 
 
 def test_a_patched_head_is_that_of_the_other_text():

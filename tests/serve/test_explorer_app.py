@@ -12,6 +12,8 @@ from helpers import small_recipe
 
 from cutaway.cli.explore import explore, listen, load_explorer
 from cutaway.errors import ConfigError
+from cutaway.explore import explorer as explorer_module
+from cutaway.explore.causes import patching, why
 from cutaway.explore.trace import trace
 from cutaway.explore.values import dumps
 from cutaway.inference.pipelines import load_pipeline
@@ -141,6 +143,33 @@ def test_the_other_paths(port, run):
     assert len(ask_json(port, "/api/heads?run=0")["rows"]) == 12
 
 
+def test_causes_are_equal_to_the_pipelines(port, run, monkeypatch):
+    monkeypatch.setattr(patching, "MIN_DIFFERENCE", 0)  # this model hardly reads its source yet
+    pipeline = load_pipeline(run, "cpu")
+    given = {"text": "a b c", "target": "c b a", "step": 1}
+    rival = ask_json(port, "/api/trace", given)["steps"][1]["ids"][3]
+    found = ask_json(port, "/api/why", {**given, "rival": rival, "methods": ["rollout"]})
+    own = why(pipeline, "a b c", "b", pipeline.tokenizer.tokens([rival])[0], 1, "c b a", ["rollout"])
+    assert found == json.loads(own.to_json())
+    assert [each["method"] for each in found["attributions"]] == ["occlusion", "rollout"]
+    [head] = [part for part in found["parts"] if part["id"] == "decoder.layers.1.cross_attention.heads.1"]
+    off = ask_json(port, "/api/why", {**given, "rival": rival, "methods": [], "off": [head["id"]]})
+    assert off["margin"] == pytest.approx(found["margin"] + head["effect"], abs=1e-4)
+    patched = ask_json(port, "/api/patching", {**given, "rival": rival, "other": "x y z"})
+    assert patched["margin"] == pytest.approx(found["margin"], abs=1e-5)
+    other = ask_json(port, "/api/why", {**given, "text": "x y z", "rival": rival, "methods": []})
+    assert patched["other_margin"] == pytest.approx(other["margin"], abs=1e-5)
+    assert patched["grids"][0]["others"] == [*"xyz", "</s>"]
+
+
+def test_causes_that_would_take_minutes_are_refused(port, monkeypatch):
+    monkeypatch.setattr(explorer_module, "MAX_WORK", 1e6)
+    for path in ("/api/why", "/api/patching"):
+        response, content = ask(port, path, {"text": "a b c", "other": "x y z"})
+        assert response.status == 400
+        assert "too many for this model" in json.loads(content)["error"]
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_are_accepted(port, text):
     response, content = ask(port, "/api/trace", {"text": text})
@@ -172,6 +201,14 @@ def test_hostile_texts_are_accepted(port, text):
         ("/api/beam", {"text": "a", "prefix": [10**9]}, 400, "1000000000 is not a token id"),
         ("/api/beam", {"text": "a", "prefix": [-1]}, 400, "-1 is not a token id"),
         ("/api/beam", {"text": "a", "prefix": [10**30]}, 400, "is not a token id"),
+        ("/api/why", {"text": "a", "step": 99}, 400, "there is no step 99"),
+        ("/api/why", {"text": "a", "step": 0, "token": 10**6}, 400, "no token with the id 1000000"),
+        ("/api/why", {"text": "a", "step": 0, "token": 5, "rival": 5}, 400, "two different tokens"),
+        ("/api/why", {"text": "a", "step": -1}, 422, "step"),
+        ("/api/why", {"text": "a", "methods": ["magic"]}, 422, "methods.0"),
+        ("/api/patching", {"text": "a"}, 422, "other: Field required"),
+        ("/api/patching", {"text": "a b", "other": "a"}, 400, "the texts have 3 and 2 tokens"),
+        ("/api/patching", {"text": "a b", "other": "a b"}, 400, "no difference to explain"),
         ("/api/nothing", {"text": "a"}, 405, ""),
         ("/../../../etc/passwd", None, 404, "there is no path"),
         ("/%2e%2e/explorer.py", None, 404, "there is no path"),

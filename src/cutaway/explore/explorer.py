@@ -26,6 +26,10 @@ from cutaway.data.tasks import has_split, load_split
 from cutaway.errors import DataError, RunError
 from cutaway.explore.ablation import ablate, ablation_targets, measure_ablations
 from cutaway.explore.beam_tree import beam_tree
+from cutaway.explore.causes.attribution import MAX_PARTS, METHODS, POINTS
+from cutaway.explore.causes.margin import find_margin
+from cutaway.explore.causes.patching import patch_all, prepare_other
+from cutaway.explore.causes.why import explain
 from cutaway.explore.examples import GoldAlignments, example_texts, has_data, image_example, plain_examples
 from cutaway.explore.heads import head_statistics
 from cutaway.explore.parts import describe_part, part_tree
@@ -38,6 +42,7 @@ from cutaway.runs import RunFolder
 CHARACTERS = 20_000  # longest text
 MODELS_IN_MEMORY = 12  # least recently used snapshots are dropped
 SENTENCES = 200  # for head statistics
+MAX_WORK = 1e12  # multiplications of one answer about causes; about a minute on a laptop
 TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
 
@@ -237,6 +242,43 @@ class Explorer:
         rows = [{"id": id, "log_p": log_p} for id, log_p in found.items() if id not in request.off]
         return {"output": example.output, "log_p": before, "rows": rows}
 
+    def why(
+        self,
+        request: ExplorerRequest,
+        step: int | None = None,
+        token: int | None = None,
+        rival: int | None = None,
+        methods: Sequence[str] = tuple(METHODS),
+    ) -> dict[str, Any]:
+        """The causes of one prediction (causes/why.py). Token and rival are ids, with the defaults of `find_margin`."""
+        with self.ablated_model(request) as pipeline:
+            example = self.prepare(pipeline, request)
+            passes = len(example.source) + len(example.target_in) + len(ablation_targets(pipeline.model))
+            if "integrated_gradients" in methods:
+                passes += 4 * POINTS * MAX_PARTS  # a gradient takes as long as three passes
+            check_work(pipeline.model, example, passes)
+            margin = find_margin(pipeline, example, token, rival, step)
+            return explain(pipeline, example, margin, methods).as_json()
+
+    def patching(
+        self,
+        request: ExplorerRequest,
+        other: str,
+        step: int | None = None,
+        token: int | None = None,
+        rival: int | None = None,
+    ) -> dict[str, Any]:
+        """How much of the difference to another text each value carries (causes/patching.py)."""
+        with self.ablated_model(request) as pipeline:
+            example = self.prepare(pipeline, request)
+            stacks = [getattr(pipeline.model, name, None) for name in ("encoder", "decoder")]
+            rows = sum(len(stack.layers) + 1 for stack in stacks if stack is not None)
+            passes = rows * longest(example) + len(ablation_targets(pipeline.model))
+            check_work(pipeline.model, example, passes)
+            other_example = prepare_other(pipeline, example, self.run(request).content(other))
+            margin = find_margin(pipeline, example, token, rival, step)
+            return patch_all(pipeline.model, example, other_example, margin).as_json()
+
     def snapshots(self, request: ExplorerRequest) -> Iterator[dict[str, Any]]:
         """The same text at each snapshot of the training. The first item has the tokens and the steps."""
         run = self.run(request)
@@ -271,3 +313,17 @@ class Explorer:
         """The statistics and role of each head."""
         with self.lock:
             return self.run(ExplorerRequest(run=run)).heads
+
+
+def longest(example: TracedExample) -> int:
+    return max(len(example.source), len(example.target_in))
+
+
+def check_work(model: Any, example: TracedExample, passes: int) -> None:
+    """Raise DataError if so many forward passes would block the explorer for minutes."""
+    tokens = longest(example)
+    if passes * tokens * sum(p.numel() for p in model.parameters()) > MAX_WORK:
+        raise DataError(
+            f"the causes for a text with {tokens} tokens need {passes:,} forward passes, too many for this model here. "
+            "Shorten the text, or use cutaway why."
+        )

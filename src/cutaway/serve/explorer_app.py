@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from cutaway import __version__
 from cutaway.errors import CutawayError
+from cutaway.explore.causes.attribution import METHODS
 from cutaway.explore.explorer import CHARACTERS, Explorer, ExplorerRequest
 from cutaway.explore.live import describe_run, stored_run, stored_snapshot
 from cutaway.explore.values import dumps
@@ -60,6 +61,25 @@ class BeamBody(ExplorerBody):
 
 class PartBody(ExplorerBody):
     name: str = Field(max_length=200)
+
+
+class MarginBody(ExplorerBody):
+    """What is explained: at this prediction, why this token and not its rival? Both are ids."""
+
+    step: int | None = Field(None, ge=0, le=100_000)
+    token: int | None = Field(None, ge=0, le=10_000_000)
+    rival: int | None = Field(None, ge=0, le=10_000_000)
+
+    def margin(self) -> tuple[int | None, int | None, int | None]:
+        return self.step, self.token, self.rival
+
+
+class WhyBody(MarginBody):
+    methods: list[Literal[tuple(METHODS)]] = Field(list(METHODS), max_length=len(METHODS))  # type: ignore[valid-type]
+
+
+class PatchingBody(MarginBody):
+    other: str = Field(max_length=10 * CHARACTERS)
 
 
 class ScoreBody(ExplorerBody):
@@ -107,6 +127,14 @@ def explorer_app(explorer: Explorer, hosts: Iterable[str] = ("127.0.0.1", "local
     @app.post("/api/ablations")
     def ablations(body: ExplorerBody) -> Response:
         return answer(explorer.ablations(body.to_request()))
+
+    @app.post("/api/why")
+    def why(body: WhyBody) -> Response:
+        return answer(explorer.why(body.to_request(), *body.margin(), body.methods))
+
+    @app.post("/api/patching")
+    def patching(body: PatchingBody) -> Response:
+        return answer(explorer.patching(body.to_request(), body.other, *body.margin()))
 
     @app.post("/api/snapshots")
     def snapshots(body: ExplorerBody) -> Response:

@@ -48,13 +48,13 @@ class Margin:
 def find_margin(
     pipeline: Pipeline,
     example: TracedExample,
-    token: str | None = None,
-    rival: str | None = None,
+    token: str | int | None = None,
+    rival: str | int | None = None,
     step: int | None = None,
 ) -> Margin:
     """The margin of an output token over its rival.
 
-    token  a token of the output, by name. Default: the token at `step`, or the one with the smallest margin.
+    token  a token of the output, by name or id. Default: the token at `step`, or the one with the smallest margin.
     rival  another token. Default: the most probable other token at that step.
     step   the number of the prediction, from 0. Needed if the output has the token several times.
     """
@@ -84,17 +84,24 @@ def closest_step(logits_NV: Tensor, example: TracedExample, steps: Sequence[int]
     return min(steps[:-1] if is_end else steps, key=lambda step: log_p[step])
 
 
-def step_of(example: TracedExample, token: str, steps: Sequence[int]) -> int:
+def step_of(example: TracedExample, token: str | int, steps: Sequence[int]) -> int:
     names = [bare(name) for name in example.names(example.answers)]
-    found = [step for step in steps if names[step] == bare(token)]
+    if isinstance(token, int):
+        found = [step for step in steps if example.answers[step] == token]
+    else:
+        found = [step for step in steps if names[step] == bare(token)]
     if not found:
         output = " ".join(names[step] for step in steps)
         raise DataError(f"the output has no token {token!r}. Its tokens: {output}. For another token, give its step.")
     return found[0]
 
 
-def token_id(pipeline: Pipeline, example: TracedExample, token: str, vocab_size: int) -> int:
+def token_id(pipeline: Pipeline, example: TracedExample, token: str | int, vocab_size: int) -> int:
     """The id of a token or label, by its name; without the mark of a space if that is clear."""
+    if isinstance(token, int):
+        if not 0 <= token < vocab_size:
+            raise DataError(f"the model has no token with the id {token}. Ids go from 0 to {vocab_size - 1}.")
+        return token
     names = example.names(range(vocab_size))
     for same in (lambda name: name == token, lambda name: bare(name) == bare(token)):
         found = [id for id, name in enumerate(names) if same(name)]

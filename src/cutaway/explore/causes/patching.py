@@ -9,7 +9,7 @@ tokens. The decoder of a translator reads the same target tokens in both runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from cutaway.errors import ConfigError, DataError, nearest
 from cutaway.explore.ablation import AblationTarget, ablation_targets
 from cutaway.explore.causes.margin import Margin
 from cutaway.explore.lens import stream_probes
-from cutaway.explore.traced_example import TracedExample
+from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.variants import Variant, replace_head, replace_row, run_variants
+from cutaway.inference.pipelines import GenerationPipeline, Pipeline
 from cutaway.nn.recording import record_activations
 
 MIN_DIFFERENCE = 1e-3  # nats
@@ -35,6 +36,8 @@ class PositionGrid:
     tokens: list[str]  # of this text
     others: list[str]  # of the other text
     shares: list[list[float]]
+    token_p: list[list[float]]  # the probability of the margin's token with each patch
+    rival_p: list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,17 @@ class Patching:
 
     @property
     def best(self) -> tuple[str, str, int, float]:
-        """(stack, row, position, share) of the residual stream after the embedding with the largest share."""
-        cells = (
-            (grid.stack, row, t, share)
+        """(stack, row, position, share) of the largest share after a layer, without the layer that the head reads.
+
+        After that layer, the predicting position has everything. It counts only if there is no other layer.
+        """
+        rows = [
+            (grid.stack, row, shares)
             for grid in self.grids
             for row, shares in zip(grid.rows, grid.shares, strict=True)
             if row != "embedding"
-            for t, share in enumerate(shares)
-        )
+        ]
+        cells = ((stack, row, t, share) for stack, row, shares in rows[:-1] or rows for t, share in enumerate(shares))
         return max(cells, key=lambda cell: cell[3])
 
     @property
@@ -89,10 +95,12 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
         for t in range(len(values[name]))
     ]
     parts = [patch_of(target, values) for target in targets.values()]
-    this, *patched = margin.of(run_variants(model, example, [{}, *cells, *parts])).tolist()
+    logits_BNV = run_variants(model, example, [{}, *cells, *parts])
+    this, *patched = margin.of(logits_BNV).tolist()
     that = margin.of(run_variants(model, other, [{}])).item()
     if abs(that - this) < MIN_DIFFERENCE:
         raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
+    token_p, rival_p = (iter(p[1:]) for p in probabilities(margin, logits_BNV))
     shares = iter((value - this) / (that - this) for value in patched)
     grids = [
         PositionGrid(
@@ -100,12 +108,23 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
             list(rows),
             tokens_of(example, stack),
             tokens_of(other, stack),
-            [[next(shares) for _ in values[name]] for name in rows.values()],
+            *(
+                [[next(numbers) for _ in values[name]] for name in rows.values()]
+                for numbers in (shares, token_p, rival_p)
+            ),
         )
         for stack, rows in streams.items()
     ]
     titles = {id: target.title for id, target in targets.items()}
     return Patching(this, that, grids, {id: next(shares) for id in targets}, titles)
+
+
+def probabilities(margin: Margin, logits_BNV: Tensor) -> tuple[list[float], list[float]]:
+    """The probabilities of token and rival of the first term; without a rival, of all other tokens."""
+    term = margin.terms[0]
+    p_BV = logits_BNV[:, term.step].softmax(-1)
+    token_p = p_BV[:, term.token]
+    return token_p.tolist(), (1 - token_p if term.rival is None else p_BV[:, term.rival]).tolist()
 
 
 def path_patch(
@@ -178,6 +197,19 @@ def tokens_of(example: TracedExample, stack: str) -> list[str]:
     return example.target_in if stack == "decoder" else example.source
 
 
+def prepare_other(pipeline: Pipeline, example: TracedExample, content: Any) -> TracedExample:
+    """Another text, for which the decoder reads the output of the first one."""
+    if not isinstance(pipeline, GenerationPipeline):
+        return prepare_example(pipeline, content, hidden=example.hidden)
+    other = prepare_example(pipeline, content, target="")
+    if other.source:
+        inputs: tuple[Tensor, ...] = (other.inputs[0], example.inputs[1])
+        return replace(other, inputs=inputs, target_in=example.target_in, answers=example.answers)
+    last_11 = torch.tensor([other.answers[-1:]]).to(other.inputs[0])  # of the prompt; the output comes after it
+    ids_1T = torch.cat([other.inputs[0], last_11, example.inputs[0][:, example.prompt + 1 :]], dim=1)
+    return replace(other, inputs=(ids_1T,), target_in=other.names(ids_1T[0].tolist()), answers=example.answers)
+
+
 def check_same_lengths(example: TracedExample, other: TracedExample) -> None:
     lengths: Sequence[tuple[int, int]] = [
         (len(a[0]), len(b[0])) for a, b in zip(example.inputs, other.inputs, strict=True)
@@ -188,3 +220,7 @@ def check_same_lengths(example: TracedExample, other: TracedExample) -> None:
                 f"the texts have {this} and {that} tokens. Patching compares position by position: change a word "
                 "into one with as many tokens."
             )
+    if example.places != other.places:
+        raise DataError(
+            "the predictions of both texts are at other positions. Change a word into one with as many tokens."
+        )

@@ -50,7 +50,7 @@ class Why:
     margin        logit(token) - logit(rival)
     attributions  for each method, a number for each token of the input
     parts         heads and sub-layers
-    direct        part -> direct contribution, with "embedding" and "biases"; None if the head is not linear
+    direct        part -> direct contribution, with "embedding" and "biases"; None: `no_direct` says why
     lens          (depth, the margin if the rest of the model were skipped), from the first layer to the last
     without       the output of the model without the most important head
     """
@@ -67,6 +67,7 @@ class Why:
     attributions: list[Attribution]
     parts: list[Part]
     direct: dict[str, float] | None
+    no_direct: str | None
     lens: list[tuple[str, float]]
     without: str | None
 
@@ -174,7 +175,7 @@ def explain(
     model, [term] = pipeline.model, margin.terms
     assert term.rival is not None
     methods = ["occlusion", *(name for name in methods if name != "occlusion")]
-    direct = direct_or_none(model, example, margin)
+    direct, no_direct = direct_or_reason(model, example, margin)
     lens = margin_lens(model, example, margin)
     read = len(example.target_in) if example.places is not None else term.step + 1  # later tokens are not read yet
     attributions = [attribute(model, example, margin, method) for method in methods]
@@ -191,17 +192,18 @@ def explain(
         attributions=[dataclasses.replace(each, target=each.target[:read]) for each in attributions],
         parts=measure_parts(model, example, margin, lens[-1][1], direct, means),
         direct=direct,
+        no_direct=no_direct,
         lens=lens,
         without=None,
     )
     return dataclasses.replace(found, without=output_without(pipeline, example, found.main_head))
 
 
-def direct_or_none(model: Any, example: TracedExample, margin: Margin) -> dict[str, float] | None:
+def direct_or_reason(model: Any, example: TracedExample, margin: Margin) -> tuple[dict[str, float] | None, str | None]:
     try:
-        return direct_contributions(model, example, margin)
-    except ConfigError:  # the head is not linear, or layers share their weights
-        return None
+        return direct_contributions(model, example, margin), None
+    except ConfigError as error:  # the head is not linear, or layers share their weights
+        return None, str(error)
 
 
 def measure_parts(
