@@ -7,6 +7,7 @@ import {input} from "./input.js";
 import {result} from "./result.js";
 import {answerKey, sourceOf} from "./source.js";
 import {nameRuns, read, set, subscribe} from "./state.js";
+import {tour} from "./tour.js";
 import {view as map} from "./views/map.js";
 import {view as attention} from "./views/attention.js";
 import {view as writing} from "./views/writing.js";
@@ -36,6 +37,7 @@ const announcement = h("p", {class: "visually-hidden", aria: {live: "polite"}});
 const banner = h("div", {});
 const waiting = h("p", {class: "waiting-line", role: "status", hidden: true}, "Running the model …");
 const tabBar = h("nav", {aria: {label: "Views"}});
+const about = h("p", {class: "about"}); // what the view shows
 const panels = h("main", {id: "content", tabindex: -1}, h("section", {class: "panel", id: "no-result", hidden: true},
   h("p", {class: "note"}, "There is no result to show. Change the input, or choose an example.")));
 let parts = null;
@@ -52,15 +54,18 @@ async function start() {
   }
   if (!info.views) document.title = `${info.title} · Cutaway`; // a report keeps its title
   document.getElementById("page").classList.toggle("in-report", Boolean(info.views));
+  const guide = tour({state, info, run, page: document.getElementById("page"), tabBar,
+    views: () => availableViews().map((each) => each.id)});
   parts = {
-    header: header(info, {choose, announce, canSwitchEngine: "describeRun" in source}),
+    tour: guide,
+    header: header(info, {choose, announce, canSwitchEngine: "describeRun" in source, start: guide.button}),
     input: input({run: (text) => submit(text), reject: (message) => showError(new Error(message)),
       limits: info.limits, recorded: info.recorded}),
     result: result((patch) => state.set(patch)),
   };
   const bar = h("div", {role: "search", aria: {label: "Input of the model"}}, parts.input.element);
   fill(document.getElementById("page"), parts.header.element, bar, banner, waiting, parts.result.element, tabBar,
-    panels, announcement);
+    about, parts.tour.element, panels, announcement);
   document.getElementById("skip").addEventListener("click", skipToView);
   document.addEventListener("keydown", handleKey);
   nameRuns(info.runs.map((each) => each.name));
@@ -166,7 +171,12 @@ function drawFrame() {
 }
 
 function titleOf(view) {
-  return typeof view.title === "function" ? view.title(run()) : view.title;
+  return ofRun(view.title);
+}
+
+// A field of a view: a text, or a function of the run.
+function ofRun(field) {
+  return typeof field === "function" ? field(run()) : field;
 }
 
 // The views for the task of this run. A report has the answers for some of them only.
@@ -183,12 +193,14 @@ function draw() {
   const shown = view();
   currentTabs?.control.set(shown.id);
   for (const panel of panels.children) panel.hidden = panel.id !== (current ? `panel-${shown.id}` : "no-result");
+  fill(about, ofRun(shown.about));
   if (!current) return;
   try {
     const opened = open(shown);
     performance.mark("draw-begin");
     opened.show(current, state.read());
     performance.measure("draw", "draw-begin");
+    parts.tour.show(current, state.read());
   } catch (error) {
     showError(error);
   }

@@ -7,12 +7,12 @@ const TASKS = {translation: "translation", language_model: "language model",
                masked_language_model: "masked language model", classification: "classification", tagging: "tagging",
                image_classification: "image classification", embedding: "sentence embeddings"};
 
-/** {element, show(state)}; choose(patch) is called when the user changes something. */
-export function header(info, {choose, announce, canSwitchEngine}) {
+/** {element, show(state)}; choose(patch) is called when the user changes something; start: the button of the tour. */
+export function header(info, {choose, announce, canSwitchEngine, start}) {
   const facts = h("span", {class: "facts"});
   const choices = h("div", {class: "row"});
   const title = h("h1", {}, "Cutaway", info.runs.length > 1 ? null : [": ", h("bdi", {}, info.title)]);
-  const element = h("header", {class: "masthead"}, title, facts, choices);
+  const element = h("header", {class: "masthead"}, title, facts, start, choices);
   let drawn = null;
   const show = (state) => {
     const run = info.runs[state.run];

@@ -20,6 +20,8 @@ const ROWS = {encoder: "one source token divides its attention among the source 
 export const view = {
   id: "attention",
   title: "Attention",
+  about: (run) => inNounsOf(run, "How much each token attends to each other token, head by head. Click a cell to see how "
+    + "its number came about."),
   applies: (run) => run.attention.length > 0,
   create: (context) => new Attention(context),
 };

@@ -14,7 +14,9 @@ const INTRODUCTION = "The same input with two sets of weights: two runs, or two 
 const NOTHING = "This page has nothing to compare with. Open two runs for the same task (cutaway explore RUN OTHER), "
   + "or a run with snapshots of its training (setting train.snapshots; in an exported page, the option --snapshots).";
 
-export const view = {id: "compare", title: "Compare", applies: (run) => hasPredictions(run.task), create};
+export const view = {id: "compare", title: "Compare", applies: (run) => hasPredictions(run.task), create,
+  about: ({task}) => `Two runs, or two steps of one training, on the same ${nounsOf(task).input}. Choose side A and `
+    + "side B."};
 
 /** Whether there is something to compare with: a snapshot, or another run with the same task. */
 function canCompare({info, run}) {

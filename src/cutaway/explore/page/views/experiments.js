@@ -17,6 +17,7 @@ const OFF_MEANS = "Click a sub-layer, or a head by its number. A head that is of
 const MEASURE_MEANS = "How much less probable does the output become if only this part is off?";
 
 export const view = {id: "experiments", title: "Experiments", create,
+  about: "What each part of the model contributes. Click a head or a sub-layer to switch it off, and compare the output.",
   applies: (run) => run.switches.length > 0 && hasPredictions(run.task)};
 
 function create(context) {

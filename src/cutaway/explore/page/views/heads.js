@@ -8,7 +8,9 @@ const NOTE = "A head gets a role if its attention follows a pattern much more th
   + "The role says where a head attends, not whether the model needs it. "
   + "To test that, switch the head off under “Experiments”.";
 
-export const view = {id: "heads", title: "Heads", applies: (run) => run.attention.length > 0, create};
+export const view = {id: "heads", title: "Heads", applies: (run) => run.attention.length > 0, create,
+  about: ({task}) => `Where each head attends, measured over many ${nounsOf(task).inputs}. Click a head to see its `
+    + "weights."};
 
 const MEANINGS = {
   entropy: "entropy of the weights in nats; 0 means that all weight is on one token",

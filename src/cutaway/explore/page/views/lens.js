@@ -8,7 +8,8 @@ import {hasPredictions} from "./outputs.js";
 
 const ROUNDING = 1e-4; // of the probabilities from the server
 
-export const view = {id: "lens", title: "Logit lens", applies: (run) => hasPredictions(run.task), create};
+export const view = {id: "lens", title: "Logit lens", applies: (run) => hasPredictions(run.task), create,
+  about: "What the model would answer after each layer. Click a cell to see the probabilities there."};
 
 /** The output token at each position: the tokens of the steps, or of the last layer if the numbers differ. */
 export function outputTokens(trace) {

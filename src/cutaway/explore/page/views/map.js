@@ -12,7 +12,9 @@ const CACHE_SIZE = 30; // parts
 const MARGIN = 6; // around the diagram
 const THUMBNAIL_CELLS = 10; // per side of the small attention matrix in a box
 
-export const view = {id: "map", title: "Architecture", applies: (run) => Boolean(run.parts), create};
+export const view = {id: "map", title: "Architecture", applies: (run) => Boolean(run.parts), create,
+  about: (run) => inNounsOf(run, "The model as it was built. Press Play to follow the tokens through it, or click a box "
+    + "to see its numbers.")};
 
 function create(context) {
   const drawing = h("div", {class: "drawing box"});

@@ -16,7 +16,9 @@ const INTRODUCTION = "The same input with the weights of each snapshot, from the
 const NOTHING = "This run has no snapshots of its training here. A training saves them if the setting train.snapshots is "
   + "above 0; an exported page has them with the option --snapshots.";
 
-export const view = {id: "timelapse", title: "Training", applies, create};
+export const view = {id: "timelapse", title: "Training", applies, create,
+  about: "The output and the attention at each saved step of the training. Move the slider from the first step to the "
+    + "last."};
 
 /** A view without snapshots says how to get them; a report leaves it out. */
 function applies(run, info) {

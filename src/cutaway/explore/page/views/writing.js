@@ -17,6 +17,8 @@ const TEMPERATURES = [0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7,
                       1.6, 1.8, 2];
 
 export const view = {id: "writing", title: (run) => (generatesText(run.task) ? "Decoding" : "Prediction"), create,
+  about: ({task}) => (generatesText(task) ? "The output one token at a time. Click a token to see the candidates of its "
+    + "step, and a candidate to continue with it." : "The answers that the model considered, each with its probability."),
   applies: (run) => hasPredictions(run.task)};
 
 function create(context) {
