@@ -107,6 +107,7 @@ def effects(
     seen: set[int] = set()
     for sentence in intervention.sentences:
         other = say(lexicon, sentence, code)
+        seen |= merged_words(target, other)
         for difference in differences(target, other):
             place = target.places[difference.target]
             if difference.target in seen or not is_effect(intervention, difference, place):
@@ -117,6 +118,12 @@ def effects(
             if feature in ("number", "person"):
                 sources = union(sources, agreeing_words(intervention, place, english, say(lexicon, sentence, "en")))
             yield Cause(difference.target, feature, sources, difference.rival)
+
+
+def merged_words(one: SaidSentence, other: SaidSentence) -> set[int]:
+    """The words of phrases that are not in the other sentence, such as "den" of "in den Park" in "im Park"."""
+    found = {i for i, _ in same_places(one.places, other.places)}
+    return {i for i, place in enumerate(one.places) if i not in found and place.kind == "phrase"}
 
 
 def is_effect(intervention: Intervention, difference: Difference, place: Place) -> bool:
@@ -204,5 +211,9 @@ def other_neighbour(word: str, neighbour: str) -> str:
 def sources_of(pair: AlignedPair, english: SaidSentence, target: int) -> tuple[int, ...]:
     """The source words behind a target word, without "to" in "wants to". An article without a counterpart (des) comes
     with its noun."""
-    aligned = [i for i, j in pair.alignment if j == target and english.places[i].role != OTHER]
+    aligned = [i for i, j in pair.alignment if j == target and not is_infinitive_marker(english, i)]
     return tuple(aligned or [i for i, j in pair.alignment if j == pair.target_heads[target]])
+
+
+def is_infinitive_marker(english: SaidSentence, index: int) -> bool:
+    return english.words[index] == "to" and english.places[index].kind == "verb"

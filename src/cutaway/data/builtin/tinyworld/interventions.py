@@ -48,7 +48,7 @@ from cutaway.data.builtin.tinyworld.templates import LANGUAGES, template
 Comparison = Callable[[Place], bool]
 PERSONS = ((FIRST, SECOND, THIRD), (FIRST_PLURAL, THIRD_PLURAL))  # singular, plural
 TENSES = ("present", "past", "future")
-OTHER_CASES = {"acc": ("dat",), "dat": ("acc",), "gen": ("dat", "acc"), "nom": ("acc", "dat")}
+OTHER_CASES = {"acc": ("dat", "nom"), "dat": ("acc", "nom"), "gen": ("dat", "acc", "nom"), "nom": ("acc", "dat")}
 # English determiners that say the number of their noun. "This" says it too; its form follows the noun.
 SINGULAR, PLURAL = frozenset(("a", "every", "this")), frozenset(("some", "many", "how_many", "this", *NUMBERS))
 SAY_NUMBER = SINGULAR | PLURAL
@@ -138,7 +138,7 @@ class Interventions:
                 return np.noun.english.plural not in ("", "-")
             return not (is_own(place, DETERMINER) and np.determiner in SAY_NUMBER - {"a", "this"})
 
-        yield change("number", (*says_number, *noun), [in_other_number(np)], can_change_number)
+        yield change("number", (*says_number, *noun), [in_other_number(np, self.code)], can_change_number)
         yield change("person", noun, [in_person(np, person) for person in other_persons(agreement(np))], anywhere)
         genders = [in_gender(np, self.code, gender) for gender in other_genders(np.noun, self.code)]
         yield change("gender", noun, genders, lambda place: not is_own(place, NOUN))
@@ -154,7 +154,8 @@ class Interventions:
             other = np._replace(adjective=on_other_side(np.adjective))
             yield change("article", adjective, [other], lambda place: is_own(place, DETERMINER))
         if self.code == "de":
-            others = [np._replace(determiner=one) for one in ("my", "the", "mass")]
+            endings = ("my", "the", "two") if np.plural else ("my", "the")
+            others = [np._replace(determiner=one) for one in endings]
             yield change("declension", determiner, others, lambda place: is_own(place, ADJECTIVE))
 
     def pronoun(self, referent: Referent) -> Iterator[Intervention]:
@@ -206,6 +207,7 @@ class Interventions:
         others = [replace_clause(self.sentence, path, clause._replace(mood=mood)) for mood in moods]
         shape = self.verb_shape(self.sentence, path)
         others.sort(key=lambda other: self.verb_shape(other, path) != shape)  # mange, mangera before a mangé
+        others.sort(key=lambda other: is_unusual(clause_at(other, path)))
         return Intervention("tense", self.verb_words(path, FINITE), others, in_verb(path, FINITE, NON_FINITE))
 
     def verb_shape(self, sentence: Clause, path: Path) -> list[int]:
@@ -261,6 +263,13 @@ class Interventions:
         return tuple(words)
 
 
+def is_unusual(clause: Clause) -> bool:
+    """Whether tinyworld never generates this tense: it has no "I will", and no modals or commands in the future."""
+    subject = clause.slots.get(clause.rule.agrees)
+    person = THIRD if subject is None else agreement(subject).person
+    return clause.mood.tense == "future" and (bool(clause.mood.modal) or person not in (THIRD, THIRD_PLURAL))
+
+
 # ---- Which target words are compared ---------------------------------------------------------------------
 
 
@@ -300,9 +309,11 @@ def other_agreements(shape: Agreement) -> dict[str, list[Agreement]]:
     return found
 
 
-def in_other_number(np: NP) -> NP:
+def in_other_number(np: NP, code: str) -> NP:
     noun = with_same_plural(np.noun) if np.determiner == "name" else np.noun
     determiner = OTHER_DETERMINERS.get(np.determiner, np.determiner)
+    if code == "de" and determiner in PLURAL - {"this"}:  # the adjective has another ending: zwei alte, ein alter
+        determiner = "a"
     return np._replace(noun=noun, determiner=determiner, plural=not np.plural)
 
 
