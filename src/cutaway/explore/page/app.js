@@ -61,7 +61,7 @@ async function start() {
     header: header(info, {choose, announce, canSwitchEngine: "describeRun" in source, start: guide.button}),
     input: input({run: (text) => submit(text), reject: (message) => showError(new Error(message)),
       limits: info.limits, recorded: info.recorded}),
-    result: result((patch) => state.set(patch)),
+    result: result((patch) => state.set(patch), info.recorded),
   };
   const bar = h("div", {role: "search", aria: {label: "Input of the model"}}, parts.input.element);
   fill(document.getElementById("page"), parts.header.element, bar, banner, waiting, parts.result.element, tabBar,

@@ -35,9 +35,10 @@ export function heatmap(options) {
   return {element: map.element, update: (patch) => map.update(patch)};
 }
 
-/** A small heat map without labels. A matrix with more than 96 rows is max-pooled. */
+/** A small heat map without labels; without `label`, the element around it says what it is. A matrix with more than 96 rows is max-pooled. */
 export function thumbnail({rows, columns, at, row = null, label = "", max = 1}) {
-  const canvas = h("canvas", {class: "thumbnail", role: "img", aria: {label}});
+  const canvas = h("canvas", {class: "thumbnail", role: label ? "img" : null,
+    aria: label ? {label} : {hidden: true}});
   canvas.redraw = () => paint(canvas, maxPool({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
   canvas.redraw();
   drawn.add(new WeakRef(canvas));

@@ -7,17 +7,17 @@ import {topCandidates} from "./views/sampling.js";
 
 const MANY = 60; // tokens; longer outputs get a smaller font
 
-/** {element, show(trace, run, state), clear()}; change(patch) is called when the user clicks something here. */
-export function result(change) {
+/** {element, show(trace, run, state)}; change(patch) is called when the user clicks something here. */
+export function result(change, isRecorded = false) {
   const output = h("div", {aria: {live: "polite"}});
   const changes = h("div", {});
   const element = h("section", {class: "result", aria: {label: "Result"}}, output, changes);
   const show = (trace, run, state) => {
-    fill(output, (OUTPUTS[trace.task] ?? generatedText)(trace, change), measures(trace, run));
+    fill(output, (OUTPUTS[trace.task] ?? generatedText)(trace, isRecorded ? null : change), measures(trace, run));
     fill(changes, activeChanges(trace, run, state, change));
     for (const start of output.querySelectorAll(".answer-start")) scrollInside(start.parentElement, start);
   };
-  return {element, show, clear: () => { fill(output); fill(changes); }};
+  return {element, show};
 }
 
 const OUTPUTS = {translation: generatedText, language_model: continuation, masked_language_model: maskedText,
@@ -25,13 +25,13 @@ const OUTPUTS = {translation: generatedText, language_model: continuation, maske
 
 function generatedText(trace) {
   const isLong = trace.output.length > 240;
-  return [h("p", {class: `output${isLong ? " long" : ""}`, dir: "auto"},
+  return [h("p", {class: `output${isLong ? " long" : ""}`, tabindex: isLong ? 0 : null, dir: "auto"},
     trace.output || h("span", {class: "dim"}, "(empty)")), outputTokens(trace.target_out, trace.steps)];
 }
 
 function continuation(trace) {
   const row = outputTokens(trace.target_out, trace.steps, trace.prompt);
-  return [h("div", {class: "output code", dir: "auto"}, h("span", {class: "dim"}, trace.text),
+  return [h("div", {class: "output code", tabindex: 0, dir: "auto"}, h("span", {class: "dim"}, trace.text),
     h("span", {class: "answer-start"}), trace.output), row];
 }
 
@@ -41,6 +41,7 @@ function outputTokens(tokens, steps, prompt = 0) {
   const row = tokenRow(tokens, {p, label: "Tokens of the output with their probabilities", title});
   for (const chip of [...row.children].slice(0, prompt)) chip.classList.add("in-prompt");
   row.classList.toggle("many", tokens.length > MANY);
+  if (tokens.length > MANY) row.tabIndex = 0; // it scrolls
   row.children[prompt]?.classList.add("answer-start"); // to scroll to it after a long prompt
   return row;
 }
@@ -53,16 +54,18 @@ function maskedText(trace, change) {
   const steps = new Map(trace.hidden.map((position, i) => [position, trace.steps[i]]));
   const toggle = (i) => change({hidden: steps.has(i) ? trace.hidden.filter((at) => at !== i)
     : [...trace.hidden, i].sort((a, b) => a - b)});
-  const prediction = ({token, p}) => `Prediction: “${readable(token)}” (${percent(p)}). Click to unmask it`;
-  const title = (i) => (steps.has(i) ? prediction(steps.get(i)) : "Click to mask it");
-  const row = tokenRow(trace.source, {label: "Input tokens; click one to mask it", onpick: toggle, title});
+  const click = (text) => (change ? `Click to ${text} it` : "");
+  const prediction = ({token, p}) => `Prediction: “${readable(token)}” (${percent(p)}). ${click("unmask")}`;
+  const title = (i) => (steps.has(i) ? prediction(steps.get(i)) : click("mask"));
+  const label = change ? "Input tokens; click one to mask it" : "Input tokens";
+  const row = tokenRow(trace.source, {label, onpick: change && toggle, title});
   for (const [position, step] of steps) {
     const chip = row.children[position];
     chip?.classList.add("hidden-token");
     chip?.append(" → ", h("b", {}, h("bdi", {}, readable(step.token))), ` ${percent(step.p)}`);
   }
-  const hint = "Click a token to mask it. The model then predicts the masked token.";
-  return [h("p", {class: "output", dir: "auto"}, trace.output), row, h("p", {class: "measures"}, hint)];
+  const hint = change && "Click a token to mask it. The model then predicts the masked token.";
+  return [h("p", {class: "output", dir: "auto"}, trace.output), row, hint && h("p", {class: "measures"}, hint)];
 }
 
 function classes(trace) {

@@ -30,8 +30,8 @@ function serverSource() {
     recorded: false,
     info: async (signal) => (await get("info", signal)).json(),
     heads: async (run, signal) => (await get(`heads?run=${Number(run) || 0}`, signal)).json(),
-    trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
-    snapshots: stream("snapshots"), score: stream("score"),
+    trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), why: ask("why"),
+    patching: ask("patching"), snapshots: stream("snapshots"), score: stream("score"), hasGradients: true,
     describeRun: async (run) => (await get(`live?run=${run}`)).json(),
     weights: async (run, step) =>
       new Uint8Array(await (await get(`weights?run=${run}${step === null ? "" : `&snapshot=${step}`}`)).arrayBuffer()),
@@ -53,6 +53,7 @@ function recordedSource(data) {
   };
   return {
     recorded: true,
+    has: (endpoint, request) => answerKey(endpoint, request) in data.answers,
     info: async () => data.info,
     heads: async (run) => find("heads", {run}),
     trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), snapshots,
@@ -60,14 +61,15 @@ function recordedSource(data) {
 }
 
 // The statistics of heads take long and do not change, so they are requested once per run. loadedHeads(run): the
-// statistics if they are loaded, else null.
+// statistics if they are loaded, else null. has(endpoint, request): whether there is an answer; false only in a file
+// with recorded answers.
 function cacheHeads(source) {
   const loaded = new Map();
   const heads = async (run, signal) => {
     if (!loaded.has(run)) loaded.set(run, await source.heads(run, signal));
     return loaded.get(run);
   };
-  return {...source, heads, loadedHeads: (run) => loaded.get(run) ?? null};
+  return {has: () => true, ...source, heads, loadedHeads: (run) => loaded.get(run) ?? null};
 }
 
 /** The key of a recorded answer: the endpoint and the non-default fields, sorted. recording.py computes the same key. */

@@ -56,11 +56,12 @@ function boardSection(context) {
     const request = JSON.stringify(context.request({off: []})); // another request makes the measurement invalid
     if (drawnRun !== context.run()) {
       drawnRun = context.run();
-      board = switchboard(drawnRun.switches, change);
+      board = switchboard(drawnRun.switches, change, (off) => context.source.has("trace", context.request({off})));
       fill(place, board.element);
     }
     if (measured !== request) {
       [effects, measured, measure.disabled] = [null, request, false];
+      measure.parentElement.hidden = !context.source.has("ablations", context.request({off: []}));
       send(async () => null);
       fill(legend);
     }

@@ -157,7 +157,7 @@ function createCell({lens, output, answer}, r, k, pick, onkeydown) {
   const meaning = `${isOutput ? "" : "not "}the output ${answer}`;
   const label = `${lens.rows[r]}, position ${k + 1}: ${readable(token)}, ${percent(p)}, ${meaning}`;
   return h("button", {type: "button", class: `cell${isOutput ? " agrees" : ""}`, tabindex: -1, title: label,
-    style: {"--p": p.toFixed(3)}, aria: {label}, onclick: () => pick(r, k), onkeydown},
+    style: {"--p": p.toFixed(3)}, onclick: () => pick(r, k), onkeydown},
     h("bdi", {}, readable(token, 12)), h("span", {class: "p"}, percent(p)));
 }
 

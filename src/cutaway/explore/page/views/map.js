@@ -257,11 +257,17 @@ function labelOf(item, run, off) {
   const where = /layers\.(\d+)/.exec(item.name);
   const place = item.type === "label" || !where ? "" : `, ${item.column} layer ${where[1]}`;
   const {whole, heads} = offState(run, item.name, off);
-  const state = whole ? " Switched off." : heads.length ? ` Head ${heads.join(", ")} is off.` : "";
+  const state = whole ? " Switched off." : "";
   if (item.type === "label") return `${item.column} ${item.title}.${state}`;
+  const sub = subtitle(item, whole, heads);
   const inputs = item.adds ? `${item.from} and ${item.adds}` : item.from;
   const memory = item.memory ? " and the memory of the encoder" : "";
-  return `${item.title}${place}${item.sub ? `, ${item.sub}` : ""}. Input: ${inputs}${memory}.${state}`;
+  return `${item.title}${sub ? `, ${sub}` : ""}${place}. Input: ${inputs}${memory}.${state}`;
+}
+
+/** The second line of a box: the heads that are off, or what it computes. */
+function subtitle(item, whole, heads) {
+  return heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
 }
 
 function moreLabel({title, sub}) {
@@ -296,10 +302,10 @@ function boxShape(item, run, trace, state) {
   const matrix = item.weights && !item.narrow
     ? smallMatrix(trace, item.weights, x + width - height + 4, y + 4, height - 8) : null;
   const middle = x + (matrix ? (width - height + 8) / 2 : width / 2);
-  const sub = heads.length && !whole ? `✕ head ${heads.join(", ")} off` : item.sub;
+  const sub = subtitle(item, whole, heads);
   const text = (name, up, content) => s("text", {class: name, x: middle, y: y + up, "text-anchor": "middle"}, content);
   return [s("rect", {class: "shape", x, y, width, height, rx: thin ? height / 2 : 6}),
-    text(thin ? "small-title" : item.narrow ? "title narrow" : "title", thin ? height / 2 + 4 : 17, item.title),
+    text(thin ? "small-title" : item.narrow ? "title narrow" : "title", thin ? height / 2 + 4 : 17, item.title), " ",
     !thin && sub && text(`sub${heads.length ? " off" : ""}`, 32, sub), matrix,
     whole && s("path", {class: "crossed", d: `M${x} ${y}l${width} ${height}M${x + width} ${y}l${-width} ${height}`})];
 }

@@ -59,7 +59,7 @@ function documentation(doc, equation) {
   const pieces = doc.trim().split(/\n\s*\n/).filter((piece) => piece.trim());
   if (equation && pieces[0] && sameFormula(pieces[0], equation)) pieces.shift();
   const prose = (piece) => h("p", {}, piece.replace(/\s*\n\s*/g, " ").trim());
-  const preformatted = (piece) => h("pre", {class: "box"}, piece.replace(/\s+$/, ""));
+  const preformatted = (piece) => h("pre", {class: "box", tabindex: 0}, piece.replace(/\s+$/, ""));
   return h("div", {class: "doc"}, pieces.map((piece) => (isDrawing(piece) ? preformatted(piece) : prose(piece))));
 }
 

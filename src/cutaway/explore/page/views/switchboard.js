@@ -10,27 +10,29 @@ const PARTS = {self_attention: "self-attention", cross_attention: "cross-attenti
 const FULL_COLOUR = 0.1; // nats with the full colour, if no effect is larger
 
 /** {element, update(off, effects)}; effects: id -> change of log p in nats, or null. onchange(off) gets the ids of all
-    parts that are off. */
-export function switchboard(switches, onchange) {
+    parts that are off; canChange(off): whether there is an answer for them. */
+export function switchboard(switches, onchange, canChange) {
   const board = {switches, buttons: new Map(), presets: [], off: new Set()};
-  board.change = (ids, switchedOff) => {
+  const after = (ids, switchedOff) => {
     const next = new Set(board.off);
     ids.forEach((id) => (switchedOff ? next.add(id) : next.delete(id)));
-    onchange(switches.map((each) => each.id).filter((id) => next.has(id)));
+    return switches.map((each) => each.id).filter((id) => next.has(id));
   };
+  board.change = (ids, switchedOff) => onchange(after(ids, switchedOff));
+  board.canChange = (ids, switchedOff) => canChange(after(ids, switchedOff));
   const allOn = h("button", {type: "button", class: "button quiet", onclick: () => onchange([])}, "Switch all on");
   const element = h("div", {class: "board", onkeydown: moveFocus},
-    h("div", {class: "row presets", role: "group", aria: {label: "Switch off several parts"}},
-      h("span", {class: "dim small"}, "Switch off"), presetsOf(switches).map((preset) => presetButton(board, preset)),
-      allOn),
+    h("div", {class: "row presets", role: "group", aria: {label: "Switch several parts"}},
+      presetsOf(switches).map((preset) => presetButton(board, preset)), allOn),
     [...new Set(switches.map((each) => each.stack))].map((stack) => stackOf(board, stack)));
   const update = (ids, effects) => {
     board.off = new Set(ids);
     const largest = Math.max(FULL_COLOUR, ...[...effects?.values() ?? []].map(Math.abs));
     for (const each of switches) {
       const isInside = each.kind === "head" && switches.some((other) => contains(other, each) && board.off.has(other.id));
-      updateSwitch(board.buttons.get(each.id), each, {isOff: board.off.has(each.id), isInside},
-        effects?.get(each.id) ?? null, largest);
+      const isOff = board.off.has(each.id), isRecorded = board.canChange([each.id], !isOff);
+      updateSwitch(board.buttons.get(each.id), each, {isOff, isInside, isRecorded}, effects?.get(each.id) ?? null,
+        largest);
     }
     board.presets.forEach((show) => show());
     allOn.disabled = !ids.length;
@@ -41,7 +43,7 @@ export function switchboard(switches, onchange) {
 /** Parts that can be switched off together: [{label, ids}]. */
 function presetsOf(switches) {
   const parts = ["cross_attention", "self_attention", "feed_forward"];
-  const presets = parts.map((part) => ({label: `all ${PARTS[part]}`, ids: sublayersOf(switches, part)}));
+  const presets = parts.map((part) => ({label: `Switch all ${PARTS[part]} off`, ids: sublayersOf(switches, part)}));
   return presets.filter((preset) => preset.ids.length > 1);
 }
 
@@ -52,11 +54,14 @@ function sublayersOf(switches, part) {
   return (whole.length ? whole : found).map((each) => each.id);
 }
 
-function presetButton(board, {label, ids, spoken = label}) {
+function presetButton(board, {label, ids, spoken = null}) {
   const done = () => ids.every((id) => board.off.has(id));
-  const button = h("button", {type: "button", class: "button quiet preset", aria: {label: `switch off ${spoken}`},
+  const button = h("button", {type: "button", class: "button quiet preset", aria: spoken ? {label: spoken} : null,
                               onclick: () => board.change(ids, !done())}, label);
-  board.presets.push(() => button.setAttribute("aria-pressed", String(done())));
+  board.presets.push(() => {
+    button.setAttribute("aria-pressed", String(done()));
+    button.hidden = !board.canChange(ids, !done());
+  });
   return button;
 }
 
@@ -70,7 +75,8 @@ function layerOf(board, stack, layer) {
   const here = board.switches.filter((each) => each.stack === stack && each.layer === layer);
   const parts = [...new Set(here.map((each) => each.part))];
   const heads = here.filter((each) => each.kind === "head").map((each) => each.id);
-  const preset = {label: "all heads of the layer", spoken: `all heads of ${stack} layer ${layer}`, ids: heads};
+  const preset = {label: "all heads of the layer", spoken: `switch off all heads of the layer, ${stack} layer ${layer}`,
+    ids: heads};
   const row = h("div", {class: "board-layer", role: "toolbar", aria: {label: `${stack}, layer ${layer}`}},
     h("span", {class: "layer-name"}, `layer ${layer}`),
     parts.map((part) => partOf(board, here.filter((each) => each.part === part))),
@@ -99,13 +105,14 @@ function contains(whole, head) {
 }
 
 /** Show whether a part is off, alone or with its sub-layer (isInside), and the effect of switching it off. */
-function updateSwitch(button, {title}, {isOff, isInside}, value, largest) {
+function updateSwitch(button, {title}, {isOff, isInside, isRecorded}, value, largest) {
   const change = value === null ? "" : signedNats(value);
   button.setAttribute("aria-pressed", String(isOff || isInside));
-  button.setAttribute("aria-disabled", String(isInside));
+  button.setAttribute("aria-disabled", String(isInside || !isRecorded));
   const state = isInside ? ", off with its sub-layer" : "";
   button.setAttribute("aria-label", `switch off ${title}${state}${change && `, log p ${change}`}`);
   button.title = isInside ? `${title}. It is off because its sub-layer is off.`
+    : !isRecorded ? `${title}. This file has no answer without it.`
     : change ? `${title}. With only this part off, log p changes by ${change} nats.` : title;
   button.classList.toggle("gains", value > 0);
   const share = Math.sqrt(Math.abs(value ?? 0) / largest); // the root makes small effects visible

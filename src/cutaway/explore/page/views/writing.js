@@ -55,7 +55,7 @@ export function prefixWith(trace, at, id) {
 function textCard(context) {
   const title = h("h2", {});
   const row = h("div", {class: "steps"});
-  const strip = h("div", {class: "box strip"});
+  const strip = h("div", {class: "box strip", tabindex: 0, role: "group", aria: {label: "Probability of each step"}});
   const note = h("p", {class: "small dim"});
   const counter = h("span", {class: "counter"});
   const play = h("button", {type: "button", class: "button quiet", onclick: () => (timer ? stop() : start())},
@@ -211,7 +211,7 @@ function stepCard(context) {
     const step = trace.steps[at];
     const generates = generatesText(trace.task);
     sampling.hidden = !generates || !step;
-    fill(result, sampled && sampleText(sampled, trace, at, use));
+    fill(result, sampled && sampleText(sampled, trace, at, context.info.recorded ? null : use));
     if (!step) {
       title.textContent = "No prediction";
       fill(before, trace.task === "masked_language_model"
@@ -268,7 +268,7 @@ function sampleText({candidate}, trace, at, use) {
   const word = h("bdi", {class: "word"}, readable(candidate.token));
   if (at < (trace.prompt ?? 0)) return ["Sampled: ", word, ". This position belongs to the prompt."];
   if (candidate.id === trace.steps[at].id) return ["Sampled: ", word, ", the same as the output."];
-  const button = h("button", {type: "button", class: "button quiet", onclick: () => use(candidate.id)},
+  const button = use && h("button", {type: "button", class: "button quiet", onclick: () => use(candidate.id)},
     "Continue with it");
   return ["Sampled: ", word, ". ", button];
 }
@@ -411,7 +411,7 @@ function beamCard(context) {
     h("p", {class: "intro"}, "Greedy search takes the most probable token at each step. Beam search keeps the best ",
       "unfinished texts at each step; their number is the beam size. Finished texts are ranked by their score: log p ",
       "divided by the length penalty ((5 + length) / 6)", h("sup", {}, "α"), "."),
-    h("div", {class: "sliders"}, size.element, alpha.element), status, body);
+    context.info.recorded ? null : h("div", {class: "sliders"}, size.element, alpha.element), status, body);
   let requested = null;
   let search = null;
   let picked = null;
@@ -425,6 +425,8 @@ function beamCard(context) {
     alpha.set(penalty);
     const request = context.request({target: null, beam_size: beamSize, length_penalty: penalty});
     const name = JSON.stringify(request);
+    element.hidden = !context.source.has("beam", request);
+    if (element.hidden) return;
     if (name !== requested) {
       const first = requested === null;
       requested = name;
