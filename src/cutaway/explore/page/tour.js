@@ -70,7 +70,8 @@ const STEPS = {
   },
   candidates: {
     view: "writing", look: "candidates", title: () => "Candidates and temperature",
-    state: ({trace}) => ({position: leastCertain(trace)}), applies: ({trace}) => trace.steps.length > 0,
+    state: ({trace}) => ({position: leastCertain(trace), temperature: 1, top_k: 0, top_p: 1}),
+    applies: ({trace}) => trace.steps.length > 0,
     text: ({info}) => ["At each step, every token of the vocabulary gets a probability. This is the step where the model "
       + "was least certain. Move the temperature: below 1 the probabilities become sharper, above 1 flatter.",
       info.recorded ? "" : "Click another candidate, and the model continues from there."],

@@ -5,6 +5,7 @@ import {matrixOf, meanOf} from "../matrix.js";
 import {inNounsOf, nounsOf} from "../nouns.js";
 import {layOutModel, partsByName} from "./diagram.js";
 import {breadcrumb, parameterCount, partPanel} from "./partpanel.js";
+import {player} from "./play.js";
 import {errorLine, latest, waitingLine} from "./requests.js";
 
 const DELAY = 150; // milliseconds before the panel says that it is waiting
@@ -19,12 +20,17 @@ export const view = {id: "map", title: "Architecture", applies: (run) => Boolean
 function create(context) {
   const drawing = h("div", {class: "drawing box"});
   const panel = h("div", {class: "card panel-part", aria: {live: "off"}});
-  const element = h("div", {class: "view-map"}, drawing, panel);
+  const play = player({drawing, open: (name) => go(name)});
+  const element = h("div", {class: "view-map"}, play.element, drawing, panel);
   const send = latest();
   const answers = new Map();
   let drawn = null;
   let wanted = null;
-  panel.addEventListener("keydown", (event) => { if (event.key === "Escape") focusBox(); });
+  panel.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // it does not end the tour, too
+    focusBox();
+  });
 
   function show(trace, state) {
     const run = context.run();
@@ -40,8 +46,10 @@ function create(context) {
     const focused = drawing.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     const {scrollLeft, scrollTop} = drawing;
     const first = !drawing.firstChild;
-    fill(drawing, diagram(run, trace, state, {go, expand: (all) => context.state.set({layers: all ? "all" : null},
-      {replace: true})}));
+    const expand = (all) => context.state.set({layers: all ? "all" : null}, {replace: true});
+    const {svg, elements} = diagram(run, trace, state, {go, expand});
+    fill(drawing, svg);
+    play.use({svg, elements, trace});
     if (first) requestAnimationFrame(scrollToStart);
     else drawing.scrollTo(scrollLeft, scrollTop);
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
@@ -130,7 +138,7 @@ function create(context) {
     (drawing.querySelector(".here") ?? drawing.querySelector("[data-name]"))?.focus();
   }
 
-  return {element, show};
+  return {element, show, key: play.key};
 }
 
 /** "encoder.layers.0.self_attention" -> the model, encoder, layer 0, self-attention; without module lists. */
@@ -190,16 +198,17 @@ function switchRow(run, name, state, context) {
 
 const ORDER = {frame: 0, path: 1, text: 2, label: 3, more: 3, box: 3, plus: 3}; // higher values are drawn on top
 
+/** {svg, elements}: the drawing, and the element of each item of the layout. */
 function diagram(run, trace, state, {go, expand}) {
   const plan = layOutModel(run, trace, {open: state.layers === "all"});
   const [wide, high] = [plan.width + 2 * MARGIN, plan.height + 2 * MARGIN];
   const label = `The architecture of ${run.name}. Data flows upwards. Each box is a button that shows its details.`;
   const svg = s("svg", {class: "plan", width: wide, height: high, viewBox: `${-MARGIN} ${-MARGIN} ${wide} ${high}`,
     role: "group", aria: {label}}, markers());
-  const buttons = [];
+  const buttons = [], elements = new Map();
   const shapes = {label: labelShape, plus: plusShape, box: boxShape};
   for (const item of [...plan.items].sort((a, b) => ORDER[a.type] - ORDER[b.type])) {
-    if (item.type in STATIC_SHAPES) svg.append(STATIC_SHAPES[item.type](item));
+    if (item.type in STATIC_SHAPES) append(item, STATIC_SHAPES[item.type](item));
     else if (item.type === "more") button(item, () => expand(!item.folds), moreLabel(item), moreShape(item));
     else {
       const shape = shapes[item.type](item, run, trace, state);
@@ -207,7 +216,12 @@ function diagram(run, trace, state, {go, expand}) {
     }
   }
   svg.addEventListener("keydown", (event) => moveFocus(event, buttons));
-  return svg;
+  return {svg, elements};
+
+  function append(item, shape) {
+    elements.set(item, shape);
+    svg.append(shape);
+  }
 
   function button(item, act, label, shape) {
     const press = (event) => {
@@ -220,7 +234,7 @@ function diagram(run, trace, state, {go, expand}) {
       onclick: () => act(false), onkeydown: press},
       s("title", {}, label), shape);
     buttons.push({group, x: item.x + item.width / 2, y: item.y + item.height / 2});
-    svg.append(group);
+    append(item, group);
   }
 }
 
@@ -235,7 +249,7 @@ const STATIC_SHAPES = {
 function markers() {
   const tip = (id, name) => s("marker", {id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6.5, markerHeight: 6.5,
     orient: "auto-start-reverse"}, s("path", {class: name, d: "M0 .8 7 4 0 7.2z"}));
-  return s("defs", {}, tip("tip", "tip"), tip("tip-memory", "tip memory"));
+  return s("defs", {}, tip("tip", "tip"), tip("tip-memory", "tip memory"), tip("tip-lit", "tip lit"));
 }
 
 /** A path of straight lines with round corners. */
