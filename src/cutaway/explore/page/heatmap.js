@@ -36,10 +36,10 @@ export function heatmap(options) {
 }
 
 /** A small heat map without labels; without `label`, the element around it says what it is. A matrix with more than 96 rows is max-pooled. */
-export function thumbnail({rows, columns, at, row = null, label = "", max = 1}) {
+export function thumbnail({rows, columns, at, row = null, label = "", max = 1, signed = false}) {
   const canvas = h("canvas", {class: "thumbnail", role: label ? "img" : null,
     aria: label ? {label} : {hidden: true}});
-  canvas.redraw = () => paint(canvas, maxPool({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, false);
+  canvas.redraw = () => paint(canvas, maxPool({rows, columns, row: row ?? rowOf(at, columns)}, 96), max, signed);
   canvas.redraw();
   drawn.add(new WeakRef(canvas));
   return canvas;

@@ -6,6 +6,7 @@ import {axesOf, isHeadOff, kindOf, matrixOf, meanOf, nameOf} from "../matrix.js"
 import {headsInNounsOf, inNounsOf, nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
+import {attentionNumbers} from "./attentionnumbers.js";
 import {patches} from "./patches.js";
 import {thumbnails} from "./thumbnails.js";
 import {truncationNote} from "./truncation.js";
@@ -33,6 +34,7 @@ class Attention {
     this.small = thumbnails((layer, head, byKey) => this.choose({layer, head}, byKey));
     this.lines = attentionLines((side, i) => this.pin(side, i));
     this.patchView = patches((token) => this.choose({token, at: null}, true));
+    this.numbers = attentionNumbers(context);
     this.large = null;
     this.title = h("h2", {});
     this.role = h("p", {class: "small dim role"});
@@ -44,7 +46,8 @@ class Attention {
       h("div", {class: "box"}, this.small.element));
     const one = h("section", {class: "card one-head", aria: {label: "The chosen head"}}, this.title, this.role,
       this.place, this.gold, this.notes);
-    this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one, all));
+    this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one, all),
+      this.numbers.element);
     new ResizeObserver(() => this.refit()).observe(this.place);
   }
 
@@ -110,6 +113,7 @@ class Attention {
       && ` Role of this head with the final weights: ${role.role}. ${role.explanation ?? ""}`);
     if (now.look === "lines") this.drawLines(now, label);
     else this.drawMatrix(now, label);
+    this.numbers.show(now, selectedCell(now));
     fill(this.gold, now.showGold && now.marks.length ? goldSentence(now) : null);
     fill(this.notes, truncationNote(now.trace.kept), now.look === "lines" && Math.max(rows.length, columns.length) > 60
       ? h("p", {class: "note"}, `There are many ${nounsOf(now.trace.task).units}: only the lines of the selected one are `
