@@ -2,6 +2,7 @@
 import {fill, h, number, percent} from "../dom.js";
 import {lineChart, select, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
+import {nounsOf} from "../nouns.js";
 import {errorLine, fetchTrace, latest, trySet, unlessRecorded, waitingLine} from "./requests.js";
 import {cellText, choiceOf, choiceTitle, headControls, weightsOf} from "./headcontrols.js";
 import {changeOfProbability, forceOutput, generatesText, hasPredictions, logP} from "./outputs.js";
