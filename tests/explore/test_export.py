@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cutaway.cli import app
 from cutaway.errors import ConfigError, DataError
-from cutaway.explore import export as export_module
+from cutaway.explore import web_export
 from cutaway.explore.explorer import Explorer, ExplorerRequest
 from cutaway.explore.export import (
     IMPORT,
@@ -88,7 +88,7 @@ def test_a_page_without_snapshots_has_none(explorer, tmp_path):
 
 
 def test_a_model_that_is_too_large_for_a_page(explorer, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_module, "MAX_WEIGHTS", 1000)
+    monkeypatch.setattr(web_export, "MAX_WEIGHTS", 1000)
     with pytest.raises(ConfigError, match=r"a page can have 0 MB. Use --dtype int8, or --recorded for a page without"):
         export_page(explorer, tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()

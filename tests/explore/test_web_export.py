@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 
 import numpy as np
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from cutaway.cli import app
 from cutaway.errors import ConfigError, RunError
 from cutaway.explore import bundle as bundle_module
+from cutaway.explore import web_export
 from cutaway.explore.bundle import PAGE, as_function_body, bundle, in_order, resolve
 from cutaway.explore.web_export import convert, export_web
 from cutaway.inference.training.setup import start_training
@@ -46,19 +48,41 @@ def test_the_stated_error_is_the_largest(weights, dtype, limit):
     assert difference.max() == pytest.approx(error, abs=1e-6)
 
 
+def test_a_page_that_is_too_large_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(web_export, "MAX_WEIGHTS", 1_000)
+    for dtype, remedy in {
+        "float32": "--dtype float16 or int8",
+        "float16": "--dtype int8",
+        "int8": "a smaller model",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"as {dtype}; a page can have 0 MB. Use {remedy}\.$"):
+            export_web(run, tmp_path / "web", dtype)
+    assert not (tmp_path / "web").exists()
+
+
+def test_the_types_have_every_name_of_the_engine():
+    index, types = (PAGE / "engine/index.js").read_text(), (web_export.TEMPLATES / "cutaway.d.ts").read_text()
+    exported = {*re.findall(r"^export (?:async )?function (\w+)", index, re.M)}
+    exported |= set(re.search(r"^export \{([^}]+)\};", index, re.M)[1].replace(",", " ").split())
+    assert exported == set(re.findall(r"^export (?:function|class) (\w+)", types, re.M))
+
+
 def test_numbers_too_large_for_float16_stay_float32():
     stored, error = convert({"w": np.array([[1e5, 1.0]])}, "float16")
     assert stored["w"].dtype == np.float32
     assert error == 0.0
 
 
-def test_the_folder_has_the_model_twice(run, tmp_path):
+def test_the_folder_has_the_model_twice(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(web_export, "PIECE", 9_000)
     written = export_web(run, tmp_path / "web", "float32")
     folder = tmp_path / "web"
     assert set(written.files) >= {"index.html", "cutaway.js", "cutaway.d.ts", "model.js", "engine", "config.json"}
     script = (folder / "model.js").read_text("utf-8")
     files = json.loads(re.fullmatch(r"globalThis\.CutawayModel = (.*);\n", script)[1])
-    weights = base64.b64decode(files["model.safetensors"])
+    pieces = files["model.safetensors"]
+    weights = b"".join(map(base64.b64decode, pieces))
+    assert len(pieces) == math.ceil(len(weights) / 9_000)
     assert weights == (folder / "model.safetensors").read_bytes()
     checksums = json.loads((folder / "checksums.json").read_text())
     assert checksums["model.safetensors"] == hashlib.sha256(weights).hexdigest()

@@ -20,17 +20,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from cutaway.errors import ConfigError, CutawayError
+from cutaway.errors import CutawayError
 from cutaway.explore.bundle import PAGE, bundle
 from cutaway.explore.explorer import Explorer, ExplorerRequest
 from cutaway.explore.live import describe_run, stored_run, stored_snapshot
 from cutaway.explore.recording import OnProgress, ignore_progress, record, recorded_examples
 from cutaway.explore.values import dumps
-from cutaway.explore.web_export import WEIGHTS
+from cutaway.explore.web_export import WEIGHTS, check_page_size
 from cutaway.runs.files import write_text
 
 IMPORT = re.compile(r'^((?:import|export) .*from )"(\.\.?/[\w/-]+\.js)";$', re.MULTILINE)
-MAX_WEIGHTS = 350_000_000  # bytes; in base64, more does not fit into a text of a browser
 
 
 def export_page(
@@ -72,12 +71,7 @@ def model_scripts(
     for number, run in enumerate(info["runs"]):
         on_progress(run["name"])
         model = stored_run(explorer, number, dtype)
-        if len(model.files[WEIGHTS]) > MAX_WEIGHTS:
-            size = f"{len(model.files[WEIGHTS]) / 1e6:,.0f} MB"
-            raise ConfigError(
-                f"the weights of {run['path']} have {size} as {dtype}; a page can have {MAX_WEIGHTS / 1e6:,.0f} MB. "
-                "Use --dtype int8, or --recorded for a page without the model."
-            )
+        check_page_size(explorer.runs[number].folder, model, dtype, "--recorded for a page without the model")
         described.append({**describe_run(explorer, number, model), "heads": recorded_heads(explorer, number)})
         yield weights_html(f"weights-{number}", model.files[WEIGHTS])
         for step in run["snapshots"]:

@@ -37,6 +37,9 @@ MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "labels
 WEIGHTS, CHECKSUMS = "model.safetensors", "checksums.json"
 PAGE_FILES = ("index.html", "cutaway.js", "cutaway.d.ts", "model.js")
 OUR_FILES = {*MODEL_FILES, WEIGHTS, CHECKSUMS, *PAGE_FILES, "engine"}
+MODULE_TYPES = 'export * from "../cutaway.js";\n'  # the engine's index.js has the types of cutaway.d.ts
+MAX_WEIGHTS = 350_000_000  # bytes; in base64, more does not fit into a script of a browser
+PIECE = 750_000  # bytes; a multiple of 3, so that base64 needs no padding in between
 LARGEST_FLOAT16 = 65_504.0
 
 
@@ -68,6 +71,7 @@ def export_web(path: str | Path, folder: str | Path, dtype: str = "float16", ove
     """
     run, folder = RunFolder(path).require(), Path(folder)
     model = store_model(run, dtype)
+    check_page_size(run, model, dtype)
     check_target(folder, overwrite, lambda old: (old / "cutaway.js").is_file(), OUR_FILES.__contains__)
     with replacing_folder(folder) as new:
         for name, content in model.files.items():
@@ -77,6 +81,7 @@ def export_web(path: str | Path, folder: str | Path, dtype: str = "float16", ove
         shutil.copyfile(TEMPLATES / "cutaway.d.ts", new / "cutaway.d.ts")
         shutil.copyfile(TEMPLATES / "example.html", new / "index.html")
         shutil.copytree(ENGINE, new / "engine")
+        write_text(new / "engine" / "index.d.ts", MODULE_TYPES)
         files = tuple(sorted(path.name for path in new.iterdir()))
         page_bytes = sum((new / name).stat().st_size for name in ("index.html", "cutaway.js", "model.js"))
     return WebExport(folder, dtype, model.parameters, len(model.files[WEIGHTS]), page_bytes, model.error, files)
@@ -90,10 +95,12 @@ class StoredModel:
     parameters: int
     error: float  # largest difference of a stored weight, relative to the largest weight of its row
 
-    def as_json(self) -> dict[str, str]:
-        """The files as texts. Weights are in base64."""
+    def as_json(self) -> dict[str, str | list[str]]:
+        """The files as texts. Weights are in base64, in pieces: browsers read a very long string slowly."""
         texts = {name: content.decode("utf-8") for name, content in self.files.items() if name != WEIGHTS}
-        return {**texts, WEIGHTS: base64.b64encode(self.files[WEIGHTS]).decode()}
+        weights = self.files[WEIGHTS]
+        pieces = [weights[start : start + PIECE] for start in range(0, len(weights), PIECE)]
+        return {**texts, WEIGHTS: [base64.b64encode(piece).decode() for piece in pieces]}
 
 
 def store_model(run: RunFolder, dtype: str) -> StoredModel:
@@ -109,6 +116,19 @@ def store_model(run: RunFolder, dtype: str) -> StoredModel:
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     files[CHECKSUMS] = json.dumps(checksums, indent=2).encode()
     return StoredModel(files, parameters, error)
+
+
+def check_page_size(run: RunFolder, model: StoredModel, dtype: str, otherwise: str = "") -> None:
+    """Raise a ConfigError if a page cannot hold the weights. `otherwise`: what else the user can do."""
+    size = len(model.files[WEIGHTS])
+    if size <= MAX_WEIGHTS:
+        return
+    smaller = " or ".join(DTYPES[DTYPES.index(dtype) + 1 :])
+    remedies = [remedy for remedy in (f"--dtype {smaller}" if smaller else "a smaller model", otherwise) if remedy]
+    raise ConfigError(
+        f"the weights of {run} have {size / 1e6:,.0f} MB as {dtype}; a page can have {MAX_WEIGHTS / 1e6:,.0f} MB. "
+        f"Use {', or '.join(remedies)}."
+    )
 
 
 def store_weights(weights: bytes, dtype: str) -> tuple[bytes, int, float]:

@@ -194,6 +194,7 @@ test("damaged and missing files", async () => {
   const unsealed = JSON.stringify({...JSON.parse(files["config.json"]), seal: undefined});
   const lora = JSON.stringify({...JSON.parse(unsealed), finetune: {method: "lora"}});
   await load(files, {worker: false});
+  await load({...files, "model.safetensors": [weights.slice(0, 400), weights.slice(400)]}); // pieces, as in model.js
   await load({...withoutSums, "config.json": unsealed});
   for (const [changes, pattern] of [
     [{"config.json": `${files["config.json"]} `}, /^config.json is damaged: its checksum/],

@@ -1,7 +1,9 @@
 // The public functions of the engine: what index.js exports, and the classic script cutaway.js as globalThis.Cutaway.
 
-/** Names of files (config.json, model.safetensors, tokenizer.json, ...) -> contents. A text of weights is base64. */
-export type Files = Record<string, string | Uint8Array | ArrayBuffer>;
+export as namespace Cutaway;
+
+/** Names of files (config.json, tokenizer.json, ...) -> contents. A text of weights is base64, perhaps in pieces. */
+export type Files = Record<string, string | string[] | Uint8Array | ArrayBuffer>;
 
 /**
  * Load a model: a run folder or its web export.

@@ -11,7 +11,7 @@ const KINDS = 'the URL of a folder, such as "./", or an object {"config.json": .
 /**
  * File name -> content. The contents are not checked here.
  * @param {object | undefined} source undefined: what model.js has set
- * @returns {Object<string, string | Uint8Array | ArrayBuffer>}
+ * @returns {Object<string, string | string[] | Uint8Array | ArrayBuffer>}
  */
 export function givenFiles(source) {
   if (source !== null && typeof source === "object" && !Array.isArray(source)) return source;
@@ -77,14 +77,25 @@ export async function readFiles(files) {
   return contents;
 }
 
-/** The bytes of a file that may be given as a text: base64 for weights. */
+/** The bytes of a file that may be given as a text, or as the pieces of one: base64 for weights. */
 export function toBytes(content, name) {
+  if (Array.isArray(content)) return concatenate(content.map((piece) => toBytes(piece, name)));
   if (typeof content === "string") {
     return name.endsWith(".safetensors") ? fromBase64(content, name) : new TextEncoder().encode(content);
   }
   if (content instanceof ArrayBuffer) return new Uint8Array(content);
   if (content instanceof Uint8Array) return content;
   throw new RunError(`${name} is ${typeof content}; expected its text, or its bytes as a Uint8Array or ArrayBuffer.`);
+}
+
+function concatenate(pieces) {
+  const bytes = new Uint8Array(pieces.reduce((length, piece) => length + piece.length, 0));
+  let end = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, end);
+    end += piece.length;
+  }
+  return bytes;
 }
 
 function fromBase64(text, name) {
