@@ -212,7 +212,7 @@ def tags_of(example: TracedExample, steps: Sequence[Mapping[str, Any]]) -> list[
 def image_of(pipeline: Pipeline, example: TracedExample) -> dict[str, Any] | None:
     if example.task != "image_classification":
         return None
-    pixels = example.inputs[0][0].cpu().double().numpy().round(3).tolist()
+    pixels = example.inputs[0][0].cpu().double().numpy().round(4).tolist()
     config = pipeline.config.model
     return {"pixels": pixels, "patch": config.patch_size, "class_token": config.pooling == "cls"}
 

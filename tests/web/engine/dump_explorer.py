@@ -58,6 +58,7 @@ def calls_of(explorer: Explorer) -> list[dict[str, Any]]:
     calls = [{"method": "trace", "request": request} for request in requests]
     if task != "embedding":
         calls += [{"method": "ablations", "request": {"text": texts[0]}}]
+    calls += causes_of(explorer, texts, changes[0]["off"])
     if generates:
         calls += [{"method": "beam", "request": {"text": texts[0], "beam_size": size, "length_penalty": penalty}}
                   for size, penalty in ((1, 0.6), (3, 0.0), (4, 1.0))]  # fmt: skip
@@ -71,6 +72,28 @@ def calls_of(explorer: Explorer) -> list[dict[str, Any]]:
     for call in calls:
         call["answer"] = answer(explorer, call["method"], call["request"])
     return calls
+
+
+def causes_of(explorer: Explorer, texts: list[str], off: list[str]) -> list[dict[str, Any]]:
+    """Calls of `why` and `patching`, without the methods that need gradients."""
+    run, methods = explorer.runs[0], {"methods": ["occlusion", "attention", "rollout"]}
+    steps = explorer.trace(ExplorerRequest(texts[0]))["steps"]
+    last = {"step": len(steps) - 1, "token": steps[-1]["ids"][-1], "rival": steps[-1]["ids"][0]} if steps else {}
+    whys = [{"text": texts[0]}, {"text": texts[1], "off": off}, {"text": texts[0], **last}]
+    whys += [{"text": texts[0], "snapshot": step} for step in run.snapshots[:1]]
+    whys += [{"text": texts[0], **wrong} for wrong in ({"step": 99}, {"step": 0, "rival": 10**6}, {"token": 10**6})]
+    if run.final.config.model.task in ("translation", "language_model"):
+        whys += [{"text": texts[0], "target": texts[1], "step": len(steps) - 1}]
+    others = ["3"] if run.has_images else [*swapped(texts[0]), texts[0][::-1], texts[0], texts[0] * 2]
+    return [{"method": "why", "request": {**request, **methods}} for request in whys] + [
+        {"method": "patching", "request": {"text": texts[0], "other": other, **last}} for other in others
+    ]
+
+
+def swapped(text: str) -> list[str]:
+    """The text with two neighbours swapped; some of these texts have as many tokens as this one."""
+    words = text.split(" ")
+    return [" ".join([*words[:i], words[i + 1], words[i], *words[i + 2 :]]) for i in range(len(words) - 1)]
 
 
 def answer(explorer: Explorer, method: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ export function servedModelSource(server) {
   };
   const ask = (name) => (...given) => answers[name](...given);
   return {...server, info, trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
-    snapshots: ask("snapshots")};
+    why: ask("why"), patching: ask("patching"), snapshots: ask("snapshots"), hasGradients: false};
 }
 
 /**
@@ -76,6 +76,6 @@ function answersOf({info, open, describeRun, weights}) {
     return (request, signal) => answer(request, {signal});
   };
   const snapshots = call("snapshots", ({run}) => info.runs[run].snapshots);
-  return {trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
-    snapshots: (request, onLine, signal) => snapshots(request, {onToken: onLine, signal})};
+  return {trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), why: ask("why"),
+    patching: ask("patching"), snapshots: (request, onLine, signal) => snapshots(request, {onToken: onLine, signal})};
 }

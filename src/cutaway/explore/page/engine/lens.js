@@ -7,15 +7,25 @@
 import {probes} from "./probe.js";
 import {softmax} from "./tensor.js";
 
-/** The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name. */
-export function streamProbes(model) {
-  const stack = model.decoder ? "decoder" : "encoder", names = [...probes(model).keys()];
-  const streams = new Map([["embedding", names.findLast((name) => name.endsWith("embedding.embedded"))]]);
+/**
+ * The probe of the residual stream at each depth: "embedding", "layer 0", ... -> probe name.
+ * @param {object} options stack: by default the one that the head reads; withSublayers: also after each attention
+ */
+export function streamProbes(model, {stack = model.decoder ? "decoder" : "encoder", withSublayers = false} = {}) {
+  const names = [...probes(model).keys()], embedded = names.filter((name) => name.endsWith("embedding.embedded"));
+  const streams = new Map([["embedding", embedded.at(stack === "encoder" ? 0 : -1)]]);
   model[stack].layers.forEach((_, i) => {
     const isOfLayer = (name) => name.startsWith(`${stack}.layers.${i}.`) && name.endsWith(".stream");
-    streams.set(`layer ${i}`, names.findLast(isOfLayer)); // the input of the next layer
+    const ofLayer = names.filter(isOfLayer);
+    for (const name of withSublayers ? ofLayer.slice(0, -1) : []) streams.set(`layer ${i}, ${sublayerOf(name)}`, name);
+    streams.set(`layer ${i}`, ofLayer.at(-1)); // the input of the next layer
   });
   return streams;
+}
+
+/** decoder.layers.0.cross_attention_residual.stream -> cross-attention */
+function sublayerOf(probe) {
+  return probe.split(".").at(-2).replace(/_residual$/, "").replace("_", "-");
 }
 
 /**

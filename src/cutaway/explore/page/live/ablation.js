@@ -26,17 +26,23 @@ export function ablate(model, targets, off) {
   return editActivations(model, edits);
 }
 
-/** The log-probability of the same answer, in nats, with each target switched off (in addition to earlier edits). */
-export async function measureAblations(model, targets, example, slices) {
+/** What `measure` returns with each target switched off (in addition to earlier edits). */
+export async function measureEach(model, targets, slices, measure) {
   const found = [];
   for (const {id} of targets) {
     await slices.rest();
     const edit = ablate(model, targets, [id]);
     try {
-      found.push({id, log_p: example.totalLogP(example.logits(model))});
+      found.push(measure());
     } finally {
       edit.stop();
     }
   }
   return found;
+}
+
+/** The log-probability of the same answer, in nats, with each target switched off. */
+export async function measureAblations(model, targets, example, slices) {
+  const found = await measureEach(model, targets, slices, () => example.totalLogP(example.logits(model)));
+  return targets.map(({id}, i) => ({id, log_p: found[i]}));
 }

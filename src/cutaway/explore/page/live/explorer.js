@@ -10,6 +10,9 @@ import {Slices} from "../engine/slices.js";
 import {Tensor} from "../engine/tensor.js";
 import {readWeights} from "../engine/weights.js";
 import {ablate, measureAblations} from "./ablation.js";
+import {findMargin} from "./causes/margin.js";
+import {patchAll, prepareOther} from "./causes/patching.js";
+import {explain} from "./causes/why.js";
 import {outputSearch, prepareExample} from "./example.js";
 import {describePart} from "./parts.js";
 import {traceAttention, traceExample} from "./trace.js";
@@ -71,6 +74,25 @@ export class Explorer {
     });
   }
 
+  /** The causes of one prediction, without the methods that need gradients. Token and rival are ids. */
+  why({step, token, rival, methods, ...request}, {signal} = {}) {
+    return this.#inTurn(request, signal, async (run, {info}) => {
+      const example = await this.#prepare(run, request, signal);
+      const margin = findMargin(example, example.logits(run.model), {step, token, rival});
+      return explain(run, example, margin, {methods, targets: info.switches, slices: new Slices(signal)});
+    });
+  }
+
+  /** How much of the difference to another text each value carries. */
+  patching({other, step, token, rival, ...request}, {signal} = {}) {
+    return this.#inTurn(request, signal, async (run, {info}) => {
+      const example = await this.#prepare(run, request, signal);
+      const otherExample = await prepareOther(run, example, this.#content(run, {...request, text: other}));
+      const margin = findMargin(example, example.logits(run.model), {step, token, rival});
+      return patchAll(run.model, example, otherExample, margin, {targets: info.switches, slices: new Slices(signal)});
+    });
+  }
+
   /** The same text at each snapshot of the training. The first line has the tokens and the steps. */
   async snapshots(request, {signal, onToken: onLine}) {
     const steps = [...this.#run(request).info.snapshots, null];
@@ -114,13 +136,16 @@ export class Explorer {
   }
 
   #prepare(run, request, signal) {
-    const {text} = request;
+    return prepareExample(run, this.#content(run, request), request, signal);
+  }
+
+  /** The model's input: the text, or the image example with that number. */
+  #content(run, {text, ...request}) {
     if (text.length > CHARACTERS) {
       throw new DataError(`the text has ${text.length.toLocaleString("en")} characters; the explorer takes at most `
         + `${CHARACTERS.toLocaleString("en")}. Shorten it.`);
     }
-    const content = run.task === "image_classification" ? pixels(run, this.#run(request).info, text) : text;
-    return prepareExample(run, content, request, signal);
+    return run.task === "image_classification" ? pixels(run, this.#run(request).info, text) : text;
   }
 }
 

@@ -74,7 +74,7 @@ function tagsOf({words, places}, steps) {
 
 function imageOf({settings: {patchSize, pooling}}, {inputs: [image]}) {
   const [, C, H, W] = image.shape;
-  const pixels = Array.from({length: C}, (_, c) => nested(image.matrix(c), H, W, 3));
+  const pixels = Array.from({length: C}, (_, c) => nested(image.matrix(c), H, W, 4));
   return {pixels, patch: patchSize, class_token: pooling === "cls"};
 }
 
