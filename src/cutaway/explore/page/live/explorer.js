@@ -10,13 +10,13 @@ import {Slices} from "../engine/slices.js";
 import {Tensor} from "../engine/tensor.js";
 import {readWeights} from "../engine/weights.js";
 import {ablate, measureAblations} from "./ablation.js";
-import {findMargin} from "./causes/margin.js";
-import {patchAll, prepareOther} from "./causes/patching.js";
-import {explain} from "./causes/why.js";
 import {outputSearch, prepareExample} from "./example.js";
+import {findMargin} from "./margin.js";
 import {describePart} from "./parts.js";
+import {patchAll, prepareOther} from "./patching.js";
 import {traceAttention, traceExample} from "./trace.js";
 import {round} from "./values.js";
+import {explain} from "./why.js";
 
 const CHARACTERS = 20_000; // longest text
 

@@ -2,8 +2,8 @@
 //
 //     margin = {step, token, rival}      at prediction `step`: logit(token) - logit(rival), in nats
 
-import {DataError} from "../../engine/errors.js";
-import {logSoftmax, topk} from "../../engine/topk.js";
+import {DataError} from "../engine/errors.js";
+import {logSoftmax, topk} from "../engine/topk.js";
 
 /** The margin of these logits [N][V]. */
 export function marginOf({step, token, rival}, logits_NV) {

@@ -6,9 +6,9 @@
 //
 // The two methods that need gradients are not here, because this engine has no gradients.
 
-import {FirstPool, FirstTanhPool} from "../../engine/heads.js";
-import {PatchEmbedding} from "../../engine/patches.js";
-import {Tensor} from "../../engine/tensor.js";
+import {FirstPool, FirstTanhPool} from "../engine/heads.js";
+import {PatchEmbedding} from "../engine/patches.js";
+import {Tensor} from "../engine/tensor.js";
 import {marginOf} from "./margin.js";
 import {recordValues, replaceRow, runVariants} from "./variants.js";
 

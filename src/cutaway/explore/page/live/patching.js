@@ -3,9 +3,9 @@
 //
 //     share = (margin with the patch - margin of this text) / (margin of the other text - margin of this text)
 
-import {DataError} from "../../engine/errors.js";
-import {streamProbes} from "../../engine/lens.js";
-import {Example, prepareExample} from "../example.js";
+import {DataError} from "../engine/errors.js";
+import {streamProbes} from "../engine/lens.js";
+import {Example, prepareExample} from "./example.js";
 import {marginOf, probabilities} from "./margin.js";
 import {recordValues, replaceHead, replaceRow, runVariants} from "./variants.js";
 import {signed} from "./why.js";

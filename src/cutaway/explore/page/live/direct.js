@@ -4,13 +4,13 @@
 // text, every step to the logits is linear, so the margin is exactly the sum of what each part adds to it. A
 // contribution is direct: what later parts make of it counts as theirs.
 
-import {MultiHeadAttention} from "../../engine/attention.js";
-import {LanguageHead} from "../../engine/embedding.js";
-import {ConfigError} from "../../engine/errors.js";
-import {ClassHead, FirstPool, MeanPool, TagHead} from "../../engine/heads.js";
-import {streamProbes} from "../../engine/lens.js";
-import {namedModules} from "../../engine/modules.js";
-import {LayerNorm, RMSNorm} from "../../engine/norms.js";
+import {MultiHeadAttention} from "../engine/attention.js";
+import {LanguageHead} from "../engine/embedding.js";
+import {ConfigError} from "../engine/errors.js";
+import {ClassHead, FirstPool, MeanPool, TagHead} from "../engine/heads.js";
+import {streamProbes} from "../engine/lens.js";
+import {namedModules} from "../engine/modules.js";
+import {LayerNorm, RMSNorm} from "../engine/norms.js";
 import {recordValues} from "./variants.js";
 
 const RESIDUALS = {residual: "block", selfAttentionResidual: "self_attention",

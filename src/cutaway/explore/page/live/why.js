@@ -1,12 +1,12 @@
 // Why a model wrote one token and not another (explore/causes/why.py; its fields have the same names here).
 
-import {CutawayError} from "../../engine/errors.js";
-import {streamProbes} from "../../engine/lens.js";
-import {Tensor} from "../../engine/tensor.js";
-import {ablate, measureEach} from "../ablation.js";
-import {prepareExample} from "../example.js";
+import {CutawayError} from "../engine/errors.js";
+import {streamProbes} from "../engine/lens.js";
+import {Tensor} from "../engine/tensor.js";
+import {ablate, measureEach} from "./ablation.js";
 import {attribute, METHODS} from "./attribution.js";
 import {directContributions} from "./direct.js";
+import {prepareExample} from "./example.js";
 import {marginOf} from "./margin.js";
 import {recordValues} from "./variants.js";
 
@@ -16,7 +16,7 @@ const ENDS = ["<s>", "</s>"]; // they are in every text
 /**
  * All causes of a margin. Methods that need gradients are left out.
  * @param {object[]} targets the heads and sub-layers of the model (see live/ablation.js)
- * @param {import("../../engine/slices.js").Slices} slices
+ * @param {import("../engine/slices.js").Slices} slices
  */
 export async function explain(run, example, margin, {methods = Object.keys(METHODS), targets, slices}) {
   const {model} = run, [token, rival] = example.names([margin.token, margin.rival]);

@@ -2,12 +2,12 @@
 //
 // A variant is an object: probe name -> a function of that probe's value [1,...].
 
-import {editActivations, recordActivations} from "../../engine/probe.js";
-import {Tensor} from "../../engine/tensor.js";
+import {editActivations, recordActivations} from "../engine/probe.js";
+import {Tensor} from "../engine/tensor.js";
 
 /**
  * What `measure` returns for the logits [N][V] of each variant.
- * @param {import("../../engine/slices.js").Slices} slices
+ * @param {import("../engine/slices.js").Slices} slices
  */
 export async function runVariants(model, example, variants, slices, measure) {
   const found = [];
