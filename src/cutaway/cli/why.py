@@ -1,15 +1,18 @@
-"""cutaway why RUN TEXT"""
+"""cutaway why RUN [TEXT]"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.progress import Progress
 from rich.table import Table
 
-from cutaway.cli.console import out, print_json, print_text, say
+from cutaway.cli.console import err, out, print_json, print_text, say
 from cutaway.cli.mask import FORMATS
 from cutaway.cli.options import Device, Json, Plot, Run
 from cutaway.cli.trace import load_input
@@ -44,19 +47,42 @@ def why(
         str | None,
         typer.Option(help="A text with equally many tokens: where is the difference stored?", metavar="TEXT"),
     ] = None,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Instead of a text: test tokens that are lost without each head.")
+    ] = False,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Instead of a text: which methods name true causes (tinyworld).")
+    ] = False,
+    size: Annotated[
+        int, typer.Option(help="Test examples of --heads, predictions of --benchmark.", min=10, metavar="N")
+    ] = 200,
     plot: Plot = None,
     json: Json = False,
     device: Device = "auto",
 ) -> None:
     """Explain why the model wrote one token and not another.
 
-    Examples:  cutaway why runs/demo "We think that he dances on the small beach." --token la --not le
-               cutaway why runs/demo "The small cat sleeps." --other "The small girl sleeps." --plot why.png
+    Examples:  cutaway why runs/demo "He dances on the small beach." --token la --not le
+               cutaway why runs/demo "He sees the cat." --other "He sees the box."
+               cutaway why runs/demo --heads
 
     Prints how much each input token, head and sub-layer adds to the margin: logit(token) - logit(rival).
     """
     if plot and plot.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {plot} has no known format. Use {', '.join(FORMATS)}.")
+    if (heads or benchmark) and (text is not None or plot or (heads and benchmark)):
+        raise ConfigError("--heads and --benchmark stand alone: they take no TEXT, no --plot, and not each other.")
+    if heads:
+        measure_heads(run, size, json, device)
+    elif benchmark:
+        measure_methods(run, size, json, device)
+    else:
+        explain_text(run, text, other, plot, json, device, token=token, rival=rival, step=step, target=target)
+
+
+def explain_text(
+    run: Path, text: str | None, other: str | None, plot: Path | None, json: bool, device: str, **prediction: Any
+) -> None:
     from cutaway.explore.causes import patch_texts
     from cutaway.explore.causes import why as explain
     from cutaway.explore.values import without_nan
@@ -64,7 +90,7 @@ def why(
 
     pipeline = load_pipeline(run, device)
     content = load_input(pipeline, text)
-    found = explain(pipeline, content, token, rival, step, target)
+    found = explain(pipeline, content, **prediction)
     patching = patch_texts(pipeline, content, other, found) if other is not None else None
     if json:
         more = {"patching": patching.as_json()} if patching else {}
@@ -78,6 +104,61 @@ def why(
         from cutaway.explore.figures import save
 
         say(f"Wrote {save(patching_figure(patching) if patching else why_figure(found), plot)}")
+
+
+def measure_heads(run: Path, size: int, json: bool, device: str) -> None:
+    from cutaway.explore.causes.head_effects import cells_of, head_effects
+    from cutaway.explore.explorer import LoadedRun
+
+    loaded = LoadedRun(run, device)
+    with progress_bar("switching heads off") as show:
+        found = head_effects(loaded.final, loaded.held_out(size), on_progress=show)
+    if json:
+        print_json({"run": str(run), "sentence": found.sentence, "heads": found.as_json()})
+        return
+    print_text(found.sentence)
+    out.print()
+    header = ["head", "looks at", "tokens lost", "95 % interval", "copying", "induction"]
+    print_table(header, [list(cells_of(row)) for row in found], texts=2)
+
+
+def measure_methods(run: Path, size: int, json: bool, device: str) -> None:
+    from cutaway.data.tasks import load_split
+    from cutaway.explore.causes.benchmark import benchmark
+    from cutaway.inference.pipelines import load_pipeline
+
+    pipeline = load_pipeline(run, device)
+    with progress_bar("explaining predictions") as show:
+        pairs = load_split(pipeline.config.data, "translation", "test")
+        found = benchmark(pipeline, pairs, size, on_progress=show)
+    if json:
+        print_json({"run": str(run), **found.as_json()})
+        return
+    print_text(f"{len(found.features):,} predictions with known causes; {found.skipped:,} others were left out.")
+    out.print()
+    columns = ("top", "precision", "deletion", "insertion")
+    means = found.means()
+    rows = [
+        [name.replace("_", " "), *(f"{row[each]:.1%}" if each in row else "" for each in columns)]
+        for name, row in means.items()
+    ]
+    print_table(["method", "top word is a cause", "average precision", "deletion", "insertion"], rows)
+    say("Deletion: share of the margin that is left while words (or heads) are removed, strongest first; low is good.")
+    say("Insertion: the same while words are added, strongest first; high is good.")
+    out.print()
+    features = found.top_by_feature()
+    methods = next(iter(features.values()), {})
+    header = ["top word is a cause", *(f"{name} ({found.features.count(name)})" for name in features)]
+    rows = [[name.replace("_", " "), *(f"{by[name]:.0%}" for by in features.values())] for name in methods]
+    print_table(header, rows)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """-> show(done, total)"""
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def print_why(found: Why) -> None:
@@ -126,10 +207,11 @@ def print_patching(found: Patching) -> None:
     print_table(["head or sub-layer", "share restored"], rows)
 
 
-def print_table(header: list[str], rows: Iterable[list[Any]]) -> None:
+def print_table(header: list[str], rows: Iterable[list[Any]], texts: int = 1) -> None:
+    """The first columns are texts, the others numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "")
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i > 0)
+        table.add_column(name, justify="left" if i < texts else "right", no_wrap=i > 0)
     for row in rows:
         table.add_row(*row)
     out.print(table)

@@ -70,6 +70,15 @@ class TracedExample:
             return logits[: len(self.answers)] if self.task == "embedding" else logits
         return logits[0] if self.places is None else logits[0, self.places]
 
+    def until(self, step: int) -> TracedExample:
+        """Without the tokens after this prediction, which a causal decoder does not read for it."""
+        if not self.target_in:
+            return self
+        *others, target_in = self.inputs
+        names, count = ("target_in", "target_out", "answers"), step + 1
+        cut = {name: getattr(self, name)[:count] for name in names}
+        return replace(self, inputs=(*others, target_in[:, :count]), **cut)
+
     def log_p(self, logits: Tensor) -> list[float]:
         """The log-probability of each answer, in nats."""
         answers = torch.tensor(self.answers)

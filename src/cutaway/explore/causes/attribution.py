@@ -252,7 +252,8 @@ def by_side(method: str, found: dict[str, list[float]], total: float | None = No
 
 
 # How the methods are called, best first (docs/causes.md has the measurement).
-METHODS: dict[str, Callable[[Any, TracedExample, Margin], Attribution]] = {
+Method = Callable[[Any, TracedExample, Margin], Attribution]
+METHODS: dict[str, Method] = {
     "occlusion": occlusion,
     "integrated_gradients": integrated_gradients,
     "gradient_x_input": gradient_x_input,

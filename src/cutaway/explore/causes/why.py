@@ -17,7 +17,7 @@ from cutaway.explore.causes.attribution import METHODS, Attribution, attribute
 from cutaway.explore.causes.direct import direct_contributions
 from cutaway.explore.causes.effects import margins_without
 from cutaway.explore.causes.margin import Margin, find_margin
-from cutaway.explore.causes.patching import Patching, patch_all
+from cutaway.explore.causes.patching import Patching, patch_all, prepare_other
 from cutaway.explore.lens import stack_of, stream_probes
 from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.values import dumps
@@ -155,13 +155,9 @@ def why(
 
 def patch_texts(pipeline: Pipeline, text: Any, other: Any, found: Why) -> Patching:
     """Patch the run on `text` with values of `other`, for the margin of `found`. The decoder reads the same output."""
-    example, other_example = (example_like(pipeline, content, found) for content in (text, other))
+    example = prepare_example(pipeline, text, found.output if isinstance(pipeline, GenerationPipeline) else None)
     margin = find_margin(pipeline, example, found.token, found.rival, found.step)
-    return patch_all(pipeline.model, example, other_example, margin)
-
-
-def example_like(pipeline: Pipeline, content: Any, found: Why) -> TracedExample:
-    return prepare_example(pipeline, content, found.output if isinstance(pipeline, GenerationPipeline) else None)
+    return patch_all(pipeline.model, example, prepare_other(pipeline, example, other), margin)
 
 
 def explain(
@@ -174,11 +170,10 @@ def explain(
     """All causes of a margin with one term."""
     model, [term] = pipeline.model, margin.terms
     assert term.rival is not None
+    read = example.until(term.step)
     methods = ["occlusion", *(name for name in methods if name != "occlusion")]
-    direct, no_direct = direct_or_reason(model, example, margin)
-    lens = margin_lens(model, example, margin)
-    read = len(example.target_in) if example.places is not None else term.step + 1  # later tokens are not read yet
-    attributions = [attribute(model, example, margin, method) for method in methods]
+    direct, no_direct = direct_or_reason(model, read, margin)
+    lens = margin_lens(model, read, margin)
     found = Why(
         text=example.text,
         output=example.output,
@@ -187,10 +182,10 @@ def explain(
         token=example.names([term.token])[0],
         rival=example.names([term.rival])[0],
         margin=lens[-1][1],
-        source=example.source,
-        target=example.target_in[:read],
-        attributions=[dataclasses.replace(each, target=each.target[:read]) for each in attributions],
-        parts=measure_parts(model, example, margin, lens[-1][1], direct, means),
+        source=read.source,
+        target=read.target_in,
+        attributions=[attribute(model, read, margin, method) for method in methods],
+        parts=measure_parts(model, read, margin, lens[-1][1], direct, means),
         direct=direct,
         no_direct=no_direct,
         lens=lens,
