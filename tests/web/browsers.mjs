@@ -3,6 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createRequire } from "node:module";
 import { extname, join, normalize } from "node:path";
 import puppeteer from "puppeteer-core";
 
@@ -40,6 +41,26 @@ export async function open(browser, address) {
   });
   await page.goto(address);
   return { page, reports };
+}
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/**
+ * Run axe on the page. -> its findings of impact serious or critical: [{id, count, first, why}]
+ * @param {{rule: string, selector: string}[]} exceptions findings that stay: the rule, and an element or its ancestor
+ */
+export async function findAccessibilityProblems(page, exceptions = []) {
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axeSource);
+  return page.evaluate(async (allowed) => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"], preload: false });
+    const isException = (rule, node) =>
+      allowed.some((one) => one.rule === rule && document.querySelector(node.target.join(" "))?.closest(one.selector));
+    return violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => ({ id, nodes: nodes.filter((node) => !isException(id, node)) }))
+      .filter(({ nodes }) => nodes.length)
+      .map(({ id, nodes }) => ({ id, count: nodes.length, first: nodes[0].target.join(" "), why: nodes[0].any[0]?.message ?? "" }));
+  }, exceptions);
 }
 
 /** What a command of Cutaway prints. */

@@ -2,11 +2,10 @@
 //   node tests/web/check_book.mjs FOLDER [--browser chromium|firefox|both] [--screenshots DIR] [--axe N]
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { launch, PROGRAMS } from "./browsers.mjs";
+import { findAccessibilityProblems, launch, PROGRAMS } from "./browsers.mjs";
 
 const FOLDER_LIMIT = 60e6; // bytes
 const FIRST_PAGE_LIMIT = 400e3; // html, styles, scripts, fonts, images
@@ -34,7 +33,6 @@ const AXE_EXCEPTIONS = [
   { rule: "scrollable-region-focusable", selector: "article", reason: "both browsers let the Tab key reach a box that scrolls" },
 ];
 
-const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const problems = new Set();
 const counts = {
   consoleMessages: 0, loadFailures: 0, otherHosts: 0, links: 0, brokenLinks: 0, equations: 0, axeRuns: 0, axeFindings: 0, tooWide: 0,
@@ -184,17 +182,7 @@ function checkLinks(found) {
 
 /** Run axe; report findings of impact serious or critical. */
 async function checkAccessibility(page, name, kind, path) {
-  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axeSource);
-  const findings = await page.evaluate(async (exceptions) => {
-    const { violations } = await axe.run(document, { resultTypes: ["violations"], preload: false });
-    const isException = (rule, node) =>
-      exceptions.some((one) => one.rule === rule && document.querySelector(node.target.join(" "))?.closest(one.selector));
-    return violations
-      .filter(({ impact }) => impact === "serious" || impact === "critical")
-      .map(({ id, nodes }) => ({ id, nodes: nodes.filter((node) => !isException(id, node)) }))
-      .filter(({ nodes }) => nodes.length)
-      .map(({ id, nodes }) => ({ id, count: nodes.length, first: nodes[0].target.join(" "), why: nodes[0].any[0]?.message ?? "" }));
-  }, AXE_EXCEPTIONS);
+  const findings = await findAccessibilityProblems(page, AXE_EXCEPTIONS);
   counts.axeRuns += 1;
   for (const { id, count, first, why } of findings) {
     report(path, `${name} ${kind} axe ${id}`, `${count} elements, first ${first}: ${why}`, "axeFindings");

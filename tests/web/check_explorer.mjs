@@ -9,7 +9,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { addWatch, launch, open, run as runCommand, serveFolders } from "./browsers.mjs";
+import { addWatch, findAccessibilityProblems, launch, open, run as runCommand, serveFolders } from "./browsers.mjs";
 
 const SENTENCES = [
   "The small cat sleeps under the table.", "We think that he dances on the small beach.",
@@ -17,6 +17,9 @@ const SENTENCES = [
 ];
 const VIEWS = ["map", "attention", "writing", "lens", "experiments", "compare", "timelapse", "heads"];
 const LIMITS = { int8: 3e6, float16: 6e6 }; // bytes of a page without snapshots
+const SCREENS = [["light", 1280], ["dark", 1280], ["light", 390]];
+const STATES = ["attention&look=lines&all=1", "map&part=decoder.layers.0.cross_attention", // more addresses for axe
+  "experiments&off=[\"decoder.layers.0.cross_attention\"]"];
 const FIRST_ANSWER = 2000, LONGEST_FRAME = 50; // milliseconds
 const [cutaway, run, screenshots] = process.argv.slice(2);
 if (!run) throw new Error("Usage: node check_explorer.mjs CUTAWAY RUN [SCREENSHOTS]");
@@ -89,6 +92,92 @@ async function longestFrame(page) {
   return longest;
 }
 
+/** Open a view of the server's page. */
+async function visit(page, view) {
+  await page.goto("about:blank"); // otherwise a new address would only change the hash
+  await page.goto(`${server.address}#view=${view}`);
+  await page.waitForSelector("[role=tabpanel]:not([hidden])", { timeout: 60_000 });
+  await page.waitForNetworkIdle({ idleTime: 200 });
+  await settle(page);
+}
+
+/** axe finds nothing serious in any view: light, dark, and as wide as a phone. */
+async function checkAccessibility(browser) {
+  const page = await browser.newPage(), found = [];
+  for (const [scheme, width] of SCREENS) {
+    await page.setViewport({ width, height: 900 });
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    await visit(page, "map");
+    const views = await page.$$eval("[role=tab]", (tabs) => tabs.map(({ id }) => id.replace("tab-", "")));
+    for (const view of [...views, ...STATES]) {
+      await visit(page, view);
+      const problems = await findAccessibilityProblems(page);
+      found.push(...problems.map(({ id, count, first, why }) => `${scheme}, ${width} px, ${view}: ${id}: ${count}, first ${first}: ${why}`));
+    }
+  }
+  await page.close();
+  assert.deepEqual(found, []);
+}
+
+/** What a page shows of a refused text, a long text, a part that is off, a beam search, and a small probability. */
+async function checkDetails(browser) {
+  const page = await browser.newPage();
+  const styleOf = (selector, name) => page.$$eval(selector, (all, key) => all.map((one) => getComputedStyle(one)[key]), name);
+  await visit(page, "attention");
+  const before = (await resultOf(page)).output;
+  await type(page, "cat ".repeat(300));
+  await page.waitForSelector(".banner");
+  assert.equal((await resultOf(page)).output, before, "the last result stays after a refused text");
+  assert.ok(await page.$("[role=tabpanel]:not([hidden])"), "a view stays after a refused text");
+
+  await page.setViewport({ width: 390, height: 844 });
+  await visit(page, `attention&text=${"The+cat+sleeps.+".repeat(25)}`);
+  const isSeen = (one) => { const { top, bottom } = one.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; };
+  assert.ok(await page.$eval(".result .tokens", isSeen), "the answer to a long text is on the first screen of a phone");
+  await page.setViewport({ width: 1280, height: 900 });
+  await visit(page, `attention&kind=encoder&text=${"The+cat+sleeps.+".repeat(14)}`);
+  const excess = await page.$eval(".heatmap-box", (box) => box.scrollWidth - box.clientWidth);
+  assert.ok(excess <= 0, `the labels of 57 tokens are cut by ${excess} pixels`);
+
+  await visit(page, "experiments&off=[\"decoder.layers.0.cross_attention\"]");
+  const heads = await page.$$eval("[data-id^='decoder.layers.0.cross_attention.heads']", (all) =>
+    all.map((one) => `${one.getAttribute("aria-pressed")} ${one.getAttribute("aria-disabled")}`));
+  assert.deepEqual(new Set(heads), new Set(["true true"]), "the heads of a sub-layer that is off are off");
+
+  await visit(page, "writing");
+  await page.waitForSelector(".node.found");
+  assert.deepEqual(new Set(await styleOf(".node.found", "marginTop")), new Set(["0px"]), "finished texts are at their place");
+  const rows = await page.$$eval(".candidates tbody tr", (all) => all.map((row) =>
+    [row.querySelector(".model-p .bar-fill").style.width, row.querySelector(".figure").textContent].map(parseFloat)));
+  for (const [width, percent] of rows) assert.ok(Math.abs(width - percent) <= 1, `a bar of ${width} % for ${percent} %`);
+
+  await visit(page, "map");
+  const below = await page.$eval(".drawing", (box) => box.scrollHeight - box.clientHeight - box.scrollTop);
+  assert.ok(below <= 1, "the map opens at the input, at its lower end");
+  await page.close();
+}
+
+/** A page with recorded answers: no error in any view, and nothing to click that was not recorded. */
+async function checkRecorded(browser) {
+  const { page, reports } = await open(browser, fileOf("recorded.html"));
+  await page.waitForSelector(".result .output", { timeout: 60_000 });
+  const visible = (selector) => page.$$eval(selector, (all) => all.filter((one) => one.checkVisibility()).length);
+  for (const view of await page.$$eval("[role=tab]", (tabs) => tabs.map(({ id }) => id.replace("tab-", "")))) {
+    await show(page, view);
+    assert.equal(await visible("[role=alert]"), 0, `recorded: ${view}`);
+  }
+  await show(page, "writing");
+  assert.equal(await visible(".beam input, .act button"), 0);
+  await show(page, "experiments");
+  assert.equal(await visible(".preset, .words"), 0);
+  await page.click("[data-id='decoder.layers.1.cross_attention']");
+  await page.waitForFunction(() => document.querySelector(".changes")?.textContent.startsWith("Switched off"));
+  await settle(page);
+  assert.equal(await visible(".switch:not([aria-disabled=true])"), 1, "only the same part can be switched");
+  assert.deepEqual(reports, []);
+  await page.close();
+}
+
 /** Start `cutaway explore`. -> {address, stop} */
 async function startServer() {
   const server = spawn(cutaway, ["explore", run, "--no-open", "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
@@ -116,6 +205,7 @@ try {
     lines.push(`page with ${dtype}: ${(size / 1e6).toFixed(2)} MB`);
   }
   command("explore", run, "--export", join(folder, "snapshots.html"), "--snapshots", "--text", SENTENCES[0]);
+  command("explore", run, "--export", join(folder, "recorded.html"), "--recorded", "--text", SENTENCES[0]);
   lines.push(`page with float16 and snapshots: ${(statSync(join(folder, "snapshots.html")).size / 1e6).toFixed(1)} MB`);
   const page = readFileSync(join(folder, "float16.html"), "utf8"), at = page.indexOf('id="weights-0">') + 100_000;
   writeFileSync(join(folder, "damaged.html"), page.slice(0, at) + (page[at] === "A" ? "B" : "A") + page.slice(at + 1));
@@ -142,7 +232,8 @@ try {
           assert.ok(first < FIRST_ANSWER, `${name}: the first answer came after ${first} ms`);
           assert.ok(longest < LONGEST_FRAME, `${name}: the page waited ${longest} ms`);
         }
-        assert.equal(await page.$("#tab-timelapse"), null);
+        await show(page, "timelapse");
+        assert.match(await page.$eval("#panel-timelapse .note", (note) => note.textContent), /--snapshots/);
         assert.deepEqual(reports, [], `${name}, ${dtype}`);
         await page.close();
       }
@@ -169,6 +260,13 @@ try {
       }
       const half = results.length / 2;
       assert.deepEqual(results.slice(half), results.slice(0, half), `${name}: the engines of server and browser agree`);
+      await checkRecorded(browser);
+      await checkDetails(browser);
+      if (name === "chromium") { // the other one would find the same
+        const start = Date.now();
+        await checkAccessibility(browser);
+        lines.push(`axe: ${Math.round((Date.now() - start) / 1000)} s`);
+      }
     } finally {
       await browser.close();
     }
