@@ -2,7 +2,7 @@
 import {fill, h, number} from "../dom.js";
 import {segmented} from "../controls.js";
 import {errorLine, fetchTrace, latest, trySet, unlessRecorded, waitingLine} from "./requests.js";
-import {splitWords} from "./textdiff.js";
+import {wordChoice} from "./changeword.js";
 import {changeOfProbability, forceOutput, generatesText, hasPredictions, isCode, logP} from "./outputs.js";
 import {outputProbabilities, probabilityOf, probabilityTitle, sideBySide, sumOfLogs} from "./outputs.js";
 import {pairedChart} from "./pairedchart.js";
@@ -218,27 +218,18 @@ function scoreTable({before, after, sentences, note}, context) {
 // ---- change a word ----
 
 function wordSection(context) {
-  const row = h("div"), form = h("div"), place = h("div", {class: "stack"});
+  const place = h("div", {class: "stack"});
   const send = latest();
-  let text = null, picked = null;
+  let text = null;
   const show = (trace) => {
     element.hidden = trace.task === "image_classification";
     if (trace.text === text) return;
-    [text, picked] = [trace.text, null];
+    text = trace.text;
     send(async () => null);
-    fill(form);
     fill(place);
-    draw();
+    choice.show(text);
   };
-  const draw = () => fill(row, wordRow(text, picked, pick));
-  const pick = (i) => {
-    picked = i;
-    draw();
-    fill(form, wordForm(splitWords(text)[i], run));
-    form.querySelector("input").select();
-  };
-  const run = async (word) => {
-    const changed = replaceWord(text, picked, word);
+  const run = async (changed) => {
     const request = (each) => context.request({text: each, target: null, prefix: null});
     const both = (signal) =>
       Promise.all([text, changed].map((each) => fetchTrace(context.source, request(each), signal)));
@@ -250,39 +241,11 @@ function wordSection(context) {
       fill(place, errorLine(error));
     }
   };
+  const choice = wordChoice({button: "Compare", run});
   const hint = h("p", {class: "dim small"},
     "Click a word of the input. Replace it with another word, or with nothing.");
-  const element = card("Change a word", hint, row, form, place);
+  const element = card("Change a word", hint, choice.element, place);
   return {element, show};
-}
-
-/** The words of a text as buttons, with the spaces between them. */
-function wordRow(text, picked, onpick) {
-  const word = (piece, i) => h("button", {type: "button", class: "word", aria: {pressed: i === picked},
-                                          onclick: () => onpick(i)}, h("bdi", {}, piece));
-  const between = (piece) => (piece.includes("\n") ? h("br") : " ");
-  return h("div", {class: "words box", role: "group", aria: {label: "Words of the input"}, dir: "auto"},
-    splitWords(text).map((piece, i) => (piece.trim() ? word(piece, i) : between(piece))));
-}
-
-function wordForm(word, run) {
-  const field = h("input", {type: "text", id: "another-word", value: word, autocomplete: "off", spellcheck: "false",
-                            dir: "auto"});
-  const submit = (event) => {
-    event.preventDefault();
-    run(field.value.trim());
-  };
-  return h("form", {class: "row", onsubmit: submit},
-    h("label", {for: "another-word", class: "small"}, "Replace ", h("bdi", {}, `“${word}”`), " with"),
-    field, h("button", {class: "button"}, "Compare"));
-}
-
-/** The text with another word. An empty word removes the space before it too. */
-function replaceWord(text, index, word) {
-  const all = splitWords(text);
-  all[index] = word;
-  if (!word && index && !all[index - 1].trim()) all[index - 1] = "";
-  return all.join("").trim();
 }
 
 function wordComparison(found, text, changed, context) {

@@ -9,10 +9,14 @@ const PARTS = {self_attention: "self-attention", cross_attention: "cross-attenti
 
 const FULL_COLOUR = 0.1; // nats with the full colour, if no effect is larger
 
-/** {element, update(off, effects)}; effects: id -> change of log p in nats, or null. onchange(off) gets the ids of all
-    parts that are off; canChange(off): whether there is an answer for them. */
-export function switchboard(switches, onchange, canChange) {
-  const board = {switches, buttons: new Map(), presets: [], off: new Set()};
+/** What an effect means: in the name of a button, and in its title. */
+const LOG_P = {spoken: (change) => `log p ${change}`,
+               title: (change) => `With only this part off, log p changes by ${change} nats.`};
+
+/** {element, update(off, effects)}; effects: id -> number in nats, or null; `wording` says what the numbers mean.
+    onchange(off) gets the ids of all parts that are off; canChange(off): whether there is an answer for them. */
+export function switchboard(switches, onchange, canChange, wording = LOG_P) {
+  const board = {switches, wording, buttons: new Map(), presets: [], off: new Set()};
   const after = (ids, switchedOff) => {
     const next = new Set(board.off);
     ids.forEach((id) => (switchedOff ? next.add(id) : next.delete(id)));
@@ -31,8 +35,8 @@ export function switchboard(switches, onchange, canChange) {
     for (const each of switches) {
       const isInside = each.kind === "head" && switches.some((other) => contains(other, each) && board.off.has(other.id));
       const isOff = board.off.has(each.id), isRecorded = board.canChange([each.id], !isOff);
-      updateSwitch(board.buttons.get(each.id), each, {isOff, isInside, isRecorded}, effects?.get(each.id) ?? null,
-        largest);
+      updateSwitch(board.buttons.get(each.id), each, {isOff, isInside, isRecorded, wording},
+        effects?.get(each.id) ?? null, largest);
     }
     board.presets.forEach((show) => show());
     allOn.disabled = !ids.length;
@@ -105,15 +109,15 @@ function contains(whole, head) {
 }
 
 /** Show whether a part is off, alone or with its sub-layer (isInside), and the effect of switching it off. */
-function updateSwitch(button, {title}, {isOff, isInside, isRecorded}, value, largest) {
+function updateSwitch(button, {title}, {isOff, isInside, isRecorded, wording}, value, largest) {
   const change = value === null ? "" : signedNats(value);
   button.setAttribute("aria-pressed", String(isOff || isInside));
   button.setAttribute("aria-disabled", String(isInside || !isRecorded));
   const state = isInside ? ", off with its sub-layer" : "";
-  button.setAttribute("aria-label", `switch off ${title}${state}${change && `, log p ${change}`}`);
+  button.setAttribute("aria-label", `switch off ${title}${state}${change && `, ${wording.spoken(change)}`}`);
   button.title = isInside ? `${title}. It is off because its sub-layer is off.`
     : !isRecorded ? `${title}. This file has no answer without it.`
-    : change ? `${title}. With only this part off, log p changes by ${change} nats.` : title;
+    : change ? `${title}. ${wording.title(change)}` : title;
   button.classList.toggle("gains", value > 0);
   const share = Math.sqrt(Math.abs(value ?? 0) / largest); // the root makes small effects visible
   button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);
