@@ -183,8 +183,8 @@ def copying_score(model: Any, target: AblationTarget, seed: int) -> float | None
     update_VD = (attention.output(attention.merge(heads_1HVE)) - nothing)[0]
     logits_VV = update_VD @ head.weight.T
     own_V = logits_VV.gather(1, ids[:, None])
-    rank_V = (logits_VV > own_V).double().mean(1)
-    return float((rank_V < TOP).double().mean())
+    rank_V = (logits_VV >= own_V).double().mean(1)  # a head that writes nothing raises no token
+    return float((rank_V <= max(TOP, 1 / logits_VV.size(1))).double().mean())
 
 
 def own_embedding(model: Any) -> Any:
