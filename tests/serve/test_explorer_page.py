@@ -27,7 +27,7 @@ from cutaway.serve.explorer_app import explorer_app
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parents[1] / "output" / "explorer"
 SENTENCE = "The small cat sleeps under the table."
-VIEWS = ("map", "attention", "writing", "lens", "experiments", "compare", "timelapse", "heads")
+VIEWS = ("map", "attention", "writing", "lens", "why", "experiments", "compare", "timelapse", "heads")
 TINY = [
     "model.d_model=16",
     "model.d_ff=32",

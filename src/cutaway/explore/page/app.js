@@ -12,14 +12,16 @@ import {view as map} from "./views/map.js";
 import {view as attention} from "./views/attention.js";
 import {view as writing} from "./views/writing.js";
 import {view as lens} from "./views/lens.js";
+import {view as why} from "./views/why.js";
 import {view as experiments} from "./views/experiments.js";
 import {view as compare} from "./views/compare.js";
 import {view as timelapse} from "./views/timelapse.js";
 import {view as heads} from "./views/heads.js";
 
-const VIEWS = [map, attention, writing, lens, experiments, compare, timelapse, heads];
+const VIEWS = [map, attention, writing, lens, why, experiments, compare, timelapse, heads];
 const DEFAULT_VIEW = "attention";
 const REQUEST_KEYS = ["run", "snapshot", "text", "target", "prefix", "off", "hidden"]; // a change needs a new trace
+const NO_QUESTION = {why_step: null, why_token: null, why_rival: null}; // these belong to one text of one run
 const DELAY = 150; // milliseconds before the page says that it is waiting
 const CACHE_SIZE = 12; // traces
 
@@ -98,7 +100,7 @@ function request(extra = {}) {
 function submit(newText) {
   clearError();
   if (newText === text()) load(true);
-  else state.set({text: newText, target: null, prefix: null, hidden: []});
+  else state.set({text: newText, target: null, prefix: null, hidden: [], ...NO_QUESTION});
 }
 
 // Another run has other heads and tokens, so the choices that depend on them are reset. Another engine is loaded anew.
@@ -108,7 +110,7 @@ function choose(patch) {
   if (!("run" in patch)) return;
   const same = info.runs[patch.run].task === run().task;
   return state.set({...patch, text: same ? text() : null, snapshot: null, target: null, prefix: null, off: [],
-    hidden: [], kind: null, layer: null, head: null, token: null});
+    hidden: [], kind: null, layer: null, head: null, token: null, ...NO_QUESTION});
 }
 
 async function load(again = false) {
