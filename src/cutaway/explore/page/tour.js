@@ -12,7 +12,7 @@ const LENGTH = 8; // steps of a tour, at most
 // What a step can have set, and the next one resets.
 const RESET = {off: [], prefix: null, target: null, snapshot: null, part: null, kind: null, layer: null, head: null,
   look: null, all: null, token: null, at: null, position: null, temperature: null, top_k: null, top_p: null,
-  step: null};
+  step: null, why_step: null, why_token: null, why_rival: null};
 
 // The steps for each task, in order. Steps whose view is missing are left out; the first eight remain.
 const READERS = ["input", "map", "self", "prediction", "lens", "off", "why", "measure", "training"];
@@ -95,10 +95,9 @@ const STEPS = {
       + "off and on."],
   },
   why: {
-    view: "why", look: "panel",
-    title: ({run}) => `Why this ${nounsOf(run.task).answer}?`,
-    text: ({run}) => [inNounsOf(run, "Here you see what one prediction depends on: which tokens of the input and which "
-      + "parts of the model speak for it, and which against it."), "Choose another prediction, and compare."],
+    view: "why", look: "question", title: ({run}) => `Why this ${nounsOf(run.task).answer}?`,
+    text: ({run}) => [inNounsOf(run, "Here the model's choice has a rival. You see which tokens of the input and which "
+      + "parts of the model speak for the one, and which for the other."), "Choose another rival, and compare."],
   },
   measure: {
     view: "experiments", look: "measure", title: () => "Which parts matter for this output?",
@@ -203,7 +202,7 @@ export function tour({state, info, run, views, page, tabBar}) {
   });
 
   function begin() {
-    if (!scene) return;
+    if (!scene) return page.querySelector("textarea")?.focus(); // no example: the text comes first
     goTo(1);
     next.focus({preventScroll: true});
   }

@@ -72,7 +72,7 @@ function cellValues(now, [q, k], values, run) {
   const {sizes: {H, E}} = values.q, shared = Math.floor(now.head / (H / values.k.sizes.G)); // its key-value head
   const [queries, scores, output] = ["q", "scores", "heads"].map((name) => values[name].heads[now.head]);
   const [keys, vectors] = ["k", "v"].map((name) => values[name].heads[shared]);
-  const weights = Array.from(now.matrix.row(now.index, q)).slice(0, keys.length);
+  const weights = keys.map((_, i) => now.matrix.at(now.index, q, i));
   if (!queries[q] || !keys[k]) return {missing: `The numbers are shown for the first ${keys.length} tokens only.`};
   if (scores[q].length !== keys.length) {
     return {missing: "This layer has learned keys in front of those of the text, so the numbers are not shown."};
