@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { addWatch, findAccessibilityProblems, launch, open, run as runCommand, serveFolders } from "./browsers.mjs";
+import { playForward, readNumbers, takeTour } from "./first_screen.mjs";
 
 const SENTENCES = [
   "The small cat sleeps under the table.", "We think that he dances on the small beach.",
@@ -19,6 +20,7 @@ const VIEWS = ["map", "attention", "writing", "lens", "experiments", "compare", 
 const LIMITS = { int8: 3e6, float16: 6e6 }; // bytes of a page without snapshots
 const SCREENS = [["light", 1280], ["dark", 1280], ["light", 390]];
 const STATES = ["attention&look=lines&all=1", "map&part=decoder.layers.0.cross_attention", // more addresses for axe
+  "attention&kind=cross&layer=0&head=1&token=2&at=2", "map&tour=2",
   "experiments&off=[\"decoder.layers.0.cross_attention\"]"];
 const FIRST_ANSWER = 2000, LONGEST_FRAME = 50; // milliseconds
 const [cutaway, run, screenshots] = process.argv.slice(2);
@@ -221,6 +223,7 @@ try {
         await page.setViewport({ width: 1280, height: 1000 });
         await waitForOutput(page, expected[0]);
         await tryEverything(page, `${name}-${kind}`, expected);
+        await readNumbers(page, "encoder", [2, 1]);
         assert.deepEqual(reports, [], `${name}, ${kind}`);
         await page.close();
       }
@@ -246,6 +249,14 @@ try {
         lines.push(`${name}, ${how} weights: ${message}`);
         await page.close();
       }
+      const first = await open(browser, server.address);
+      await first.page.setViewport({ width: 1280, height: 1000 });
+      await first.page.waitForSelector(".result .output", { timeout: 60_000 });
+      await takeTour(first.page, 8);
+      for (const kind of ["cross", "decoder"]) await readNumbers(first.page, kind, [3, 1]);
+      await playForward(first.page);
+      assert.deepEqual(first.reports, [], `${name}: tour, numbers and animation`);
+      await first.page.close();
       const results = [];
       for (const engine of ["null", "browser"]) {
         const { page, reports } = await open(browser, `${server.address}#view=writing&engine=${engine}`);
