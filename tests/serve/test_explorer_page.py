@@ -1,6 +1,7 @@
 """The explorer's page in a real browser, with a trained run: it shows what the model computes."""
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -399,6 +400,9 @@ def test_views_of_other_tasks(browser, others, number):
         tabs.nth(place).click()
         recorder.settle()
         recorder.page.wait_for_timeout(300)
+        if list(OTHERS)[number] == "digits-vit" and name in ("Attention", "Logit lens", "Compare", "Heads"):
+            shown = recorder.page.get_by_role("tabpanel").inner_text()
+            assert not re.search(r"\b(sentence|(?<!class )token|word)s?\b", shown), name
         file = f"{list(OTHERS)[number]}-{name.lower().replace(' ', '-').replace('?', '')}.png"
         recorder.page.screenshot(path=SCREENSHOTS / file, full_page=True)
     assert recorder.page.get_by_role("region", name="Result").inner_text().strip()
