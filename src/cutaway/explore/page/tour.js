@@ -44,29 +44,29 @@ const STEPS = {
   encoder: {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
     state: ({trace}) => firstHead(trace, "encoder"), applies: ({trace}) => layersOf(trace, "encoder").length > 0,
-    text: () => ["In the encoder, each token takes information from all tokens of the input. Each row is one token; a dark "
-      + "cell means that it takes much from the token of that column.", MORE_HEADS],
+    text: () => ["In the encoder, each token takes information from all tokens of the input. Each row is one token; a "
+      + "dark cell means that it takes much from the token of that column.", MORE_HEADS],
   },
   cross: {
     view: "attention", look: "matrix", title: () => "Cross-attention: from the output to the input",
     state: ({trace}) => ({kind: "cross", ...alignedHead(trace)}),
     applies: ({trace}) => layersOf(trace, "cross").length > 0,
-    text: ({trace}) => ["Each row is one token of the output. Its dark cells are the tokens of the input that the decoder "
-      + "takes information from to write it, often the words that it translates.",
+    text: ({trace}) => ["Each row is one token of the output. Its dark cells are the tokens of the input that the "
+      + "decoder takes information from to write it, often the words that it translates.",
       trace.gold?.length ? "Orange frames mark the true alignment." : "",
       "Click a cell to see how its number came about."],
   },
   causal: {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
     state: ({trace}) => firstHead(trace, "decoder"), applies: ({trace}) => layersOf(trace, "decoder").length > 0,
-    text: () => ["Each row is one token, and its dark cells are the tokens that it takes information from. A token attends "
-      + "only to itself and to earlier tokens, so the upper right half is empty.", MORE_HEADS],
+    text: () => ["Each row is one token, and its dark cells are the tokens that it takes information from. A token "
+      + "attends only to itself and to earlier tokens, so the upper right half is empty.", MORE_HEADS],
   },
   self: {
     view: "attention", look: "matrix", title: titled("Self-attention: how tokens exchange information"),
     state: ({trace}) => firstHead(trace, "encoder"), applies: ({trace}) => layersOf(trace, "encoder").length > 0,
-    text: ({run}) => [inNounsOf(run, "Each row is one token. A dark cell means that it takes much information from the token "
-      + "of that column."), MORE_HEADS],
+    text: ({run}) => [inNounsOf(run, "Each row is one token. A dark cell means that it takes much information from the "
+      + "token of that column."), MORE_HEADS],
   },
   candidates: {
     view: "writing", look: "candidates", title: () => "Candidates and temperature",
@@ -108,8 +108,8 @@ const STEPS = {
   training: {
     view: "timelapse", look: "panel", title: () => "How the model learned this",
     applies: ({run}) => run.snapshots.length > 0,
-    text: () => ["The same input with the weights at earlier steps of the training. Move the slider from the first step to "
-      + "the last.", "Watch how the output, its probabilities and the attention change."],
+    text: () => ["The same input with the weights at earlier steps of the training. Move the slider from the first step "
+      + "to the last.", "Watch how the output, its probabilities and the attention change."],
   },
   heads: {
     view: "heads", look: "panel", title: () => "What the heads do",
@@ -123,8 +123,8 @@ const OUTPUTS = {
     + "the other. The line under a token shows its probability; point at the token to read it.",
   language_model: "Below it stands the continuation as tokens, the words and pieces of words that the model writes one "
     + "after the other. The line under a token shows its probability; point at the token to read it.",
-  masked_language_model: "The text is cut into tokens: words and pieces of words. Click a token to mask it, and the model "
-    + "predicts it, with a probability.",
+  masked_language_model: "The text is cut into tokens: words and pieces of words. Click a token to mask it, and the "
+    + "model predicts it, with a probability.",
   classification: "Below it stand the most probable classes, each with its probability.",
   image_classification: "Below it stand the most probable classes, each with its probability.",
   tagging: "Below it stands a tag for each word. Point at a word to read the probability of its tag.",

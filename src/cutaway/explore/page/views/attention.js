@@ -46,7 +46,8 @@ class Attention {
       h("div", {class: "box"}, this.small.element));
     const one = h("section", {class: "card one-head", aria: {label: "The chosen head"}}, this.title, this.role,
       this.place, this.gold, this.notes);
-    this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one, all),
+    this.element = h("div", {class: "view-attention stack"}, this.controls, h("div", {class: "both"}, one,
+      h("div", {class: "stack"}, all, this.numbers.link)),
       this.numbers.element);
     new ResizeObserver(() => this.refit()).observe(this.place);
   }
@@ -125,7 +126,7 @@ class Attention {
     const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q),
                      marks: showGold ? marks : [],
                      label, numbers: true, selected: selectedCell(now), describe: (q, k) => describeCell(now, q, k),
-                     hint: "Point at a cell, or click one and use the arrow keys.",
+                     hint: "Point at a cell, or click one to see how its number came about.",
                      onpick: (q, k) => this.choose({token: q, at: k}, true)};
     if (this.mounted !== "matrix") fill(this.place, this.frameOf(now));
     this.mounted = "matrix";

@@ -1,6 +1,6 @@
 // How one attention weight came about: the query and the key, the softmax of the row, the weighted sum of the values.
 //
-//     softmax( Q  Kᵀ / √E ) V        q · k ──▶ / √E ──▶ score ──▶ softmax over the row ──▶ weight ──▶ weight · v ──▶ sum
+//     softmax( Q Kᵀ / √E ) V     q · k ──▶ / √E ──▶ score ──▶ softmax of the row ──▶ weight ──▶ weight · v ──▶ sum
 //
 // All numbers are recorded values of the model (probes q, k, v, scores and heads). The products are computed here.
 
@@ -17,9 +17,15 @@ const SIDE = 112; // pixels, longest side of a small matrix
 const decimals = (value) => value.toFixed(2).replace("-", "−");
 const BIASES = {alibi: "ALiBi", relative_bias: "the relative bias", relative: "the relative positions"};
 
-/** {element, show(now, cell)}. now: the choices of the attention view; cell: [q, k] or null. */
+/** {element, link, show(now, cell)}. now: the choices of the attention view; cell: [q, k] or null; link: a button that
+    leads from the matrix to the numbers. */
 export function attentionNumbers(context) {
   const element = h("section", {class: "card numbers", aria: {label: "How the number of a cell came about"}});
+  const link = h("button", {type: "button", class: "button quiet to-numbers", hidden: true, onclick: () => {
+    const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    element.scrollIntoView({block: "start", behavior: reduced ? "auto" : "smooth"});
+    element.querySelector("h2")?.focus({preventScroll: true});
+  }}, "How did this number come about? ↓");
   const send = latest();
   const answers = new Map(); // request -> promise of the values of a layer
   let shown = null;
@@ -32,6 +38,7 @@ export function attentionNumbers(context) {
     shown = wanted;
     element.hidden = now.look === "lines";
     const problem = problemOf(now, cell);
+    link.hidden = element.hidden || Boolean(problem);
     if (problem || element.hidden) return fill(element, title(), h("p", {class: "dim"}, problem));
     try {
       if (!answers.has(key)) fill(element, title(), waitingLine("Running the model …"));
@@ -40,8 +47,8 @@ export function attentionNumbers(context) {
       store(key, values);
       if (wanted === shown) fill(element, contentOf(now, cell, values, context.run()));
     } catch (error) {
-      if (wanted === shown) fill(element, title(), h("p", {class: "note"}, `There are no queries, keys and values to show. `
-        + error.message));
+      const note = `There are no queries, keys and values to show. ${error.message}`;
+      if (wanted === shown) fill(element, title(), h("p", {class: "note"}, note));
     }
   }
 
@@ -50,10 +57,10 @@ export function attentionNumbers(context) {
     if (answers.size > CACHE_SIZE) answers.delete(answers.keys().next().value);
   }
 
-  return {element, show};
+  return {element, link, show};
 }
 
-const title = () => h("h2", {}, "How this number came about");
+const title = () => h("h2", {tabindex: -1}, "How this number came about");
 
 function problemOf({head, trace}, cell) {
   if (!cell) return "Click a cell of the matrix. You then see how the model computed its number.";
@@ -94,8 +101,8 @@ function maskedKeys({kind, trace}, q, scores, weights) {
 function contentOf(now, cell, values, run) {
   const all = cellValues(now, cell, values, run);
   const query = () => nameIn(now.rows, cell[0]), key = () => nameIn(now.columns, cell[1]); // new elements at each use
-  const sentence = h("p", {}, query(), " attends to ", key(), " with ", h("b", {}, percent(now.matrix.at(now.index, ...cell))),
-    `: layer ${now.layer}, head ${now.head}.`);
+  const weight = percent(now.matrix.at(now.index, ...cell));
+  const sentence = h("p", {}, query(), " attends to ", key(), " with ", h("b", {}, weight), `: layer ${now.layer}, head ${now.head}.`);
   if (all.missing) return [title(), sentence, h("p", {class: "note"}, all.missing)];
   return [title(), sentence, overview(all), firstStep(all, query, key), secondStep(all, query), thirdStep(all, query)];
 }
@@ -107,7 +114,7 @@ const nameIn = (tokens, i) => h("bdi", {class: "word-name"}, `“${readable(toke
 /** The equation. A symbol under the pointer, or in focus, lights its matrix. */
 function overview(all) {
   const {q, k, queries, keys, vectors, scores, output, weights, now, isLinear} = all;
-  const every = now.rows.slice(0, queries.length).map((_, i) => Array.from(now.matrix.row(now.index, i)).slice(0, keys.length));
+  const every = queries.map((_, i) => keys.map((_, j) => now.matrix.at(now.index, i, j)));
   const figures = {
     q: small("Q", "queries", queries, {row: q}), k: small("Kᵀ", "keys", transposed(keys), {column: k}),
     scores: small(isLinear ? "Q Kᵀ" : "Q Kᵀ / √E", "scores", scores, {row: q, column: k}),
@@ -117,8 +124,8 @@ function overview(all) {
     title: `Show the matrix: ${figures[name].dataset.meaning}`}, text);
   const equation = h("p", {class: "equation"}, isLinear
     ? [symbol("q", "Q"), " ", symbol("k", "Kᵀ"), " ", symbol("weights", "/ Σ"), " ", symbol("v", "V")]
-    : [symbol("weights", "softmax"), "( ", symbol("q", "Q"), " ", symbol("k", "Kᵀ"), " ", symbol("scores", "/ √E"), " ) ",
-      symbol("v", "V"), " = ", symbol("output", "output")]);
+    : [symbol("weights", "softmax"), "( ", symbol("q", "Q"), " ", symbol("k", "Kᵀ"), " ", symbol("scores", "/ √E"),
+      " ) ", symbol("v", "V"), " = ", symbol("output", "output")]);
   const sign = (text) => h("span", {class: "between", aria: {hidden: true}}, text);
   const row = h("div", {class: "matrices"}, figures.q, sign("·"), figures.k, sign("→"), figures.scores, sign("→"),
     figures.weights, sign("·"), figures.v, sign("→"), figures.output);
@@ -128,7 +135,7 @@ function overview(all) {
     row.classList.toggle("choosing", name !== null);
     for (const [each, figure] of Object.entries(figures)) figure.classList.toggle("lit", each === name);
   };
-  for (const type of ["pointerover", "pointerleave", "focusin", "focusout", "click"]) equation.addEventListener(type, light);
+  for (const type of ["pointerover", "pointerleave", "focusin", "focusout"]) equation.addEventListener(type, light);
   return h("div", {class: "overview"}, equation, row);
 }
 
@@ -163,8 +170,8 @@ function firstStep(all, query, key) {
   const scaled = isLinear ? dot : dot / Math.sqrt(E);
   const line = isCut ? ["q · k / √E gives the score ", h("b", {}, decimals(score)),
     `. The picture shows the first ${queries[q].length} of ${E} numbers.`]
-    : ["q · k = ", h("b", {}, decimals(dot)), isLinear ? "" : [` ⟶ / √${E} = `, h("b", {}, decimals(scaled))],
-      extra(all, scaled, score)];
+    : ["q · k = ", h("b", {}, decimals(dot)),
+      isLinear ? "" : [`, and ${decimals(dot)} / √${E} = `, h("b", {}, decimals(scaled))], scoreText(all, scaled, score)];
   return h("section", {class: "one-step"}, h("h3", {}, "1. Compare the query with the key"),
     h("p", {class: "small dim"}, "The query of ", query(), now.kind === "cross" ? " (of the step that writes it)" : "",
       " and the key of ", key(), ", number by number. ", preparation(all)),
@@ -180,14 +187,13 @@ function preparation({run: {config}, now, isLinear}) {
   return done.length ? `They are shown ${done.join(" and ")}.` : "";
 }
 
-/** How the recorded score differs from the scaled product: a cap, or a bias that depends on the positions. */
-function extra({run: {config}, now, values}, scaled, score) {
-  const result = [" ⟶ score ", h("b", {}, decimals(score))];
+/** The recorded score. It can differ from the scaled product: by a cap, or a bias that depends on the positions. */
+function scoreText({run: {config}, now, values}, scaled, score) {
+  const result = [". Score: ", h("b", {}, decimals(score)), "."];
   if (Math.abs(scaled - score) < 0.005 + 0.002 * Math.abs(score)) return result;
-  const bias = now.kind !== "cross" ? BIASES[config.position] : null;
-  if (config.attention_softcap) return [...result, ` (this layer computes ${values.scores.equation})`];
-  return [bias ? ` ⟶ plus ${decimals(score - scaled)} for ${bias}` : "", ...result,
-    bias ? "" : ` (this layer computes ${values.scores.equation})`];
+  const bias = now.kind !== "cross" && !config.attention_softcap ? BIASES[config.position] : null;
+  return [...result, bias ? ` The difference, ${decimals(score - scaled)}, comes from ${bias}.`
+    : ` This layer computes ${values.scores.equation}.`];
 }
 
 function secondStep(all, query) {
@@ -195,24 +201,28 @@ function secondStep(all, query) {
   const row = scores[q], most = Math.max(...row.filter((_, i) => !masked[i]));
   const grown = row.map((score, i) => (masked[i] ? 0 : isLinear ? score : Math.exp(score - most)));
   const total = grown.reduce((sum, value) => sum + value, 0);
-  const cells = (values, text, name) => values.map((value, i) => h("td", {class: `${name}${i === k ? " chosen" : ""}`
-    + `${masked[i] ? " masked" : ""}`, title: `${readable(now.columns[i], 24)}: ${value}`, data: {value}}, text(value, i)));
-  const line = (heading, ...rest) => h("tr", {}, h("th", {scope: "row"}, heading), cells(...rest));
+  const classOf = (i) => `${i === k ? " chosen" : ""}${masked[i] ? " masked" : ""}`;
+  const cells = (values, text, name) => values.map((value, i) => h("td", {class: `${name}${classOf(i)}`, data: {value},
+    title: `${readable(now.columns[i], 24)}: ${value}`}, text(value, i)));
+  const line = (name, ...rest) => h("tr", {}, h("th", {scope: "row"}, name), cells(...rest));
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), row.map((_, i) =>
     h("th", {scope: "col", class: i === k ? "chosen" : null}, h("bdi", {}, readable(now.columns[i], 12)))))),
     h("tbody", {}, line("score", row, (value, i) => (masked[i] ? "masked" : decimals(value)), "score"),
       isLinear ? null : line("exp(score − largest)", grown, (value) => value.toFixed(4), "grown"),
       line("weight", weights, (p, i) => (p > 0 || masked[i] ? percent(p) : "< 0.01 %"), "weight")));
-  const sum = `${isLinear ? "The scores" : "The exponentials"} sum up to ${number(total)}. Each divided by the sum is a weight.`;
-  return h("section", {class: "one-step"}, h("h3", {}, isLinear ? "2. Divide by the sum of the row" : "2. Softmax of the row"),
-    h("p", {class: "small dim"}, "All keys that ", query(), ` can choose from. ${rest ? `The first ${row.length} of `
-      + `${row.length + rest} are shown, so the sum has more terms.` : sum}`), h("div", {class: "box"}, table));
+  const [heading, what] = isLinear ? ["2. Divide by the sum of the row", "The scores"]
+    : ["2. Softmax of the row", "The exponentials"];
+  const note = rest ? `The first ${row.length} of ${row.length + rest} are shown, so the sum has more terms.`
+    : `${what} sum up to ${number(total)}. Each divided by the sum is a weight.`;
+  return h("section", {class: "one-step"}, h("h3", {}, heading),
+    h("p", {class: "small dim"}, "All keys that ", query(), ` can choose from. ${note}`),
+    h("div", {class: "box", tabindex: 0, role: "group", aria: {label: "Scores and weights of the row"}}, table));
 }
 
 function thirdStep({q, k, vectors, weights, output, now, values, isCut}, query) {
   const {kind, layer, head, off, columns} = now;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]);
-  const chosen = [...new Set([...order.slice(0, FEW).filter((i) => weights[i] > 0), k])].sort((a, b) => weights[b] - weights[a]);
+  const large = order.slice(0, FEW).filter((i) => weights[i] > 0), chosen = large.includes(k) ? large : [...large, k];
   const rows = chosen.map((i) => [`${percent(weights[i])} · ${readable(columns[i], 12)}`,
     vectors[i].map((value) => weights[i] * value)]);
   const notes = [
@@ -221,16 +231,16 @@ function thirdStep({q, k, vectors, weights, output, now, values, isCut}, query) 
     isCut ? `The first ${vectors[k].length} numbers of each vector are shown. ` : "",
     isHeadOff(off, kind, layer, head) ? "This head is switched off, so zeros replace its output. " : ""];
   return h("section", {class: "one-step"}, h("h3", {}, "3. Add up the values"),
-    h("p", {class: "small dim"}, "The value of each key times its weight. The sum is what this head adds for ", query(), ". ",
-      notes), strips([...rows, ["sum", output[q]]], "Weighted values and their sum", true));
+    h("p", {class: "small dim"}, "The value of each key times its weight. The sum is the output of this head for ",
+      query(), ". ", notes), strips([...rows, ["sum", output[q]]], "Weighted values and their sum", true));
 }
 
 /** Vectors as coloured strips. With isShared, all have one scale; otherwise each has its own. */
 function strips(rows, label, isShared = false) {
   const largest = rows.map(([, values]) => values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0) || 1);
   const scale = (i) => (isShared ? Math.max(...largest) : largest[i]);
-  const width = rows[0][1].length;
-  return heatmap({rows: rows.map(([name]) => name), label, signed: true, max: 1, cell: width > 40 ? 11 : width > 20 ? 18 : 26,
+  const width = rows[0][1].length, cell = width > 40 ? 11 : width > 20 ? 18 : 26;
+  return heatmap({rows: rows.map(([name]) => name), label, signed: true, max: 1, cell,
     columns: Array.from({length: width}, (_, i) => (i % 8 ? "·" : String(i))),
     at: (i, j) => rows[i][1][j] / scale(i), hint: "Point at a number to read it. Blue is above 0, orange below.",
     describe: (i, j) => `${rows[i][0]}, number ${j}: ${number(rows[i][1][j])}`}).element;

@@ -9,7 +9,7 @@ import {pairedChart} from "./pairedchart.js";
 import {effectLegend, switchboard} from "./switchboard.js";
 
 const introduction = (canChangeWord) =>
-  `Switch parts of the model off${canChangeWord ? ", or change a word of the input," : ""} and compare the outputs. `
+  `${canChangeWord ? "You can also change a word of the input. " : ""}`
   + "If the output stays the same without a part, that is measured for this input only; "
   + "scores on test data can still fall.";
 const OFF_MEANS = "Click a sub-layer, or a head by its number. A head that is off outputs zeros. "

@@ -38,8 +38,7 @@ function create(context) {
     if (shown === state.run) return;
     shown = state.run;
     const {input, inputs} = nounsOf(trace.task);
-    fill(lead, "Where each head attends, with the final weights and nothing switched off. ",
-      `Click a head to see its attention for your ${input}.`);
+    fill(lead, `Measured with the final weights and nothing switched off. A head opens with your own ${input}.`);
     fill(place, waitingLine(`Measuring the heads over many ${inputs} …`));
     try {
       const answer = await send((signal) => context.source.heads(state.run, signal));

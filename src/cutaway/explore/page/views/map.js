@@ -49,7 +49,7 @@ function create(context) {
     const expand = (all) => context.state.set({layers: all ? "all" : null}, {replace: true});
     const {svg, elements} = diagram(run, trace, state, {go, expand});
     fill(drawing, svg);
-    play.use({svg, elements, trace});
+    play.use({svg, elements, trace, run});
     if (first) requestAnimationFrame(scrollToStart);
     else drawing.scrollTo(scrollLeft, scrollTop);
     if (focused) [...drawing.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();

@@ -5,13 +5,15 @@
 
 import {h, s} from "../dom.js";
 import {segmented} from "../controls.js";
+import {inNounsOf} from "../nouns.js";
 
 const SPEEDS = {slow: 1500, normal: 700, fast: 250}; // milliseconds at a box
 const SHORT = 0.5; // norms and sums get this share of the time
 const MOST = 16; // vectors that are drawn
 const CLASSES = ["working", "done", "lit"];
 
-/** {element, use({svg, elements, trace}), key(event)}. drawing: the box around the diagram; open(name): show a part. */
+/** {element, use({svg, elements, trace, run}), key(event)}. drawing: the box around the diagram; open(name): show a
+    part. */
 export function player({drawing, open}) {
   const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
   const play = h("button", {type: "button", class: "button", onclick: toggle});
@@ -107,13 +109,19 @@ export function player({drawing, open}) {
     element.dataset.at = at;
     for (const each of diagram.elements.values()) each.classList.remove(...CLASSES);
     diagram.svg.classList.toggle("played", at >= 0);
-    caption.textContent = captionOf(stops[at], diagram.trace, at, stops.length);
+    caption.textContent = at < 0 ? invitation() : captionOf(stops[at], diagram.trace, at, stops.length);
     if (at < 0) return;
     stops.slice(0, at).forEach((each) => each.element.classList.add("done"));
     stops[at].element.classList.add("working");
     for (const path of pathsInto(stops[at].item, diagram.elements)) diagram.elements.get(path).classList.add("lit");
     moveVectors();
     keepInView(stops[at].item);
+  }
+
+  function invitation() {
+    const how = isStill() ? "Each press moves the vectors of the tokens one box further."
+      : "Press Play: the vectors of the tokens rise through the model. A click or the space bar pauses.";
+    return inNounsOf(diagram.run, how);
   }
 
   function moveVectors() {
@@ -152,7 +160,6 @@ function stopsOf(elements) {
 }
 
 function captionOf(stop, trace, at, count) {
-  if (!stop) return "Press Play: the vectors of the tokens rise through the model. A click or the space bar pauses.";
   const where = `${at + 1} of ${count}: `;
   if (stop.item.type !== "text") return where + stop.element.getAttribute("aria-label");
   const text = stop.item.text.charAt(0).toUpperCase() + stop.item.text.slice(1);

@@ -11,7 +11,6 @@ import {truncationNote} from "./truncation.js";
 import {snapshotSlider} from "./snapshotslider.js";
 
 const FINAL = "kept"; // in the state: the final weights
-const INTRODUCTION = "The same input with the weights of each snapshot, from the start to the end of the training.";
 
 const NOTHING = "This run has no snapshots of its training here. A training saves them if the setting train.snapshots is "
   + "above 0; an exported page has them with the option --snapshots.";
@@ -92,7 +91,7 @@ function create(context) {
     card("Output of this snapshot", output),
     card("Probability of the final output", tokens, h("div", {class: "pair"}, curve, tokenMap.element)),
     card("Attention of this snapshot", controls.element, heat));
-  const element = h("div", {class: "view-timelapse view-sides stack"}, h("p", {class: "lead"}, INTRODUCTION), nothing,
+  const element = h("div", {class: "view-timelapse view-sides stack"}, nothing,
     content);
   return {element, show, key: slider.key};
 }
