@@ -10,6 +10,7 @@ from functools import lru_cache
 from cutaway.data.builtin.tinyworld.grammar import (
     SHARES,
     AlignedPair,
+    Derivations,
     default_world,
     make_pair,
     split_of,
@@ -46,9 +47,10 @@ class Stream:
 
     def __init__(self, target: str, seed: int):
         self.target, self.world = target, default_world()
-        self.chooser = self.world.chooser(seed)
+        self.chooser, self.derivations = self.world.chooser(seed), Derivations(self.world.chooser(seed))
         self.drawn: set[str] = set()
         self.splits: dict[str, list[AlignedPair]] = {split: [] for split in SPLITS}
+        self.draws = 0
 
     def take(self, split: str, size: int) -> list[AlignedPair]:
         pairs = self.splits[split]
@@ -58,11 +60,13 @@ class Stream:
         return pairs[:size]
 
     def draw(self) -> None:
-        sentence = self.chooser.sentence()
+        sentence, number = self.chooser.sentence(), self.draws
+        self.draws += 1
         source = self.world.say(sentence, "en")
         if len(source.words) <= MAX_WORDS and source.text not in self.drawn:
             self.drawn.add(source.text)
-            pair = make_pair(sentence, source, self.world.say(sentence, self.target))
+            target = self.world.say(sentence, self.target)
+            pair = make_pair(sentence, source, target, self.derivations, number)
             self.splits[split_of(sentence, source.text)].append(pair)
 
 

@@ -21,6 +21,19 @@ WITHHELD_ONE_IN = 20
 SHARES = {"train": 90, "valid": 5, "test": 5}
 
 
+class Derivations:
+    """The derivations of a chooser, drawn when they are needed. To keep them all would slow down the training data."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self.chooser = chooser
+        self.drawn: list[Clause] = []
+
+    def __getitem__(self, number: int) -> Clause:
+        while len(self.drawn) <= number:
+            self.drawn.append(self.chooser.sentence())
+        return self.drawn[number]
+
+
 @dataclass(frozen=True, slots=True)
 class AlignedPair:
     """A sentence in two languages. Alignment and heads are computed on access.
@@ -34,12 +47,17 @@ class AlignedPair:
     target_words: tuple[str, ...]
     construction: str
     layouts: tuple[SentenceLayout, SentenceLayout] = field(repr=False, compare=False)
-    derivation: Clause = field(repr=False, compare=False)
+    derivations: Derivations | list[Clause] = field(repr=False, compare=False)
+    number: int = field(repr=False, compare=False)  # of its derivation
 
     @property
     def alignment(self) -> tuple[tuple[int, int], ...]:
         """Sorted index pairs (source word, target word) of words that translate each other."""
         return align(*self.layouts)
+
+    @property
+    def derivation(self) -> Clause:
+        return self.derivations[self.number]
 
     @property
     def source_heads(self) -> tuple[int, ...]:
@@ -88,7 +106,7 @@ class World:
         return RealisedSentence(join_words(words), tuple(words), layout)
 
     def pair(self, sentence: Clause, target: str) -> AlignedPair:
-        return make_pair(sentence, self.say(sentence, "en"), self.say(sentence, target))
+        return make_pair(sentence, self.say(sentence, "en"), self.say(sentence, target), [sentence], 0)
 
 
 @cache
@@ -96,9 +114,15 @@ def default_world() -> World:
     return World(read_lexicon(), tuple(CLAUSES), tuple(SENTENCES))
 
 
-def make_pair(sentence: Clause, source: RealisedSentence, target: RealisedSentence) -> AlignedPair:
+def make_pair(
+    sentence: Clause,
+    source: RealisedSentence,
+    target: RealisedSentence,
+    derivations: Derivations | list[Clause],
+    number: int,
+) -> AlignedPair:
     name, layouts = construction_name(sentence), (source.layout, target.layout)
-    return AlignedPair(source.text, target.text, source.words, target.words, name, layouts, sentence)
+    return AlignedPair(source.text, target.text, source.words, target.words, name, layouts, derivations, number)
 
 
 def join_words(words: list[str]) -> str:
