@@ -342,8 +342,10 @@ def test_a_text_that_is_too_long_shows_an_error(browser, address):
     recorder.page.get_by_role("textbox").first.fill("cat " * 300)
     recorder.page.get_by_role("button", name="Run").click()
     recorder.page.get_by_text("this model has positions for 128").first.wait_for()
+    assert result_text(recorder.page) == before  # the last result stays
+    assert recorder.page.get_by_role("tabpanel").is_visible()
     run_text(recorder, SENTENCE)
-    assert result_text(recorder.page) != before
+    recorder.until(lambda: result_text(recorder.page) != before)
     assert recorder.page.locator(".banner").count() == 0
     recorder.page.close()
 
