@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 const settle = (page) => page.waitForFunction(() => !document.querySelector("[aria-busy=true], main .waiting-line"),
   { timeout: 60_000 });
 const setHash = (page, hash) => page.evaluate((value) => { location.hash = value; }, hash);
-const rowOf = (page, name) => page.$$eval(`.numbers td.${name}`, (cells) => cells.map((cell) =>
+const rowOf = (page, name) => page.$$eval(`.derivation td.${name}`, (cells) => cells.map((cell) =>
   (cell.classList.contains("masked") ? null : Number(cell.dataset.value))));
 
 /** The step that the page shows: {count, title, address}. */
@@ -47,7 +47,7 @@ export async function readNumbers(page, kind, [q, k]) {
   const box = await page.$(".one-head .heatmap-body"), cell = await page.$eval(".one-head .heatmap", ({ dataset }) => Number(dataset.cell));
   await box.scrollIntoView();
   await box.click({ offset: { x: (k + 0.5) * cell, y: (q + 0.5) * cell } });
-  await page.waitForSelector(".numbers .formula", { timeout: 60_000 });
+  await page.waitForSelector(".derivation .formula", { timeout: 60_000 });
   const [scores, weights] = [await rowOf(page, "score"), await rowOf(page, "weight")];
   const exponentials = scores.map((score) => (score === null ? 0 : Math.exp(score)));
   const sum = exponentials.reduce((total, value) => total + value, 0);

@@ -178,7 +178,7 @@ function titleOf(view) {
 
 // A field of a view: a text, or a function of the run.
 function ofRun(field) {
-  return typeof field === "function" ? field(run()) : field;
+  return typeof field === "function" ? field(run(), info) : field;
 }
 
 // The views for the task of this run. A report has the answers for some of them only.

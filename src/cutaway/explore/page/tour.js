@@ -231,7 +231,8 @@ export function tour({state, info, run, views, page, tabBar}) {
   function show(trace, current) {
     scene = {run: run(), info, trace, views: views(), off: current.off};
     steps = stepsOf(scene);
-    const wanted = Number.isInteger(current.tour) && current.tour > 0 ? Math.min(current.tour, steps.length) : null;
+    const isTour = Number.isInteger(current.tour) && current.tour > 0 && !info.views; // a report has no tour
+    const wanted = isTour ? Math.min(current.tour, steps.length) : null;
     if (wanted && current.view === null) { // the address has only the number
       queueMicrotask(() => state.set({...stateOf(wanted), tour: wanted}, {replace: true}));
       return;

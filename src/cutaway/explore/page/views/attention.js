@@ -12,6 +12,8 @@ import {thumbnails} from "./thumbnails.js";
 import {truncationNote} from "./truncation.js";
 
 const MANY = 36; // columns; a larger matrix gets the whole width
+const HINTS = {inPage: "Point at a cell, or click one to see how its number came about.",
+               inReport: "Point at a cell, or click one and use the arrow keys."};
 const GOLD_FIELDS = {cross: "gold", encoder: "syntax"}; // kind of attention -> field of a trace with the correct cells
 // kind of attention -> what a row shows, in an encoder-decoder
 const ROWS = {encoder: "one source token divides its attention among the source tokens",
@@ -21,8 +23,8 @@ const ROWS = {encoder: "one source token divides its attention among the source 
 export const view = {
   id: "attention",
   title: "Attention",
-  about: (run) => inNounsOf(run, "How much each token attends to each other token, head by head. Click a cell to see how "
-    + "its number came about."),
+  about: (run, info) => inNounsOf(run, `How much each token attends to each other token, head by head. Click ${info.views
+    ? "a small picture to choose a head." : "a cell to see how its number came about."}`),
   applies: (run) => run.attention.length > 0,
   create: (context) => new Attention(context),
 };
@@ -126,7 +128,7 @@ class Attention {
     const options = {rows, columns, at: (q, k) => matrix.at(index, q, k), row: (q) => matrix.row(index, q),
                      marks: showGold ? marks : [],
                      label, numbers: true, selected: selectedCell(now), describe: (q, k) => describeCell(now, q, k),
-                     hint: "Point at a cell, or click one to see how its number came about.",
+                     hint: HINTS[this.context.info.views ? "inReport" : "inPage"],
                      onpick: (q, k) => this.choose({token: q, at: k}, true)};
     if (this.mounted !== "matrix") fill(this.place, this.frameOf(now));
     this.mounted = "matrix";

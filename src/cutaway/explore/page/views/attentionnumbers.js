@@ -20,7 +20,7 @@ const BIASES = {alibi: "ALiBi", relative_bias: "the relative bias", relative: "t
 /** {element, link, show(now, cell)}. now: the choices of the attention view; cell: [q, k] or null; link: a button that
     leads from the matrix to the numbers. */
 export function attentionNumbers(context) {
-  const element = h("section", {class: "card numbers", aria: {label: "How the number of a cell came about"}});
+  const element = h("section", {class: "card derivation", aria: {label: "How the number of a cell came about"}});
   const link = h("button", {type: "button", class: "button quiet to-numbers", hidden: true, onclick: () => {
     const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
     element.scrollIntoView({block: "start", behavior: reduced ? "auto" : "smooth"});
@@ -36,7 +36,7 @@ export function attentionNumbers(context) {
     const wanted = JSON.stringify([key, now.head, now.look, cell]);
     if (wanted === shown) return;
     shown = wanted;
-    element.hidden = now.look === "lines";
+    element.hidden = now.look === "lines" || Boolean(context.info.views); // a report has no values of parts
     const problem = problemOf(now, cell);
     link.hidden = element.hidden || Boolean(problem);
     if (problem || element.hidden) return fill(element, title(), h("p", {class: "dim"}, problem));
