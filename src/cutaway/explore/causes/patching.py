@@ -72,8 +72,8 @@ class Patching:
         grid = next(grid for grid in self.grids if grid.stack == stack)
         head, of_head = max(((id, s) for id, s in self.parts.items() if ".heads." in id), key=lambda part: part[1])
         return (
-            f"The other text has the margin {self.other_margin:+.2f} instead of {self.margin:+.2f}. One vector of the "
-            f"other text restores {share:.0%} of the difference: that of “{grid.others[t]}” after {stack} {row}. "
+            f"The other input has the margin {self.other_margin:+.2f} instead of {self.margin:+.2f}. One vector of the "
+            f"other input restores {share:.0%} of the difference: that of “{grid.others[t]}” after {stack} {row}. "
             f"One head restores {of_head:.0%}: {self.titles[head]}."
         )
 
@@ -84,6 +84,8 @@ class Patching:
 def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: Margin) -> Patching:
     """Patch every position of every layer, and every head and sub-layer, one at a time."""
     check_same_lengths(example, other)
+    last = max(term.step for term in margin.terms)
+    example, other = example.until(last), other.until(last)
     streams = {stack: stream_probes(model, stack) for stack in ("encoder", "decoder") if hasattr(model, stack)}
     targets = ablation_targets(model)
     names = {name for rows in streams.values() for name in rows.values()} | {each.probe for each in targets.values()}

@@ -103,7 +103,8 @@ class Why:
         else:
             side, i, effect = token
             name = self.source[i] if side == "source" else self.target[i]
-            parts.append(f"The cause in the text is “{name}”: without it, the margin is {self.margin - effect:+.2f}.")
+            place = "image is patch" if self.task == "image_classification" else "text is"
+            parts.append(f"The cause in the {place} “{name}”: without it, the margin is {self.margin - effect:+.2f}.")
         if head is None or -head.effect < MATTERS * abs(self.margin):
             parts.append("No single head matters for it.")
         else:

@@ -178,10 +178,10 @@ class Heatmap {
     const [onDark, onLight] = [colour("--card"), colour("--ink")];
     for (let q = 0; q < rows.length; q++) {
       for (let k = 0; k < columns.length; k++) {
-        const value = at(q, k);
-        if (!(value >= 0.095 * max)) continue;
-        context.fillStyle = value > 0.45 * max ? onDark : onLight;
-        context.fillText(String(Math.round(100 * value)), (k + 0.5) * this.cell, (q + 0.5) * this.cell + 0.5);
+        const value = at(q, k), size = this.options.signed ? Math.abs(value) : value;
+        if (!(size >= 0.095 * max)) continue;
+        context.fillStyle = size > 0.45 * max ? onDark : onLight;
+        context.fillText(String(Math.round(100 * value)).replace("-", "−"), (k + 0.5) * this.cell, (q + 0.5) * this.cell + 0.5);
       }
     }
   }

@@ -50,6 +50,14 @@ export class Example {
     return places.map((place) => logits.row(place));
   }
 
+  /** Without the tokens after this prediction, which a causal decoder does not read for it. */
+  until(step) {
+    if (!this.target_in.length) return this;
+    const cut = (list) => list.slice(0, step + 1), [[row], ...others] = this.inputs.toReversed();
+    return new Example({...this, inputs: [...others.reverse(), [cut(row)]], target_in: cut(this.target_in),
+                        target_out: cut(this.target_out), answers: cut(this.answers)});
+  }
+
   /** The log-probability of each answer, in nats. */
   logP(logits_NV) {
     return logits_NV.map((logits_V, n) => logSoftmax(logits_V)[this.answers[n]]);

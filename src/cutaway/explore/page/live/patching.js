@@ -13,8 +13,9 @@ import {signed} from "./why.js";
 const MIN_DIFFERENCE = 1e-3; // nats
 
 /** Patch every position of every layer, and every head and sub-layer, one at a time. */
-export async function patchAll(model, example, other, margin, {targets, slices}) {
-  checkSameLengths(example, other);
+export async function patchAll(model, whole, wholeOther, margin, {targets, slices}) {
+  checkSameLengths(whole, wholeOther);
+  const [example, other] = [whole, wholeOther].map((each) => each.until(margin.step));
   const stacks = ["encoder", "decoder"].filter((stack) => model[stack]);
   const streams = stacks.map((stack) => [stack, streamProbes(model, {stack})]);
   const names = new Set([...streams.flatMap(([, rows]) => [...rows.values()]), ...targets.map(({probe}) => probe)]);
@@ -87,7 +88,7 @@ function sentence({margin, other_margin: otherMargin, grids, parts, titles}) {
   const {stack, row, t, share} = best(grids), grid = grids.find((each) => each.stack === stack);
   const heads = Object.entries(parts).filter(([id]) => id.includes(".heads."));
   const [head, ofHead] = heads.reduce((found, each) => (each[1] > found[1] ? each : found));
-  return `The other text has the margin ${signed(otherMargin)} instead of ${signed(margin)}. One vector of the other text `
+  return `The other input has the margin ${signed(otherMargin)} instead of ${signed(margin)}. One vector of the other input `
     + `restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after ${stack} ${row}. `
     + `One head restores ${(100 * ofHead).toFixed(0)}%: ${titles[head]}.`;
 }

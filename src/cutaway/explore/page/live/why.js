@@ -18,22 +18,18 @@ const ENDS = ["<s>", "</s>"]; // they are in every text
  * @param {object[]} targets the heads and sub-layers of the model (see live/ablation.js)
  * @param {import("../engine/slices.js").Slices} slices
  */
-export async function explain(run, example, margin, {methods = Object.keys(METHODS), targets, slices}) {
-  const {model} = run, [token, rival] = example.names([margin.token, margin.rival]);
-  const read = example.places ? example.target_in.length : margin.step + 1; // later tokens are not read yet
+export async function explain(run, whole, margin, {methods = Object.keys(METHODS), targets, slices}) {
+  const {model} = run, [token, rival] = whole.names([margin.token, margin.rival]), example = whole.until(margin.step);
   const attributions = [], chosen = new Set(["occlusion", ...methods].filter((method) => METHODS[method]));
-  for (const method of chosen) {
-    const {target, ...found} = await attribute(model, example, margin, method, slices);
-    attributions.push({...found, target: target.slice(0, read)});
-  }
+  for (const method of chosen) attributions.push(await attribute(model, example, margin, method, slices));
   const lens = marginLens(model, example, margin), direct = directOrReason(model, example, margin);
   const found = {
-    text: example.text, output: example.output, task: example.task, step: margin.step, token, rival,
-    margin: lens.at(-1)[1], source: example.source, target: example.target_in.slice(0, read), attributions,
+    text: whole.text, output: whole.output, task: whole.task, step: margin.step, token, rival, margin: lens.at(-1)[1],
+    source: example.source, target: example.target_in, attributions,
     parts: await measureParts(model, example, margin, {targets, slices, value: lens.at(-1)[1], ...direct}),
     ...direct, lens, without: null,
   };
-  found.without = await outputWithout(run, example, mainHead(found), targets, slices.signal);
+  found.without = await outputWithout(run, whole, mainHead(found), targets, slices.signal);
   return {...found, sentence: sentence(found)};
 }
 
@@ -95,10 +91,11 @@ async function outputWithout(run, {text, hidden}, head, targets, signal) {
 /** The most important token and head, by what the margin is without them. */
 function sentence(found) {
   const {margin, token, rival, output, without} = found, cause = mainToken(found), head = mainHead(found);
+  const place = found.task === "image_classification" ? "image is patch" : "text is";
   const parts = [`The model ${margin > 0 ? "prefers" : "does not prefer"} “${token}” to “${rival}”: the margin is `
     + `${signed(margin)} nats.`];
   parts.push(!cause || cause.effect < MATTERS * Math.abs(margin) ? "No single token of the input matters for it."
-    : `The cause in the text is “${cause.name}”: without it, the margin is ${signed(margin - cause.effect)}.`);
+    : `The cause in the ${place} “${cause.name}”: without it, the margin is ${signed(margin - cause.effect)}.`);
   const changed = without === null || without === output ? "" : `, and the output is “${without}”`;
   parts.push(!head || -head.effect < MATTERS * Math.abs(margin) ? "No single head matters for it."
     : `The most important head is ${head.title}: without it, the margin is ${signed(margin + head.effect)}${changed}.`);

@@ -20,7 +20,8 @@ const BOARD = {spoken: (change) => `adds ${change} to the margin`,
                title: (change) => `It adds ${change} nats to the margin: the margin minus the margin without this part.`};
 
 export const view = {id: "why", title: "Why", create,
-  about: "Why this token and not another? The tokens of the input and the parts of the model that decide it.",
+  about: (run) => inNounsOf(run, `Why this ${nounsOf(run.task).answer} and not another? The tokens of the `
+    + `${nounsOf(run.task).input} and the parts of the model that decide it.`),
   applies: (run, info) => hasPredictions(run.task) && run.switches.length > 0 && !info.recorded};
 
 /** {step, token, rival}: what is explained, ids; null if there is nothing. By default the least certain answer. */
@@ -169,7 +170,8 @@ function labelled(text, element) {
 
 /** The meaning of the two colours in this view. */
 function key(trace, {step, token, rival}) {
-  const {ids, tokens} = trace.steps[step], name = (id) => h("bdi", {}, readable(tokens[ids.indexOf(id)] ?? "the chosen one"));
+  const {ids, tokens, id: answer, token: given} = trace.steps[step];
+  const name = (id) => h("bdi", {}, readable(id === answer ? given : tokens[ids.indexOf(id)] ?? `token ${id}`));
   return h("p", {class: "small dim colour-key"}, h("span", {class: "swatch for"}), " + speaks for “", name(token), "”   ",
     h("span", {class: "swatch against"}), " − speaks for “", name(rival), "”. The margin is the difference of their logits.");
 }

@@ -2,6 +2,7 @@
 import {fill, h, percent} from "../dom.js";
 import {bar, select} from "../controls.js";
 import {heatmap} from "../heatmap.js";
+import {nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
 import {wordChoice} from "./changeword.js";
 import {probabilityOf, signedNats} from "./outputs.js";
@@ -10,25 +11,31 @@ import {signedBars} from "./signedbars.js";
 
 const MOST_PARTS = 10; // heads and sub-layers that are listed
 const SMALL = 0.5; // nats; shares of a smaller difference say little
-const HINT = "Another text gives another margin. Here one value of the other text is put into the run of this text, one at a "
-  + "time, at every place. The share says how much of the difference comes back: 100 % means that this value alone carries it.";
+const hint = (input, how) => `Another ${input} gives another margin. ${how} Then the values of the other ${input} are put into the run of `
+  + `this ${input}, one at a time. The share says how much of the difference comes back: 100 % means that this value alone carries it.`;
 
 /** {element, show(question, answer, trace)} */
 export function patchingSection(context) {
   const place = h("div", {class: "stack"}), form = h("div"), send = latest();
   let now = null, texts = null;
   const words = wordChoice({button: "Patch", run: (other) => run(other)});
-  const element = h("section", {class: "card"}, h("h3", {}, "Where is the difference to another text?"),
-    h("p", {class: "dim small"}, HINT), form, place);
+  const title = h("h3"), about = h("p", {class: "dim small"});
+  const element = h("section", {class: "card"}, title, about, form, place);
   const show = (question, answer, trace) => {
     const wanted = JSON.stringify([question, trace.text, context.request()]);
     if (now?.wanted === wanted) return;
     now = {wanted, question, answer, trace};
     send(async () => null);
     fill(place);
-    if (texts !== context.run()) fill(form, trace.image ? imageChoice(context, run) : words.element);
-    texts = context.run();
+    if (texts !== context.run()) drawForm(trace);
     if (!trace.image) words.show(trace.text);
+  };
+  const drawForm = ({task, image}) => {
+    const {input} = nounsOf(task);
+    texts = context.run();
+    fill(title, `Where is the difference to another ${input}?`);
+    fill(about, hint(input, image ? "Choose one." : "Click a word, and replace it with one that has as many tokens."));
+    fill(form, image ? imageChoice(context, run) : words.element);
   };
   const run = async (other) => {
     const {question, trace} = now;
@@ -62,7 +69,7 @@ function grids(found, {answer, trace, question}, run) {
   return [
     h("p", {class: "finding"}, found.sentence),
     difference < SMALL && h("p", {class: "note"}, `The two margins differ by ${difference.toFixed(2)} nats only, so shares are `
-      + "large and say little. A word that changes the prediction says more."),
+      + "large and say little. One that changes the prediction says more."),
     maps.map(({grid, map}) => h("div", {}, h("h4", {}, titleOf(grid, found.grids.length)), map.element)),
     kept,
     partShares(found, run),
