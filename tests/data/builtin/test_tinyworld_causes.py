@@ -430,7 +430,7 @@ def test_another_preposition_changes_what_the_preposition_decides() -> None:
 
 def test_another_determiner_changes_the_ending_of_a_german_adjective() -> None:
     compared = 0
-    for derivation in draws(27, 600):
+    for derivation in draws(27, 350):
         for np in noun_phrases_in(derivation):
             if np.adjective is not None and np.determiner in ("the", "this", "my", "your", "his", "her", "our"):
                 other_word = "my" if np.determiner in ("the", "this") else "the"
@@ -444,7 +444,7 @@ def test_another_determiner_changes_the_ending_of_a_german_adjective() -> None:
                 for i in adjectives & set(changed(pair, other)):
                     assert actual[i] == other.target_words[i], (pair, other)
                     compared += 1
-    assert compared > 30
+    assert compared > 15
 
 
 @pytest.mark.parametrize("code", ["fr", "de"])

@@ -1,35 +1,37 @@
 """Why a target word has its form: the source words that decide its gender, number, person, tense, case or elision.
 
-    The small beach is here.   la ← beach (gender; else le), beach (number; else les), small (elision; else l')
+    on the small beach        sur la petite plage
+    la ← beach (gender; else le), beach (number; else les), small (elision; else l')
 
 A source word is a *cause* of a feature if another word in its place can change the feature of the target word, where
-the words that only agree with it follow. So "beach" decides the gender of "la", and "the" does not. The causes are not
-written down as rules. They are computed by intervention: ``interventions.py`` changes one feature of the derivation,
-the grammar realises it again, and the target words that change are decided by that feature. The changed word is the
-``rival``.
+the English words that only agree with it follow (the cat sleeps, the cats sleep). So "beach" decides the gender of
+"la", and "the" does not. If several words say the same value ("these cats"), all of them are causes.
 
-Which source words say the value of a feature:
+The causes are not written down as rules. ``interventions.py`` changes one feature of the derivation, the grammar
+realises it again, and the target words that change are decided by that feature. The changed word is the ``rival``.
 
     gender      the noun, or the antecedent of a pronoun (la for "it"); "him" and "her" for their own form
-    number      the noun, its determiner if that says the number (these, two, a, every; not "the"), and the finite
-                verb or pronoun if the target word translates its agreement ("is" for est, "them" for les)
-    person      the subject, and the finite verb in the same way
+    number      the noun, and its determiner if that says the number (these, two, a, every; not "the"). For a verb or a
+                pronoun also the English word that agrees in the same way ("is" for est, "them" for les)
+    person      the subject, and the English verb that agrees with it
     tense       the finite verb: ate, did, will
     auxiliary   the main verb
     case        the verb for its object; a preposition for its noun phrase, also "to" and "of" for dative and genitive
     declension  the determiner, which decides the ending of a German adjective: der kleine, ein kleiner
-    elision     the word behind the next target word, and everything that decides whether that one opens with a vowel
-    article     the adjective that makes des to de: de bons gâteaux
+    elision     the words behind the next target word, and all that decides whether that word opens with a vowel (also
+                for mon and ma, cet and ce, bel and beau)
+    article     the adjective that changes des to de: de bons gâteaux
     order       the conjunction or relative pronoun that joins a German verb with its prefix: weil er ankommt
 
-Subjects of a coordination ("the king and the queen") count both. If one of the two nouns can change the feature alone,
-only that noun is a cause: "le roi et la reine sont vieux" is masculine because of "king".
+In a coordination, a noun that can change the feature alone is the only cause: "le roi et la reine sont vieux" is
+masculine because of "king". Otherwise both are.
 
-Without causes are: words whose other form is the same word (gender of les), nominatives, commands (no word says that
-the form is not the present), participles after avoir in the tense of their auxiliary, and fixed phrases (la semaine
-dernière), which have no inflection in tinyworld. A contraction is one word for two, and its rival is the preposition
-that would stand there: au ← market (gender; else à). The rival of a tense is the finite verb of another tense, of the
-same number of words if there is one: mange / mangera, est / était, a (mangé) / mange, isst / hat, hat / wird.
+These have no cause: a word whose other form is the same word (gender of les); nominatives; the form of a command, which
+no word decides; a French participle in its tense, which its auxiliary shows; an infinitive after a modal; fixed phrases
+(la semaine dernière), which tinyworld does not inflect. A contraction stands for two words. Its rival is the
+preposition (au ← market, else à), and an article that would merge has no rival (no gender for la in à la gare; à has
+it). The rival of a tense is the word that would stand in this place in another tense, if possible in a tense with the
+same number of words: mange / mangera, est / était, a (mangé) / mange, isst / hat, hat / wird.
 """
 
 from __future__ import annotations
