@@ -43,6 +43,9 @@ export async function takeTour(page, steps) {
 /** Click a cell: the softmax of the shown scores is the row of weights of the trace. */
 export async function readNumbers(page, kind, [q, k]) {
   await setHash(page, `view=attention&kind=${kind}&layer=0&head=1`);
+  await page.waitForFunction((start) => !document.querySelector(".changes")
+    && document.querySelector(".one-head h2")?.textContent.toLowerCase().startsWith(start), { timeout: 60_000 }, kind);
+  await new Promise((resolve) => setTimeout(resolve, 500)); // the trace of another text may be under way
   await settle(page);
   const box = await page.$(".one-head .heatmap-body"), cell = await page.$eval(".one-head .heatmap", ({ dataset }) => Number(dataset.cell));
   await box.scrollIntoView();
