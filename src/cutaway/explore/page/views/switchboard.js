@@ -5,13 +5,12 @@ import {fill, h} from "../dom.js";
 import {signedNats, times} from "./outputs.js";
 
 const PARTS = {self_attention: "self-attention", cross_attention: "cross-attention", feed_forward: "feed-forward",
-               block: "all sub-layers"};
+               block: "attention and feed-forward"};
 
 const FULL_COLOUR = 0.1; // nats with the full colour, if no effect is larger
 
-/** What an effect means: in the name of a button, and in its title. */
-const LOG_P = {spoken: (change) => `log p ${change}`,
-               title: (change) => `With only this part off, log p changes by ${change} nats.`};
+/** What an effect means, for the title of a button. */
+const LOG_P = {title: (change) => `With only this part off, log p changes by ${change} nats.`};
 
 /** {element, update(off, effects)}; effects: id -> number in nats, or null; `wording` says what the numbers mean.
     onchange(off) gets the ids of all parts that are off; canChange(off): whether there is an answer for them. */
@@ -96,7 +95,7 @@ function partOf(board, switches) {
     const name = each.kind === "head" ? each.head : PARTS[each.part] ?? each.part;
     const button = h("button", {type: "button", class: `switch ${each.kind}`, data: {id: each.id},
       onclick: () => button.getAttribute("aria-disabled") !== "true" && board.change([each.id], !board.off.has(each.id))},
-      h("span", {class: "switch-name"}, name), h("span", {class: "effect"}));
+      h("span", {class: "switch-name"}, name), " ", h("span", {class: "effect"}));
     board.buttons.set(each.id, button);
     return button;
   }));
@@ -114,7 +113,7 @@ function updateSwitch(button, {title}, {isOff, isInside, isRecorded, wording}, v
   button.setAttribute("aria-pressed", String(isOff || isInside));
   button.setAttribute("aria-disabled", String(isInside || !isRecorded));
   const state = isInside ? ", off with its sub-layer" : "";
-  button.setAttribute("aria-label", `switch off ${title}${state}${change && `, ${wording.spoken(change)}`}`);
+  button.setAttribute("aria-label", `switch off ${title}${change && ` ${change}`}${state}`);
   button.title = isInside ? `${title}. It is off because its sub-layer is off.`
     : !isRecorded ? `${title}. This file has no answer without it.`
     : change ? `${title}. ${wording.title(change)}` : title;
