@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { addWatch, findAccessibilityProblems, launch, open, run as runCommand, serveFolders } from "./browsers.mjs";
-import { playForward, readNumbers, takeTour } from "./first_screen.mjs";
+import { playForward, readAbouts, readNumbers, takeTour } from "./first_screen.mjs";
 
 const SENTENCES = [
   "The small cat sleeps under the table.", "We think that he dances on the small beach.",
@@ -253,6 +253,7 @@ try {
       const first = await open(browser, server.address);
       await first.page.setViewport({ width: 1280, height: 1000 });
       await first.page.waitForSelector(".result .output", { timeout: 60_000 });
+      await readAbouts(first.page);
       await takeTour(first.page, 8);
       for (const kind of ["cross", "decoder"]) await readNumbers(first.page, kind, [3, 1]);
       await playForward(first.page);

@@ -8,6 +8,18 @@ const setHash = (page, hash) => page.evaluate((value) => { location.hash = value
 const rowOf = (page, name) => page.$$eval(`.derivation td.${name}`, (cells) => cells.map((cell) =>
   (cell.classList.contains("masked") ? null : Number(cell.dataset.value))));
 
+/** Each view says in a line of its own what it shows. */
+export async function readAbouts(page) {
+  const found = [];
+  for (const tab of await page.$$("[role=tab]")) {
+    await tab.click();
+    await settle(page);
+    found.push(await page.$eval(".about", ({ textContent }) => textContent));
+  }
+  assert.equal(new Set(found).size, found.length);
+  for (const text of found) assert.match(text, /^[A-Z].{30,}[.?]$/);
+}
+
 /** The step that the page shows: {count, title, address}. */
 async function stepOf(page, number) {
   await page.waitForFunction((start) => document.querySelector(".tour:not([hidden]) .count")?.textContent.startsWith(start),
