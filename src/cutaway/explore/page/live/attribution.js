@@ -25,7 +25,8 @@ async function occlusion(model, example, margin, slices) {
   const inputs = embeddedInputs(model, example);
   const edits = inputs.flatMap(({probe, x, without}) =>
     Array.from({length: x.shape[1]}, (_, t) => ({[probe]: replaceRow(t, without.row(t))})));
-  const [before, ...after] = await runVariants(model, example, [{}, ...edits], slices, (logits) => marginOf(margin, logits));
+  const measure = (logits) => marginOf(margin, logits);
+  const [before, ...after] = await runVariants(model, example, [{}, ...edits], slices, measure);
   const changes = after.map((value) => before - value);
   return Object.fromEntries(inputs.map(({side, x}) => [side, changes.splice(0, x.shape[1])]));
 }
@@ -50,7 +51,8 @@ function withoutTokens(embedding, input, shape) {
 
 /** The mean weights of the last stack, over layers and heads. A translator has them for source and target. */
 function attention(model, example, margin) {
-  const {encoder, decoder, cross} = recordWeights(model, example), start = (layers) => queries(model, example, margin, layers);
+  const {encoder, decoder, cross} = recordWeights(model, example);
+  const start = (layers) => queries(model, example, margin, layers);
   const mean = (layers) => scale(1 / layers.length, sum(layers.map((weights) => times(start(layers), weights))));
   if (cross) return {source: mean(cross), target: mean(decoder)};
   return {[example.target_in.length ? "target" : "source"]: mean(decoder ?? encoder)};
@@ -61,7 +63,8 @@ function attention(model, example, margin) {
  * at the last layer, so that it is always one row.
  */
 function rollout(model, example, margin) {
-  const {encoder, decoder, cross} = recordWeights(model, example), start = (layers) => queries(model, example, margin, layers);
+  const {encoder, decoder, cross} = recordWeights(model, example);
+  const start = (layers) => queries(model, example, margin, layers);
   if (!decoder) return {source: roll(start(encoder), encoder)};
   if (!cross) return {target: roll(start(decoder), decoder)};
   let target = start(decoder), source = Array(cross[0][0].length).fill(0);

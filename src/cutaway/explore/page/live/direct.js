@@ -21,7 +21,8 @@ const ATTENTIONS = {self_attention: "selfAttention", cross_attention: "crossAtte
 export function directContributions(model, example, margin) {
   const {weight, bias} = readout(model), stack = model.decoder ? "decoder" : "encoder";
   const {values, normed} = recordNorms(model, () =>
-    recordValues(model, example, `${stack}.layers.*_attention.heads`, `${stack}.layers.*residual.update`, "*embedding.embedded"));
+    recordValues(model, example, `${stack}.layers.*_attention.heads`, `${stack}.layers.*residual.update`,
+                 "*embedding.embedded"));
   const embedded = values.get(streamProbes(model).get("embedding")), rows = readRows(model, example, margin, embedded);
   const at = {rows, values, normed};
   let parts = {embedding: takeRows(embedded, rows), biases: new Float64Array(rows.length * embedded.shape[2])};
@@ -37,7 +38,8 @@ export function directContributions(model, example, margin) {
     }
   });
   parts = through(model[stack].norm, parts, at);
-  const {token, rival} = margin, D = weight.shape[1], direction = weight.row(token).map((w, d) => w - weight.row(rival)[d]);
+  const {token, rival} = margin, D = weight.shape[1];
+  const direction = weight.row(token).map((w, d) => w - weight.row(rival)[d]);
   const read = (part) => part.reduce((total, x, i) => total + x * direction[i % D], 0) / rows.length;
   const found = Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, read(part)]));
   if (bias) found.biases += bias.data[token] - bias.data[rival];
@@ -49,8 +51,8 @@ function readout({head}) {
   if (head instanceof LanguageHead) return head;
   const isLinear = head instanceof ClassHead && (head.pool instanceof FirstPool || head.pool instanceof MeanPool);
   if (head instanceof TagHead || isLinear) return head.classify;
-  const pool = head.pool ? ` with ${head.pool.constructor.name}` : "";
-  throw new ConfigError(`the head of this model (${head.constructor.name}${pool}) is not linear, so no exact sum exists.`);
+  const name = `${head.constructor.name}${head.pool ? ` with ${head.pool.constructor.name}` : ""}`;
+  throw new ConfigError(`the head of this model (${name}) is not linear, so no exact sum exists.`);
 }
 
 /** The positions that the head reads. It takes their mean. */

@@ -51,7 +51,9 @@ const tokensOf = (example, stack) => (stack === "decoder" ? example.target_in : 
 
 /** Another text, for which the decoder reads the output of the first one. */
 export async function prepareOther(run, example, content) {
-  if (!["translation", "language_model"].includes(run.task)) return prepareExample(run, content, {hidden: example.hidden});
+  if (!["translation", "language_model"].includes(run.task)) {
+    return prepareExample(run, content, {hidden: example.hidden});
+  }
   const other = await prepareExample(run, content, {target: ""}), {answers} = example;
   if (other.source.length) {
     return new Example({...other, inputs: [other.inputs[0], example.inputs[1]], target_in: example.target_in, answers});
@@ -88,7 +90,7 @@ function sentence({margin, other_margin: otherMargin, grids, parts, titles}) {
   const {stack, row, t, share} = best(grids), grid = grids.find((each) => each.stack === stack);
   const heads = Object.entries(parts).filter(([id]) => id.includes(".heads."));
   const [head, ofHead] = heads.reduce((found, each) => (each[1] > found[1] ? each : found));
-  return `The other input has the margin ${signed(otherMargin)} instead of ${signed(margin)}. One vector of the other input `
-    + `restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after ${stack} ${row}. `
+  return `The other input has the margin ${signed(otherMargin)} instead of ${signed(margin)}. One vector of the other `
+    + `input restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after ${stack} ${row}. `
     + `One head restores ${(100 * ofHead).toFixed(0)}%: ${titles[head]}.`;
 }

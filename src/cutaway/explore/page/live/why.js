@@ -45,7 +45,8 @@ function directOrReason(model, example, margin) {
 async function measureParts(model, example, margin, {targets, slices, value, direct}) {
   const without = await measureEach(model, targets, slices, () => marginOf(margin, example.logits(model)));
   return targets.map(({id, title, kind, stack, layer, part, head}, i) => ({
-    id, title, kind, stack, layer, part, head, effect: without[i] - value, mean_effect: null, direct: direct?.[id] ?? null,
+    id, title, kind, stack, layer, part, head, effect: without[i] - value, mean_effect: null,
+    direct: direct?.[id] ?? null,
   }));
 }
 
@@ -53,7 +54,8 @@ async function measureParts(model, example, margin, {targets, slices, value, dir
 function marginLens(model, example, margin) {
   const {norm} = model.decoder ?? model.encoder, streams = streamProbes(model, {withSublayers: true});
   const values = recordValues(model, example, ...streams.values()), logits = example.logits(model);
-  const rows = [...streams].map(([depth, name]) => [depth, readMargin(model, example, margin, norm.forward(values.get(name)))]);
+  const rows = [...streams].map(([depth, name]) =>
+    [depth, readMargin(model, example, margin, norm.forward(values.get(name)))]);
   return [...rows, ["output", marginOf(margin, logits)]];
 }
 

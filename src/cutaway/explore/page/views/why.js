@@ -17,7 +17,7 @@ const LONG = 200; // tokens; for a longer text, the page asks before it measures
 const ANSWERS = 20; // kept
 const SHOWN_PARTS = 14; // of a sum; the others are one row
 const BOARD = {spoken: (change) => `adds ${change} to the margin`,
-               title: (change) => `It adds ${change} nats to the margin: the margin minus the margin without this part.`};
+               title: (change) => `It adds ${change} nats: the margin minus the margin without it.`};
 
 export const view = {id: "why", title: "Why", create,
   about: (run) => inNounsOf(run, `Why this ${nounsOf(run.task).answer} and not another? The tokens of the `
@@ -30,9 +30,10 @@ export function questionOf(trace, state) {
     && state.why_step < trace.steps.length;
   const step = isChosen ? state.why_step : leastCertain(trace, first), at = trace.steps[step];
   if (!at) return null;
-  const chosen = (id) => isChosen && Number.isInteger(id) && id >= 0;
-  const token = chosen(state.why_token) ? state.why_token : at.id;
-  const rival = chosen(state.why_rival) && state.why_rival !== token ? state.why_rival : at.ids.find((id) => id !== token);
+  const {why_token: chosenToken, why_rival: chosenRival} = state;
+  const isId = (id) => isChosen && Number.isInteger(id) && id >= 0;
+  const token = isId(chosenToken) ? chosenToken : at.id;
+  const rival = isId(chosenRival) && chosenRival !== token ? chosenRival : at.ids.find((id) => id !== token);
   return rival === undefined ? null : {step, token, rival};
 }
 
@@ -75,7 +76,10 @@ function create(context) {
     if (tokens > LONG && agreed !== trace.text) {
       body.hidden = true;
       question.answer(null);
-      return fill(status, askFirst(tokens, () => { [agreed, shown] = [trace.text, null]; show(trace, context.state.read()); }));
+      return fill(status, askFirst(tokens, () => {
+        [agreed, shown] = [trace.text, null];
+        show(trace, context.state.read());
+      }));
     }
     await ask(trace, shown);
   };
@@ -111,8 +115,9 @@ function nothingToExplain({task, steps, prompt}) {
 }
 
 function askFirst(tokens, go) {
-  return h("div", {class: "card"}, h("p", {}, `This text has ${tokens} tokens. The model runs once without each of them, `
-    + "which can take a while."), h("button", {type: "button", class: "button", onclick: go}, "Measure"));
+  return h("div", {class: "card"},
+    h("p", {}, `Input and output have ${tokens} tokens. The model runs once without each of them, which can take long.`),
+    h("button", {type: "button", class: "button", onclick: go}, "Measure"));
 }
 
 // ---- the question ----
@@ -128,7 +133,9 @@ function questionSection(context) {
     place.hidden = title.hidden = !question;
     if (!question) return fill(finding);
     fill(title, "Why this ", nounsOf(trace.task).answer, "?");
+    const group = groupOf(document.activeElement, place);
     fill(place, stepRow(trace, question, context), rivalRow(trace, question, context), key(trace, question));
+    if (group) place.querySelector(group)?.focus();
   };
   const answer = (found) => {
     finding.hidden = !found;
@@ -138,6 +145,13 @@ function questionSection(context) {
     fill(finding, found.sentence);
   };
   return {element, show, answer};
+}
+
+/** A selector of the control that gets the focus after a choice; null if none of this place had it. */
+function groupOf(element, place) {
+  if (!place.contains(element)) return null;
+  if (element.matches("select")) return "select";
+  return `[aria-label="${element.parentElement.getAttribute("aria-label")}"] .selected`;
 }
 
 /** The predictions as buttons. */
@@ -157,7 +171,8 @@ function rivalRow(trace, {step, token, rival}, context) {
   const pick = (id) => context.state.set({why_step: step, why_token: token, why_rival: id});
   const shown = candidates.slice(0, RIVALS);
   const row = tokenRow(shown.map((each) => each.token), {onpick: (i) => pick(shown[i].id),
-    selected: shown.findIndex(({id}) => id === rival), label: "Rivals", title: (i) => `probability ${percent(shown[i].p)}`});
+    selected: shown.findIndex(({id}) => id === rival), label: "Rivals",
+    title: (i) => `probability ${percent(shown[i].p)}`});
   const options = candidates.map(({id, token: name, p}) => ({value: id, label: `${readable(name)}  ${percent(p)}`}));
   const more = candidates.length > RIVALS
     && select({label: "or another", options, value: rival, onchange: (id) => pick(id)}).element;
@@ -172,8 +187,9 @@ function labelled(text, element) {
 function key(trace, {step, token, rival}) {
   const {ids, tokens, id: answer, token: given} = trace.steps[step];
   const name = (id) => h("bdi", {}, readable(id === answer ? given : tokens[ids.indexOf(id)] ?? `token ${id}`));
-  return h("p", {class: "small dim colour-key"}, h("span", {class: "swatch for"}), " + speaks for “", name(token), "”   ",
-    h("span", {class: "swatch against"}), " − speaks for “", name(rival), "”. The margin is the difference of their logits.");
+  return h("p", {class: "small dim colour-key"}, h("span", {class: "swatch for"}), " + speaks for “", name(token),
+    "”   ", h("span", {class: "swatch against"}), " − speaks for “", name(rival),
+    "”. The margin is the difference of their logits.");
 }
 
 // ---- heads and sub-layers ----
@@ -221,8 +237,8 @@ function waterfall({direct, parts, margin}) {
     ...(small.length ? [[`${small.length} others`, total]] : []), ["biases", direct.biases]];
   let reached = 0;
   const rows = terms.map(([label, value]) => ({label, from: reached, to: reached += value, text: signedNats(value)}));
-  return [h("p", {class: "dim small"}, "What each part adds to the two logits directly, from the first layer to the last. "
-    + "What later parts make of it counts as theirs."),
+  return [h("p", {class: "dim small"}, "What each part adds to the two logits directly, from the first layer to the "
+    + "last. What later parts make of it counts as theirs."),
     signedBars({label: "Direct contributions in nats",
       rows: [...rows, {label: "margin", to: margin, text: signedNats(margin), isTotal: true}]})];
 }
@@ -233,7 +249,8 @@ function lensSection() {
   const place = h("div");
   const element = h("section", {class: "card"}, h("h3", {}, "The margin after each sub-layer"),
     h("p", {class: "dim small"}, "The output head reads the residual stream early, as in the logit lens."), place);
-  const show = ({lens}) => fill(place, signedBars({label: "Margin after each sub-layer in nats",
-    rows: lens.map(([depth, value]) => ({label: depth, to: value, text: signedNats(value), isTotal: depth === "output"}))}));
+  const row = ([label, to]) => ({label, to, text: signedNats(to), isTotal: label === "output"});
+  const show = ({lens}) =>
+    fill(place, signedBars({label: "Margin after each sub-layer in nats", rows: lens.map(row)}));
   return {element, show};
 }

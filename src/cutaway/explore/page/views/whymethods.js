@@ -1,5 +1,5 @@
 // The input, coloured by what each token adds to the margin, with a choice of methods.
-import {fill, h, number, percent} from "../dom.js";
+import {fill, h, percent} from "../dom.js";
 import {segmented} from "../controls.js";
 import {inNounsOf} from "../nouns.js";
 import {signedNats} from "./outputs.js";
@@ -8,11 +8,14 @@ import {tintedImage, tintedTokens} from "./tinted.js";
 
 // What each method measures. `isShare`: how much the model looks there, without a sign.
 const METHODS = {
-  occlusion: {label: "occlusion", means: "How far the margin falls if the model reads this token as an empty position."},
+  occlusion: {label: "occlusion",
+    means: "How far the margin falls if the model reads this token as an empty position."},
   integrated_gradients: {label: "integrated gradients", needsGradients: true,
-    means: "The gradient, added up on the way from an empty text to this one. The numbers add up to the change of the margin."},
+    means: "The gradient, added up on the way from an empty input to this one. The numbers add up to the change of the "
+      + "margin."},
   gradient_x_input: {label: "gradient × input", needsGradients: true,
-    means: "What occlusion would be if the model were linear. It takes one backward pass, and errs most where the model is not."},
+    means: "What occlusion would be if the model were linear. It takes one backward pass, and errs where the model is "
+      + "not linear."},
   attention: {label: "attention", isShare: true,
     means: "The mean attention weights of the last stack. It says where the model looks, not for what."},
   rollout: {label: "rollout", isShare: true,
@@ -28,7 +31,8 @@ export function quickMethods(source) {
 /** {element, show(answer, trace)}; ask(methods): the answer with these methods too */
 export function inputSection(context, ask) {
   const place = h("div", {class: "stack"}), means = h("p", {class: "dim small"});
-  const options = Object.entries(METHODS).filter(([, {needsGradients}]) => context.source.hasGradients || !needsGradients)
+  const options = Object.entries(METHODS)
+    .filter(([, {needsGradients}]) => context.source.hasGradients || !needsGradients)
     .map(([value, {label, means: title}]) => ({value, label, title}));
   const method = () => options.find(({value}) => value === context.state.read().why_method)?.value ?? "occlusion";
   const choice = segmented({label: "method", options, value: method(),
@@ -57,7 +61,9 @@ export function inputSection(context, ask) {
       }
       if (shown !== wanted) return;
     }
-    if (found.gap !== null) fill(means, text, ` Here they miss it by ${number(found.gap)} nats.`);
+    const {gap} = found;
+    const shownGap = gap < 0.005 ? "less than 0.01" : gap?.toFixed(2);
+    if (gap !== null) fill(means, text, ` Here they miss it by ${shownGap} nats.`);
     fill(place, coloured(found, answer, trace));
   };
   return {element, show};
@@ -66,7 +72,8 @@ export function inputSection(context, ask) {
 function coloured(found, answer, trace) {
   const {isShare} = METHODS[found.method], format = isShare ? percent : signedNats;
   const values = [...found.source, ...found.target], most = Math.max(isShare ? 0 : 0.1, ...values.map(Math.abs));
-  if (trace.image) return tintedImage({image: trace.image, tokens: answer.source, values, most, format, label: "Patches"});
+  const {image} = trace;
+  if (image) return tintedImage({image, tokens: answer.source, values, most, format, label: "Patches"});
   const sides = [["Input", answer.source, found.source], ["Output so far", answer.target, found.target]];
   const both = sides.every(([, tokens]) => tokens.length);
   return sides.filter(([, tokens]) => tokens.length).map(([label, tokens, numbers]) => h("div", {},

@@ -11,8 +11,9 @@ import {signedBars} from "./signedbars.js";
 
 const MOST_PARTS = 10; // heads and sub-layers that are listed
 const SMALL = 0.5; // nats; shares of a smaller difference say little
-const hint = (input, how) => `Another ${input} gives another margin. ${how} Then the values of the other ${input} are put into the run of `
-  + `this ${input}, one at a time. The share says how much of the difference comes back: 100 % means that this value alone carries it.`;
+const hint = (input, how) => `Another ${input} gives another margin. ${how} Then the values of the other ${input} are put `
+  + `into the run of this ${input}, one at a time. The share says how much of the difference comes back: 100 % means that `
+  + "this value alone carries it.";
 
 /** {element, show(question, answer, trace)} */
 export function patchingSection(context) {
@@ -54,10 +55,12 @@ export function patchingSection(context) {
 
 /** Another image instead of another word. */
 function imageChoice(context, run) {
-  const options = context.run().examples.map(({number, label}) => ({value: String(number), label: `image ${number}: ${label}`}));
+  const options = context.run().examples.map(({number, label}) =>
+    ({value: String(number), label: `image ${number}: ${label}`}));
   let chosen = options[1]?.value ?? options[0]?.value;
   const box = select({label: "other image", options, value: chosen, onchange: (value) => { chosen = value; }});
-  return h("div", {class: "row"}, box.element, h("button", {type: "button", class: "button", onclick: () => run(chosen)}, "Patch"));
+  return h("div", {class: "row"}, box.element,
+    h("button", {type: "button", class: "button", onclick: () => run(chosen)}, "Patch"));
 }
 
 function grids(found, {answer, trace, question}, run) {
@@ -68,8 +71,8 @@ function grids(found, {answer, trace, question}, run) {
   })}));
   return [
     h("p", {class: "finding"}, found.sentence),
-    difference < SMALL && h("p", {class: "note"}, `The two margins differ by ${difference.toFixed(2)} nats only, so shares are `
-      + "large and say little. One that changes the prediction says more."),
+    difference < SMALL && h("p", {class: "note"}, `The two margins differ by ${difference.toFixed(2)} nats only, so shares `
+      + "are large and say little. One that changes the prediction says more."),
     maps.map(({grid, map}) => h("div", {}, h("h4", {}, titleOf(grid, found.grids.length)), map.element)),
     kept,
     partShares(found, run),
@@ -81,20 +84,22 @@ const nameOf = (row) => (row === "embedding" ? "the embedding" : row);
 
 function positionMap({stack, rows, tokens, others, shares}, onpick) {
   const columns = tokens.map((token, i) => (token === others[i] ? token : `${token}→${others[i]}`));
-  const describe = (q, k) => `${readable(columns[k])}, after ${nameOf(rows[q])}: ${percentage(shares[q][k])} of the difference`;
+  const describe = (q, k) =>
+    `${readable(columns[k])}, after ${nameOf(rows[q])}: ${percentage(shares[q][k])} of the difference`;
   return heatmap({rows, columns, at: (q, k) => shares[q][k], signed: true, max: 1, numbers: true, describe, onpick,
     label: `Share that each patch of the ${stack} brings back`, hint: "Click a cell to keep its patch."});
 }
 
 /** The probabilities of token and rival with the patch of one cell. */
 function keptPatch({grid, q, k}, {found, answer, step, question}) {
-  const margin = found.margin + grid.shares[q][k] * (found.other_margin - found.margin);
+  const margin = found.margin + grid.shares[q][k] * (found.other_margin - found.margin), row = grid.rows[q];
+  const place = row === "embedding" ? nameOf(row) : `${grid.stack} ${row}`;
   const line = (name, id, p) => {
-    const before = probabilityOf(step, id);
-    return [h("bdi", {class: "chosen"}, readable(name)), bar(p), h("span", {}, `${percent(p)}, before ${percent(before)}`)];
+    const both = `${percent(p)}, before ${percent(probabilityOf(step, id))}`;
+    return [h("bdi", {class: "chosen"}, readable(name)), bar(p), h("span", {}, both)];
   };
   return h("div", {class: "kept"},
-    h("p", {}, "With the vector of “", h("bdi", {}, readable(grid.others[k])), `” after ${grid.stack} ${nameOf(grid.rows[q])}, the margin is `
+    h("p", {}, "With the vector of “", h("bdi", {}, readable(grid.others[k])), `” after ${place}, the margin is `
       + `${signedNats(margin)} instead of ${signedNats(found.margin)} nats.`),
     h("div", {class: "classes"}, line(answer.token, question.token, grid.token_p[q][k]),
       line(answer.rival, question.rival, grid.rival_p[q][k])));
