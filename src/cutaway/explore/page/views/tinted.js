@@ -7,7 +7,8 @@ const MOST_NUMBERS = 64; // patches of an image that show their number
 const MANY = 80; // tokens; more get a smaller font
 
 const sideOf = (value) => (value < 0 ? "against" : "for");
-const strength = (value, most) => `${Math.round(70 * Math.sqrt(Math.min(1, Math.abs(value) / most)))}%`;
+const FULL = 45; // percent of the colour; more would make the text on it hard to read
+const strength = (value, most) => `${Math.round(FULL * Math.sqrt(Math.min(1, Math.abs(value) / most)))}%`;
 
 /** A row of tokens with their numbers. format(value): its text; most: the number with the full colour */
 export function tintedTokens({tokens, values, most, format, label}) {
