@@ -44,8 +44,9 @@ const STEPS = {
   encoder: {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
     state: ({trace}) => firstHead(trace, "encoder"), applies: ({trace}) => layersOf(trace, "encoder").length > 0,
-    text: () => ["In the encoder, each token takes information from all tokens of the input. Each row is one token; a "
-      + "dark cell means that it takes much from the token of that column.", MORE_HEADS],
+    text: ({trace}) => ["In the encoder, each token takes information from all tokens of the input. Each row is one "
+      + "token; a dark cell means that it takes much from the token of that column.",
+      trace.syntax?.length ? "Orange frames mark the pairs of the syntax tree." : "", MORE_HEADS],
   },
   cross: {
     view: "attention", look: "matrix", title: () => "Cross-attention: from the output to the input",

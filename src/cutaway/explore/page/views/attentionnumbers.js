@@ -208,7 +208,7 @@ function secondStep(all, query) {
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), row.map((_, i) =>
     h("th", {scope: "col", class: i === k ? "chosen" : null}, h("bdi", {}, readable(now.columns[i], 12)))))),
     h("tbody", {}, line("score", row, (value, i) => (masked[i] ? "masked" : decimals(value)), "score"),
-      isLinear ? null : line("exp(score − largest)", grown, (value) => value.toFixed(4), "grown"),
+      isLinear ? null : line("exp(score − largest)", grown, (value, i) => (masked[i] ? "–" : value.toFixed(4)), "grown"),
       line("weight", weights, (p, i) => (p > 0 || masked[i] ? percent(p) : "< 0.01 %"), "weight")));
   const [heading, what] = isLinear ? ["2. Divide by the sum of the row", "The scores"]
     : ["2. Softmax of the row", "The exponentials"];
@@ -219,14 +219,15 @@ function secondStep(all, query) {
     h("div", {class: "box", tabindex: 0, role: "group", aria: {label: "Scores and weights of the row"}}, table));
 }
 
-function thirdStep({q, k, vectors, weights, output, now, values, isCut}, query) {
+function thirdStep({q, k, vectors, weights, output, masked, now, values, isCut}, query) {
   const {kind, layer, head, off, columns} = now;
+  const terms = masked.filter((isMasked) => !isMasked).length;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]);
   const large = order.slice(0, FEW).filter((i) => weights[i] > 0), chosen = large.includes(k) ? large : [...large, k];
   const rows = chosen.map((i) => [`${percent(weights[i])} · ${readable(columns[i], 12)}`,
     vectors[i].map((value) => weights[i] * value)]);
   const notes = [
-    chosen.length < weights.length ? `The sum has ${weights.length} terms; the largest ones are shown. ` : "",
+    terms > FEW ? `The sum has ${terms} terms; the largest ones are shown. ` : "",
     values.heads.equation.includes("a_V") ? "The relative positions add a term to the sum. " : "",
     isCut ? `The first ${vectors[k].length} numbers of each vector are shown. ` : "",
     isHeadOff(off, kind, layer, head) ? "This head is switched off, so zeros replace its output. " : ""];
