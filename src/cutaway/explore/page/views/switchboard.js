@@ -119,7 +119,7 @@ function updateSwitch(button, {title}, {isOff, isInside, isRecorded, wording}, v
     : change ? `${title}. ${wording.title(change)}` : title;
   button.classList.toggle("gains", value > 0);
   const share = Math.sqrt(Math.abs(value ?? 0) / largest); // the root makes small effects visible
-  button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 66 * share)}%`);
+  button.style.setProperty("--strength", value === null ? "0%" : `${Math.round(4 + 41 * share)}%`);
   fill(button.querySelector(".effect"), change);
 }
 
