@@ -49,6 +49,11 @@ export function scrollInside(box, element) {
   if (isDown) box.scrollTop += (inner.top + inner.bottom - outer.top - outer.bottom) / 2;
 }
 
+/** Whether the user prefers a page without motion. */
+export const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+export const scrollBehaviour = () => (isStill() ? "auto" : "smooth");
+
 /** 0.1234 -> "12 %", 0.9996 -> "99.96 %", 1e-5 -> "0.001 %": more digits near 0 and 1. */
 export function percent(p) {
   if (p === null || p === undefined) return "–";

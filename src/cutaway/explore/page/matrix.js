@@ -37,6 +37,12 @@ export function nameOf(kind, layer) {
   return `${KINDS[kind].replace("N", layer)}.weights`;
 }
 
+/** The layers of a trace that have this kind of attention, in order. */
+export function layersOf(trace, kind) {
+  const names = Object.keys(trace.attention ?? {}).filter((name) => kindOf(name) === kind);
+  return names.map((name) => Number(name.split(".")[2])).sort((a, b) => a - b);
+}
+
 /** Whether a head is switched off, alone or with its sub-layer. off: ids of parts (explore/ablation.py) */
 export function isHeadOff(off, kind, layer, head) {
   const part = nameOf(kind, layer).replace(/\.weights$/, "");

@@ -3,8 +3,8 @@
 // A step is an address: `tour`, the number of the step, and the state of the view that the step shows. So a step can be
 // linked and reloaded, and Back works. The panel stands above the view and covers nothing.
 
-import {fill, h} from "./dom.js";
-import {kindOf, matrixOf, nameOf} from "./matrix.js";
+import {fill, h, scrollBehaviour} from "./dom.js";
+import {layersOf, matrixOf, nameOf} from "./matrix.js";
 import {inNounsOf, nounsOf} from "./nouns.js";
 
 const LENGTH = 8; // steps of a tour, at most
@@ -140,11 +140,6 @@ function inputText({task}, {recorded}) {
   return `Type ${what} in the box at the top and press ${key}, or click one of the examples.`;
 }
 
-function layersOf(trace, kind) {
-  const names = Object.keys(trace.attention ?? {}).filter((name) => kindOf(name) === kind);
-  return names.map((name) => Number(name.split(".")[2])).sort((a, b) => a - b);
-}
-
 function firstHead(trace, kind) {
   return {kind, layer: layersOf(trace, kind)[0], head: 0};
 }
@@ -271,9 +266,8 @@ export function tour({state, info, run, views, page, tabBar}) {
   }
 
   function scroll({isAtTop}) {
-    const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const top = isAtTop ? 0 : tabBar.getBoundingClientRect().top + scrollY - 4;
-    requestAnimationFrame(() => scrollTo({top, behavior: reduced ? "auto" : "smooth"}));
+    requestAnimationFrame(() => scrollTo({top, behavior: scrollBehaviour()}));
   }
 
   return {element, button, show};

@@ -2,7 +2,7 @@
 import {fill, h, percent} from "../dom.js";
 import {segmented, toggle} from "../controls.js";
 import {heatmap} from "../heatmap.js";
-import {axesOf, isHeadOff, kindOf, matrixOf, meanOf, nameOf} from "../matrix.js";
+import {axesOf, isHeadOff, layersOf, matrixOf, meanOf, nameOf} from "../matrix.js";
 import {headsInNounsOf, inNounsOf, nounsOf} from "../nouns.js";
 import {readable} from "../tokens.js";
 import {attentionLines} from "./attentionlines.js";
@@ -206,11 +206,6 @@ function chosen(trace, state, run) {
           matrix: head === "mean" ? meanOf(own) : own, index: head === "mean" ? 0 : head, kindTitle: titleOf(kind, run),
           token: within(state.token, rows), at: within(state.at, columns), all: look === "lines" && state.all === 1,
           showGold: state.truth !== 0, marks: trace[GOLD_FIELDS[kind]] ?? []};
-}
-
-function layersOf(trace, kind) {
-  const names = Object.keys(trace.attention ?? {}).filter((name) => kindOf(name) === kind);
-  return names.map((name) => Number(name.split(".")[2])).sort((a, b) => a - b);
 }
 
 function titleOf(kind, run) {

@@ -4,7 +4,7 @@
 //
 // All numbers are recorded values of the model (probes q, k, v, scores and heads). The products are computed here.
 
-import {fill, h, number, percent} from "../dom.js";
+import {fill, h, number, percent, scrollBehaviour} from "../dom.js";
 import {heatmap, thumbnail} from "../heatmap.js";
 import {isHeadOff, nameOf} from "../matrix.js";
 import {readable} from "../tokens.js";
@@ -22,8 +22,7 @@ const BIASES = {alibi: "ALiBi", relative_bias: "the relative bias", relative: "t
 export function attentionNumbers(context) {
   const element = h("section", {class: "card derivation", aria: {label: "How the number of a cell came about"}});
   const link = h("button", {type: "button", class: "button quiet to-numbers", hidden: true, onclick: () => {
-    const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    element.scrollIntoView({block: "start", behavior: reduced ? "auto" : "smooth"});
+    element.scrollIntoView({block: "start", behavior: scrollBehaviour()});
     element.querySelector("h2")?.focus({preventScroll: true});
   }}, "How did this number come about? ↓");
   const send = latest();

@@ -1,6 +1,6 @@
 // The architecture as a diagram. A click on a box shows its equation, its values and its code.
 
-import {h, s, fill} from "../dom.js";
+import {h, s, fill, scrollBehaviour} from "../dom.js";
 import {matrixOf, meanOf} from "../matrix.js";
 import {inNounsOf, nounsOf} from "../nouns.js";
 import {layOutModel, partsByName} from "./diagram.js";
@@ -127,8 +127,7 @@ function create(context) {
     if (!title) return;
     const stacked = panel.getBoundingClientRect().top > drawing.getBoundingClientRect().bottom - 4;
     const above = panel.getBoundingClientRect().top < 0;
-    const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (stacked || above) panel.scrollIntoView({block: "start", behavior: reduced ? "auto" : "smooth"});
+    if (stacked || above) panel.scrollIntoView({block: "start", behavior: scrollBehaviour()});
     if (wantsFocus || document.activeElement === document.body) title.focus({preventScroll: true});
     else context.announce(`${title.textContent}: see the details next to the diagram.`);
     wantsFocus = false;

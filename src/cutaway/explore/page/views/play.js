@@ -3,7 +3,7 @@
 //
 //     encoder, from the input upwards ──▶ decoder, from the input upwards ──▶ output
 
-import {h, s} from "../dom.js";
+import {h, isStill, s, scrollBehaviour} from "../dom.js";
 import {segmented} from "../controls.js";
 import {inNounsOf} from "../nouns.js";
 
@@ -15,7 +15,6 @@ const CLASSES = ["working", "done", "lit"];
 /** {element, use({svg, elements, trace, run}), key(event)}. drawing: the box around the diagram; open(name): show a
     part. */
 export function player({drawing, open}) {
-  const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
   const play = h("button", {type: "button", class: "button", onclick: toggle});
   const buttons = [["Previous box", "◀", -1], ["Next box", "▶", 1]].map(([label, sign, by]) =>
     h("button", {type: "button", class: "button quiet", aria: {label}, title: label, onclick: () => step(by)}, sign));
@@ -139,13 +138,13 @@ export function player({drawing, open}) {
   }
 
   function bringIntoView() {
-    element.scrollIntoView({block: "start", behavior: isStill() ? "auto" : "smooth"});
+    element.scrollIntoView({block: "start", behavior: scrollBehaviour()});
   }
 
   function keepInView({x, y, width = 0}) {
     const {clientWidth, clientHeight} = drawing;
     drawing.scrollTo({left: x + width / 2 - clientWidth / 2, top: y - clientHeight / 2,
-      behavior: isStill() ? "auto" : "smooth"});
+      behavior: scrollBehaviour()});
   }
 
   return {element, use, key};
