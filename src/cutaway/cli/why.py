@@ -53,9 +53,13 @@ def why(
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Instead of a text: which methods name true causes (tinyworld).")
     ] = False,
+    probes: Annotated[
+        bool, typer.Option("--probes", help="Instead of a text: what each layer knows of the grammar (tinyworld).")
+    ] = False,
     size: Annotated[
-        int, typer.Option(help="Test examples of --heads, predictions of --benchmark.", min=10, metavar="N")
-    ] = 200,
+        int,
+        typer.Option(help="Test examples of --heads and --probes, predictions of --benchmark.", min=10, metavar="N"),
+    ] = 300,
     plot: Plot = None,
     json: Json = False,
     device: Device = "auto",
@@ -70,12 +74,14 @@ def why(
     """
     if plot and plot.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {plot} has no known format. Use {', '.join(FORMATS)}.")
-    if (heads or benchmark) and (text is not None or plot or (heads and benchmark)):
-        raise ConfigError("--heads and --benchmark stand alone: they take no TEXT, no --plot, and not each other.")
+    if heads + benchmark + probes + (text is not None or plot is not None) > 1:
+        raise ConfigError("--heads, --benchmark and --probes stand alone. Give one of them, without TEXT and --plot.")
     if heads:
         measure_heads(run, size, json, device)
     elif benchmark:
         measure_methods(run, size, json, device)
+    elif probes:
+        probe_layers(run, size, json, device)
     else:
         explain_text(run, text, other, plot, json, device, token=token, rival=rival, step=step, target=target)
 
@@ -151,6 +157,29 @@ def measure_methods(run: Path, size: int, json: bool, device: str) -> None:
     header = ["top word is a cause", *(f"{name} ({found.features.count(name)})" for name in features)]
     rows = [[name.replace("_", " "), *(f"{by[name]:.0%}" for by in features.values())] for name in methods]
     print_table(header, rows)
+
+
+def probe_layers(run: Path, size: int, json: bool, device: str) -> None:
+    from cutaway.data.tasks import load_split
+    from cutaway.explore.causes.probing import probe_grammar
+    from cutaway.inference.pipelines import load_pipeline
+
+    pipeline = load_pipeline(run, device)
+    with err.status("training linear probes ..."):
+        found = probe_grammar(pipeline, load_split(pipeline.config.data, "translation", "test")[:size])
+    if json:
+        print_json({"run": str(run), "probes": [vars(result) for result in found]})
+        return
+    print_text("How often a linear probe reads a feature of the grammar at a source word, after each layer.\n")
+    depths = list(found[0].accuracy) if found else []
+    header = ["word", "feature", *depths, "most frequent value", "test words"]
+    rows = [
+        [each.role, each.feature, *(f"{each.accuracy[depth]:.0%}" for depth in depths), f"{each.majority:.0%}",
+         f"{each.count:,}"]
+        for each in found
+    ]  # fmt: skip
+    print_table(header, rows, texts=2)
+    say("A probe for random labels of the words reaches what words alone explain: see --json.")
 
 
 @contextmanager

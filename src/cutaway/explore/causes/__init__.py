@@ -7,6 +7,7 @@ effects.py       the margin without each head and sub-layer
 patching.py      the margin with values of another sentence: where the difference is stored, and on which path it moves
 why.py           all of it for one token, with one sentence that names the cause
 head_effects.py  heads by how many test tokens are lost without them; heads that copy
+probing.py       what of the grammar can be read from each layer, on tinyworld
 benchmark.py     which of the methods name the true cause, on tinyworld
 
     from cutaway import Translator
