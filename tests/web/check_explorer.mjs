@@ -11,12 +11,13 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { addWatch, findAccessibilityProblems, launch, open, run as runCommand, serveFolders } from "./browsers.mjs";
 import { playForward, readAbouts, readNumbers, takeTour } from "./first_screen.mjs";
+import { assertSameView, checkWhy, expectedWhy } from "./why.mjs";
 
 const SENTENCES = [
   "The small cat sleeps under the table.", "We think that he dances on the small beach.",
   "The old king does not like the red apples because he is sick.", "Is she in the village?",
 ];
-const VIEWS = ["map", "attention", "writing", "lens", "experiments", "compare", "timelapse", "heads"];
+const VIEWS = ["map", "attention", "writing", "lens", "why", "experiments", "compare", "timelapse", "heads"];
 const LIMITS = { int8: 3e6, float16: 6e6 }; // bytes of a page without snapshots
 const SCREENS = [["light", 1280], ["dark", 1280], ["light", 390]];
 const STATES = ["attention&look=lines&all=1", "map&part=decoder.layers.0.cross_attention", // more addresses for axe
@@ -173,6 +174,7 @@ async function checkRecorded(browser) {
     await show(page, view);
     assert.equal(await visible("[role=alert]"), 0, `recorded: ${view}`);
   }
+  assert.equal(await page.$("#tab-why"), null, "causes are not recorded");
   await show(page, "writing");
   assert.equal(await visible(".beam input, .act button"), 0);
   await show(page, "experiments");
@@ -218,6 +220,7 @@ try {
   writeFileSync(join(folder, "damaged.html"), page.slice(0, at) + (page[at] === "A" ? "B" : "A") + page.slice(at + 1));
   writeFileSync(join(folder, "cut.html"), page.slice(0, at) + page.slice(at + 100_000));
   const expected = command("translate", run, ...SENTENCES, "--json").trim().split("\n").map((line) => JSON.parse(line).text);
+  const expectedCauses = expectedWhy(command, run);
   server = await startServer();
   files = await serveFolders({ "/": folder });
   for (const name of ["chromium", "firefox"]) {
@@ -229,6 +232,7 @@ try {
         await waitForOutput(page, expected[0]);
         await tryEverything(page, `${name}-${kind}`, expected);
         await readNumbers(page, "encoder", [2, 1]);
+        await checkWhy(page, `${address}#`, expectedCauses, { isExact: false, name: `${name}, ${kind}` });
         assert.deepEqual(reports, [], `${name}, ${kind}`);
         await page.close();
       }
@@ -263,7 +267,7 @@ try {
       await playForward(first.page);
       assert.deepEqual(first.reports, [], `${name}: tour, numbers and animation`);
       await first.page.close();
-      const results = [];
+      const results = [], views = [];
       for (const engine of ["null", "browser"]) {
         const { page, reports } = await open(browser, `${server.address}#view=writing&engine=${engine}`);
         for (const text of SENTENCES) {
@@ -272,11 +276,14 @@ try {
           results.push(await resultOf(page));
         }
         await tryEverything(page, `${name}-served-${engine}`, expected);
+        const how = { isExact: true, name: `${name}, engine ${engine}` };
+        views.push(await checkWhy(page, `${server.address}#engine=${engine}`, expectedCauses, how));
         assert.deepEqual(reports, [], `${name}, engine ${engine}`);
         await page.close();
       }
       const half = results.length / 2;
       assert.deepEqual(results.slice(half), results.slice(0, half), `${name}: the engines of server and browser agree`);
+      assertSameView(views[1], views[0], `${name}: the engines of server and browser agree in “Why”`);
       await checkRecorded(browser);
       await checkDetails(browser);
       if (name === "chromium") { // the other one would find the same
