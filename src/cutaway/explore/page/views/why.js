@@ -134,7 +134,8 @@ function questionSection(context) {
     if (!question) return fill(finding);
     fill(title, "Why this ", nounsOf(trace.task).answer, "?");
     const group = groupOf(document.activeElement, place);
-    fill(place, stepRow(trace, question, context), rivalRow(trace, question, context), key(trace, question));
+    fill(place, stepRow(trace, question, context), rivalRow(trace, question, context), key(trace, question),
+      otherOutput(trace, question, context));
     if (group) place.querySelector(group)?.focus();
   };
   const answer = (found) => {
@@ -177,6 +178,15 @@ function rivalRow(trace, {step, token, rival}, context) {
   const more = candidates.length > RIVALS
     && select({label: "or another", options, value: rival, onchange: (id) => pick(id)}).element;
   return labelled("and not", h("div", {class: "row rivals"}, row, more));
+}
+
+/** After a part was switched off, the output may have another token here than the one that is explained. */
+function otherOutput(trace, {step, token}, context) {
+  const answer = trace.steps[step];
+  if (answer.id === token) return null;
+  const explain = () => context.state.set({why_step: step, why_token: null, why_rival: null});
+  return h("p", {class: "small"}, "The output has “", h("bdi", {}, readable(answer.token)), "” here. ",
+    h("button", {type: "button", class: "button link", onclick: explain}, "Explain it"));
 }
 
 function labelled(text, element) {
