@@ -44,7 +44,9 @@ export function attentionNumbers(context) {
       const values = answers.get(key) ?? await send((signal) => load(context.source, request, layer, signal));
       if (!values) return;
       store(key, values);
-      if (wanted === shown) fill(element, contentOf(now, cell, values, context.run()));
+      if (wanted !== shown) return;
+      fill(element, contentOf(now, cell, values, context.run()));
+      scrollToChosen(element);
     } catch (error) {
       const note = `There are no queries, keys and values to show. ${error.message}`;
       if (wanted === shown) fill(element, title(), h("p", {class: "note"}, note));
@@ -57,6 +59,11 @@ export function attentionNumbers(context) {
   }
 
   return {element, link, show};
+}
+
+function scrollToChosen(element) {
+  const chosen = element.querySelector("th.chosen"), box = chosen?.closest(".box");
+  if (box) box.scrollLeft = chosen.offsetLeft - box.clientWidth / 2;
 }
 
 const title = () => h("h2", {tabindex: -1}, "How this number came about");
@@ -203,12 +210,13 @@ function secondStep(all, query) {
   const classOf = (i) => `${i === k ? " chosen" : ""}${masked[i] ? " masked" : ""}`;
   const cells = (values, text, name) => values.map((value, i) => h("td", {class: `${name}${classOf(i)}`, data: {value},
     title: `${readable(now.columns[i], 24)}: ${value}`}, text(value, i)));
+  const tiny = now.trace.kept ? "–" : "< 0.01 %"; // a trace of a long text has the largest weights only
   const line = (name, ...rest) => h("tr", {}, h("th", {scope: "row"}, name), cells(...rest));
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), row.map((_, i) =>
     h("th", {scope: "col", class: i === k ? "chosen" : null}, h("bdi", {}, readable(now.columns[i], 12)))))),
     h("tbody", {}, line("score", row, (value, i) => (masked[i] ? "masked" : decimals(value)), "score"),
       isLinear ? null : line("exp(score − largest)", grown, (value, i) => (masked[i] ? "–" : value.toFixed(4)), "grown"),
-      line("weight", weights, (p, i) => (p > 0 || masked[i] ? percent(p) : "< 0.01 %"), "weight")));
+      line("weight", weights, (p, i) => (p > 0 || masked[i] ? percent(p) : tiny), "weight")));
   const [heading, what] = isLinear ? ["2. Divide by the sum of the row", "The scores"]
     : ["2. Softmax of the row", "The exponentials"];
   const note = rest ? `The first ${row.length} of ${row.length + rest} are shown, so the sum has more terms.`
@@ -218,15 +226,16 @@ function secondStep(all, query) {
     h("div", {class: "box", tabindex: 0, role: "group", aria: {label: "Scores and weights of the row"}}, table));
 }
 
-function thirdStep({q, k, vectors, weights, output, masked, now, values, isCut}, query) {
+function thirdStep({q, k, vectors, weights, output, masked, now, values, isCut, rest}, query) {
   const {kind, layer, head, off, columns} = now;
-  const terms = masked.filter((isMasked) => !isMasked).length;
+  const terms = rest + masked.filter((isMasked) => !isMasked).length;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]);
   const large = order.slice(0, FEW).filter((i) => weights[i] > 0), chosen = large.includes(k) ? large : [...large, k];
   const rows = chosen.map((i) => [`${percent(weights[i])} · ${readable(columns[i], 12)}`,
     vectors[i].map((value) => weights[i] * value)]);
   const notes = [
-    terms > FEW ? `The sum has ${terms} terms; the largest ones are shown. ` : "",
+    terms > FEW ? `The sum has ${terms} terms; the largest ${rest ? `of the first ${weights.length}` : "ones"} are shown. `
+      : "",
     values.heads.equation.includes("a_V") ? "The relative positions add a term to the sum. " : "",
     isCut ? `The first ${vectors[k].length} numbers of each vector are shown. ` : "",
     isHeadOff(off, kind, layer, head) ? "This head is switched off, so zeros replace its output. " : ""];
