@@ -39,7 +39,7 @@ const STEPS = {
     view: "map", look: "map", title: () => "The whole model",
     text: ({run}) => [
       inNounsOf(run, "Data flow upwards: one vector for each token enters at the bottom, and every layer adds to it."),
-      "Press Play to watch the order of computation. Click a box, or pause there, to see its equation and its numbers."],
+      "Press Play to watch the order of computation. Click a box, or pause there, to see its equation and numbers."],
   },
   encoder: {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
@@ -73,8 +73,8 @@ const STEPS = {
     view: "writing", look: "candidates", title: () => "Candidates and temperature",
     state: ({trace}) => ({position: leastCertain(trace), temperature: 1, top_k: 0, top_p: 1}),
     applies: ({trace}) => trace.steps.length > 0,
-    text: ({info}) => ["At each step, every token of the vocabulary gets a probability. This is the step where the model "
-      + "was least certain. Move the temperature: below 1 the probabilities become sharper, above 1 flatter.",
+    text: ({info}) => ["At each step, every token of the vocabulary gets a probability. This is the step where the "
+      + "model was least certain. Move the temperature: below 1 the probabilities become sharper, above 1 flatter.",
       info.recorded ? "" : "Click another candidate, and the model continues from there."],
   },
   prediction: {
@@ -92,8 +92,8 @@ const STEPS = {
     view: "experiments", look: "switches", title: (scene) => `Switch a head off: ${headSwitch(scene).title}`,
     state: (scene) => ({off: [headSwitch(scene).id]}), undo: {off: []}, applies: (scene) => Boolean(headSwitch(scene)),
     text: () => ["This head now outputs zeros. Compare the output and its probability before and after.",
-      "If little changes, the other parts make up for it on this input. Click other heads and sub-layers to switch them "
-      + "off and on."],
+      "If little changes, the other parts make up for it on this input. Click other heads and sub-layers to switch "
+      + "them off and on."],
   },
   why: {
     view: "why", look: "question", title: ({run}) => `Why this ${nounsOf(run.task).answer}?`,
@@ -109,8 +109,8 @@ const STEPS = {
   training: {
     view: "timelapse", look: "panel", title: () => "How the model learned this",
     applies: ({run}) => run.snapshots.length > 0,
-    text: () => ["The same input with the weights at earlier steps of the training. Move the slider from the first step "
-      + "to the last.", "Watch how the output, its probabilities and the attention change."],
+    text: () => ["The same input with the weights at earlier steps of the training. Move the slider from the first "
+      + "step to the last.", "Watch how the output, its probabilities and the attention change."],
   },
   heads: {
     view: "heads", look: "panel", title: () => "What the heads do",
@@ -120,8 +120,8 @@ const STEPS = {
 };
 
 const OUTPUTS = {
-  translation: "Below it stands the translation as tokens, the words and pieces of words that the model writes one after "
-    + "the other. The line under a token shows its probability; point at the token to read it.",
+  translation: "Below it stands the translation as tokens, the words and pieces of words that the model writes one "
+    + "after the other. The line under a token shows its probability; point at the token to read it.",
   language_model: "Below it stands the continuation as tokens, the words and pieces of words that the model writes one "
     + "after the other. The line under a token shows its probability; point at the token to read it.",
   masked_language_model: "The text is cut into tokens: words and pieces of words. Click a token to mask it, and the "

@@ -107,8 +107,9 @@ function maskedKeys({kind, trace}, q, scores, weights) {
 function contentOf(now, cell, values, run) {
   const all = cellValues(now, cell, values, run);
   const query = () => nameIn(now.rows, cell[0]), key = () => nameIn(now.columns, cell[1]); // new elements at each use
-  const weight = percent(now.matrix.at(now.index, ...cell));
-  const sentence = h("p", {}, query(), " attends to ", key(), " with ", h("b", {}, weight), `: layer ${now.layer}, head ${now.head}.`);
+  const weight = h("b", {}, percent(now.matrix.at(now.index, ...cell)));
+  const sentence = h("p", {}, query(), " attends to ", key(), " with ", weight,
+    `: layer ${now.layer}, head ${now.head}.`);
   if (all.missing) return [title(), sentence, h("p", {class: "note"}, all.missing)];
   return [title(), sentence, overview(all), firstStep(all, query, key), secondStep(all, query), thirdStep(all, query)];
 }
@@ -177,7 +178,8 @@ function firstStep(all, query, key) {
   const line = isCut ? ["q · k / √E gives the score ", h("b", {}, decimals(score)),
     `. The picture shows the first ${queries[q].length} of ${E} numbers.`]
     : ["q · k = ", h("b", {}, decimals(dot)),
-      isLinear ? "" : [`, and ${decimals(dot)} / √${E} = `, h("b", {}, decimals(scaled))], scoreText(all, scaled, score)];
+      isLinear ? "" : [`, and ${decimals(dot)} / √${E} = `, h("b", {}, decimals(scaled))],
+      scoreText(all, scaled, score)];
   return h("section", {class: "one-step"}, h("h3", {}, "1. Compare the query with the key"),
     h("p", {class: "small dim"}, "The query of ", query(), now.kind === "cross" ? " (of the step that writes it)" : "",
       " and the key of ", key(), ", number by number. ", preparation(all)),
@@ -215,7 +217,8 @@ function secondStep(all, query) {
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), row.map((_, i) =>
     h("th", {scope: "col", class: i === k ? "chosen" : null}, h("bdi", {}, readable(now.columns[i], 12)))))),
     h("tbody", {}, line("score", row, (value, i) => (masked[i] ? "masked" : decimals(value)), "score"),
-      isLinear ? null : line("exp(score − largest)", grown, (value, i) => (masked[i] ? "–" : value.toFixed(4)), "grown"),
+      isLinear ? null : line("exp(score − largest)", grown, (value, i) => (masked[i] ? "–" : value.toFixed(4)),
+        "grown"),
       line("weight", weights, (p, i) => (p > 0 || masked[i] ? percent(p) : tiny), "weight")));
   const [heading, what] = isLinear ? ["2. Divide by the sum of the row", "The scores"]
     : ["2. Softmax of the row", "The exponentials"];
@@ -234,8 +237,8 @@ function thirdStep({q, k, vectors, weights, output, masked, now, values, isCut, 
   const rows = chosen.map((i) => [`${percent(weights[i])} · ${readable(columns[i], 12)}`,
     vectors[i].map((value) => weights[i] * value)]);
   const notes = [
-    terms > FEW ? `The sum has ${terms} terms; the largest ${rest ? `of the first ${weights.length}` : "ones"} are shown. `
-      : "",
+    terms > FEW ? `The sum has ${terms} terms; the largest ${rest ? `of the first ${weights.length}` : "ones"} are `
+      + "shown. " : "",
     values.heads.equation.includes("a_V") ? "The relative positions add a term to the sum. " : "",
     isCut ? `The first ${vectors[k].length} numbers of each vector are shown. ` : "",
     isHeadOff(off, kind, layer, head) ? "This head is switched off, so zeros replace its output. " : ""];
@@ -246,7 +249,8 @@ function thirdStep({q, k, vectors, weights, output, masked, now, values, isCut, 
 
 /** Vectors as coloured strips. With isShared, all have one scale; otherwise each has its own. */
 function strips(rows, label, isShared = false) {
-  const largest = rows.map(([, values]) => values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0) || 1);
+  const size = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0) || 1;
+  const largest = rows.map(([, values]) => size(values));
   const scale = (i) => (isShared ? Math.max(...largest) : largest[i]);
   const width = rows[0][1].length, cell = width > 40 ? 11 : width > 20 ? 18 : 26;
   return heatmap({rows: rows.map(([name]) => name), label, signed: true, max: 1, cell,
