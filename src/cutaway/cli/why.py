@@ -228,12 +228,16 @@ def print_patching(found: Patching) -> None:
         out.print()
         tokens = [a if a == b else f"{a}→{b}" for a, b in zip(grid.tokens, grid.others, strict=True)]
         columns = zip(*grid.shares, strict=True)
-        cells = [[token, *(f"{share:.0%}" for share in column)] for token, column in zip(tokens, columns, strict=True)]
+        cells = [[token, *map(percent, column)] for token, column in zip(tokens, columns, strict=True)]
         print_table([f"{grid.stack}: share restored", *grid.rows], cells)
     out.print()
     strongest = sorted(found.parts.items(), key=lambda part: -abs(part[1]))[:MAX_PARTS]
-    rows = [[found.titles[id], f"{share:.0%}"] for id, share in strongest]
+    rows = [[found.titles[id], percent(share)] for id, share in strongest]
     print_table(["head or sub-layer", "share restored"], rows)
+
+
+def percent(share: float) -> str:
+    return f"{round(share, 2) + 0.0:.0%}"  # + 0.0: no "-0%"
 
 
 def print_table(header: list[str], rows: Iterable[list[Any]], texts: int = 1) -> None:

@@ -22,11 +22,16 @@ BATCH_TOKENS = 4096  # bounds the memory of a batch
 
 
 @torch.no_grad()
-def run_variants(model: Any, example: TracedExample, variants: Sequence[Variant]) -> Tensor:
-    """The logits of the predictions for each variant: [B,N,V]."""
+def run_variants(
+    model: Any,
+    example: TracedExample,
+    variants: Sequence[Variant],
+    measure: Callable[[Tensor], Tensor] = lambda logits_BNV: logits_BNV,
+) -> Tensor:
+    """Measure the logits [B,N,V] of the predictions for each variant, such as `margin.of`. Each batch is freed then."""
     size = batch_size(example)
     chunks = [variants[start : start + size] for start in range(0, len(variants), size)]
-    return torch.cat([run_batch(model, example, chunk) for chunk in chunks])
+    return torch.cat([measure(run_batch(model, example, chunk)) for chunk in chunks])
 
 
 def batch_size(example: TracedExample) -> int:

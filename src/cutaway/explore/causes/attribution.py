@@ -89,7 +89,7 @@ def occlusion(model: Any, example: TracedExample, margin: Margin) -> Attribution
     """The margin minus the margin without each token."""
     inputs = embedded_inputs(model, example)
     edits = [{each.probe: replace_row(t, each.without[t])} for each in inputs for t in range(len(each.x))]
-    before, *after = margin.of(run_variants(model, example, [{}, *edits])).tolist()
+    before, *after = run_variants(model, example, [{}, *edits], margin.of).tolist()
     changes = iter(before - value for value in after)
     return by_side("occlusion", {each.side: [next(changes) for _ in each.x] for each in inputs})
 

@@ -215,7 +215,7 @@ def hiding_curve(model: Any, question: Question, order: Sequence[int], inserted:
     states = [set(order[:n]) for n in range(len(order) + 1)]
     hidden = [set(order) - state for state in states] if inserted else states
     variants: list[Variant] = [{source.probe: hide_words(question, words, source.without)} for words in hidden]
-    return mean_share(question.margin.of(run_variants(model, question.example, variants)))
+    return mean_share(run_variants(model, question.example, variants, question.margin.of))
 
 
 def hide_words(question: Question, words: set[int], without: torch.Tensor) -> Edit:
@@ -246,7 +246,7 @@ def score_heads(model: Any, question: Question, scores: dict[str, Scores], draw:
     ):
         order = [heads[i] for i in strongest_first(values, draw)]
         off = [together(model, order[:n]) for n in range(min(HEADS, len(order)) + 1)]
-        scores[name].deletion.append(mean_share(question.margin.of(run_variants(model, question.example, off))))
+        scores[name].deletion.append(mean_share(run_variants(model, question.example, off, question.margin.of)))
 
 
 def together(model: Any, ids: Iterable[str]) -> Variant:

@@ -21,8 +21,8 @@ def margins_without(
 ) -> dict[str, float]:
     """Part -> the margin if its output is zero; with `means`, if its output is the mean over other texts."""
     targets = ablation_targets(model)
-    logits_BNV = run_variants(model, example, [without(target, means) for target in targets.values()])
-    return dict(zip(targets, margin.of(logits_BNV).tolist(), strict=True))
+    margins = run_variants(model, example, [without(target, means) for target in targets.values()], margin.of)
+    return dict(zip(targets, margins.tolist(), strict=True))
 
 
 def without(target: AblationTarget, means: Mapping[str, Tensor] | None) -> Variant:

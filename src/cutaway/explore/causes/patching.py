@@ -97,12 +97,12 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
         for t in range(len(values[name]))
     ]
     parts = [patch_of(target, values) for target in targets.values()]
-    logits_BNV = run_variants(model, example, [{}, *cells, *parts])
-    this, *patched = margin.of(logits_BNV).tolist()
-    that = margin.of(run_variants(model, other, [{}])).item()
+    found_B3 = run_variants(model, example, [{}, *cells, *parts], lambda logits: margin_and_p(margin, logits))
+    (this, *patched), *p = found_B3.T.tolist()
+    that = run_variants(model, other, [{}], margin.of).item()
     if abs(that - this) < MIN_DIFFERENCE:
         raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
-    token_p, rival_p = (iter(p[1:]) for p in probabilities(margin, logits_BNV))
+    token_p, rival_p = (iter(values[1:]) for values in p)
     shares = iter((value - this) / (that - this) for value in patched)
     grids = [
         PositionGrid(
@@ -121,12 +121,12 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
     return Patching(this, that, grids, {id: next(shares) for id in targets}, titles)
 
 
-def probabilities(margin: Margin, logits_BNV: Tensor) -> tuple[list[float], list[float]]:
-    """The probabilities of token and rival of the first term; without a rival, of all other tokens."""
+def margin_and_p(margin: Margin, logits_BNV: Tensor) -> Tensor:
+    """The margin, and the probabilities of token and rival of its first term: [B,3]. Without a rival: of all others."""
     term = margin.terms[0]
     p_BV = logits_BNV[:, term.step].softmax(-1)
     token_p = p_BV[:, term.token]
-    return token_p.tolist(), (1 - token_p if term.rival is None else p_BV[:, term.rival]).tolist()
+    return torch.stack([margin.of(logits_BNV), token_p, 1 - token_p if term.rival is None else p_BV[:, term.rival]], 1)
 
 
 def path_patch(
@@ -152,8 +152,8 @@ def path_patch(
     with record_activations(model, end.probe) as seen:
         run_variants(model, example, [edits])
     values = {end.probe: seen[end.probe][0]}
-    this, patched = margin.of(run_variants(model, example, [{}, patch_of(end, values)])).tolist()
-    that = margin.of(run_variants(model, other, [{}])).item()
+    this, patched = run_variants(model, example, [{}, patch_of(end, values)], margin.of).tolist()
+    that = run_variants(model, other, [{}], margin.of).item()
     if abs(that - this) < MIN_DIFFERENCE:
         raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
     return (patched - this) / (that - this)
