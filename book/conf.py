@@ -26,11 +26,18 @@ def ipython_folder() -> Path:
 os.environ["IPYTHONDIR"] = str(ipython_folder())
 
 
+def files_read_by_cells(root: Path) -> list[Path]:
+    """The source, results of the lab, and the demo's run: cells depend on them."""
+    book, demo = root / "book", root / "runs/demo"
+    files = [*(root / "src").rglob("*.py"), *(root / "experiments").glob("*.toml"), *(book / "results").rglob("*.json")]
+    run = [*demo.glob("*.safetensors"), *demo.glob("*.json"), *demo.glob("*.jsonl")]
+    return sorted([*files, *run, book / "cells.py", root / "constraints.txt"])
+
+
 def cache_folder() -> Path:
-    """The cache of executed pages. It is for one state of the source: after a change, all pages run again."""
+    """The cache of executed pages. It is for one state of these files: after a change, all pages run again."""
     book, digest = Path(__file__).parent, hashlib.sha256()
-    demo = book.parent / "runs/demo"
-    for file in sorted([*(book.parent / "src").rglob("*.py"), book / "cells.py", *demo.glob("*.safetensors")]):
+    for file in files_read_by_cells(book.parent):
         digest.update(file.read_bytes())
     caches, name = book / "_build/cache", digest.hexdigest()[:16]
     for old in caches.glob("*"):
@@ -68,7 +75,7 @@ html_title = "Cutaway"
 pygments_dark_style = "a11y-high-contrast-dark"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
-html_js_files = ["search_files.js"]
+html_js_files = ["search_files.js", "print.js"]
 python_maximum_signature_line_length = 88
 html_math_renderer = "mathml"
 html_copy_source = False

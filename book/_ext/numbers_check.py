@@ -9,7 +9,7 @@ A comment above a paragraph, list or table names it. Where the source is in this
     <!-- source: example -->                              numbers that this page chooses, or arithmetic with them
 
 Several sources are separated by "; ". Outputs of cells need none.
-Numbers that look like results: 0.5, 12,000, 3 %, 5 times, 20 MB, 3 minutes.
+Numbers that look like results: 0.5, 12,000, 3 %, 5 times, 20 MB, 3 minutes, 65 million.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ ROOT = Path(__file__).parents[2]
 RECORDS = ("docs/log", "docs/settings", "docs/commands", "CHANGELOG")
 FENCE = re.compile(r"\s*(```+|~~~+|:::+)")
 COMMENT = re.compile(r"<!-- source: (.+?) -->")
-UNITS = r"BLEU|ms|µs|seconds?|s|minutes?|min|hours?|times|[KMG]i?B|kB|points?|nats|tokens per second|tokens/s"
+UNITS = r"BLEU|million|M|ms|µs|seconds?|s|minutes?|min|hours?|times|[KMG]i?B|kB|points?|nats|tokens per second|tokens/s"
 NUMBER = re.compile(
     r"(?<![\w.,/-])"
-    r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+"  # 12,000 or 0.5
+    r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|(?<=BLEU )\d+"  # 12,000 or 0.5 or BLEU 28
     rf"|\d+(?= ?%(?! (?:confidence )?interval)| ?×(?! ?\d)|-?\s?(?:{UNITS})\b))"  # 3 %, 5 ×, 3 minutes
-    r"(?![\d\w]|\.\d)( [KMG]i?B\b)?"
+    r"(?![\d\w]|\.\d)( [KMG]i?B\b| million\b| M\b)?"
 )
-BYTES = {"KB": (1, 1e3), "MB": (1, 1e6), "GB": (1, 1e9), "KiB": (1, 2**10), "MiB": (1, 2**20), "GiB": (1, 2**30)}
+SCALES = {"KB": (1, 1e3), "MB": (1, 1e6), "GB": (1, 1e9), "KiB": (1, 2**10), "MiB": (1, 2**20), "GiB": (1, 2**30)}
+SCALES |= {"million": (1, 1e6), "M": (1, 1e6)}
 YEAR = re.compile(r"\b(19|20)\d\d\b")
 NOT_PROSE = re.compile(r"`[^`]*`|\[[\d, ]+\]|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|<[^>]+>|https?://\S+")
 LABEL = re.compile(  # names, not results: section 3.4, Python 3.11, Llama 3.1, arXiv 1706.03762
@@ -67,16 +68,16 @@ def blocks(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def numbers_in(text: str) -> list[str]:
-    """The numbers of a text that look like results, without commas; with the unit if they count bytes."""
+    """The numbers of a text that look like results, without commas; with the unit if it is a scale."""
     prose = LABEL.sub("", NOT_PROSE.sub(" ", text))
     return [match[1].replace(",", "") + (match[2] or "") for match in NUMBER.finditer(prose)]
 
 
 def is_recorded(number: str, known: set[float]) -> bool:
-    """Whether a number is a recorded one, perhaps rounded or in another unit of bytes."""
+    """Whether a number is a recorded one, perhaps rounded, in millions or in another unit of bytes."""
     digits, _, unit = number.partition(" ")
     decimals = len(digits.partition(".")[2])
-    values = {value / size for value in known for size in BYTES.get(unit, (1,))}
+    values = {value / size for value in known for size in SCALES.get(unit, (1,))}
     return any(abs(value - float(digits)) <= 0.5 * 10**-decimals + 1e-9 for value in values)
 
 

@@ -22,6 +22,7 @@ def copy(tmp_path):
     """A copy of what the book reads, without results of earlier builds."""
     for name in ("src", "book", "experiments", "exercises", "lessons", "recipes"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "__pycache__"))
+    shutil.copy(ROOT / "constraints.txt", tmp_path)
     return tmp_path
 
 
@@ -108,3 +109,15 @@ def test_a_result_of_another_experiment_fails_the_build(copy):
     code, messages = build(copy, page)
     assert code == 1
     assert "norms.json has other seeds than experiments/norms.toml. Run: cutaway lab norms" in messages
+
+
+@pytest.mark.parametrize("file", ["book/results/lab/no-mask.json", "src/cutaway/nn/kernels.py", "book/cells.py"])
+def test_cells_run_again_when_a_file_that_they_read_changes(copy, file):
+    def cache():
+        code = "import runpy; print(runpy.run_path('book/conf.py')['nb_execution_cache_path'])"
+        return subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=True).stdout
+
+    before = cache()
+    assert cache() == before
+    (copy / file).write_text((copy / file).read_text("utf-8") + "\n", encoding="utf-8")
+    assert cache() != before

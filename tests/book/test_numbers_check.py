@@ -18,6 +18,7 @@ def problems(monkeypatch):
 @pytest.mark.parametrize(
     "result",
     ["It reaches 27.3 BLEU.", "It has 65,000,000 parameters.", "It is 3 times as fast.", "12 % of the weight", "It takes 3 minutes.",
+     "It has 65 million parameters.", "It has 65 M.", "It reaches BLEU 28.",
      "| model | BLEU |\n|---|---|\n| base | 27.3 |", "- first\n- 20 MB of memory"],
 )  # fmt: skip
 def test_a_number_that_looks_like_a_result_needs_a_source(problems, result):

@@ -30,8 +30,15 @@ def test_it_opens_the_first_page(tmp_path, monkeypatch, opened, place):
     assert len(opened) == 1
 
 
-def test_a_book_that_is_not_built_says_how_to_build_it(tmp_path, monkeypatch, opened):
+@pytest.mark.parametrize(
+    ("files", "advice"),
+    [(["conf.py"], "Build it with: make book"), ([], "Clone https")],
+    ids=["checkout", "installed"],
+)
+def test_a_missing_book_says_how_to_build_it(tmp_path, monkeypatch, opened, files, advice):
+    for name in files:
+        (tmp_path / name).touch()
     monkeypatch.setattr(command, "shipped_folder", lambda name: tmp_path)
     result = CliRunner().invoke(app, ["book"])
-    assert "run: make book" in str(result.exception)
+    assert advice in str(result.exception)
     assert not opened

@@ -15,6 +15,7 @@ const WIDE = { width: 1280, height: 1000 };
 const MEDIUM = { width: 1100, height: 1000 };
 const NARROW = { width: 390, height: 844 };
 const FIRST_PAGE = "book/index.html";
+const MODELS = "models/"; // pages of the explorer, which the book shows in frames
 
 // Pages of every kind, for axe and the screenshots.
 const REPRESENTATIVE = [
@@ -127,10 +128,14 @@ function readPage() {
   };
 }
 
-/** Open a page of the book. The <article> is there at once, except after index.html, which goes on to another page. */
+/**
+ * Open a page of the book. The <article> is there at once, except after index.html, which goes on to another page. The page
+ * of a model has none: it is ready when it shows a result.
+ */
 async function openPage(page, path) {
   await page.goto(pathToFileURL(join(folder, path)).href);
-  await page.waitForFunction(() => document.querySelector("article") && document.readyState === "complete");
+  const content = path.startsWith(MODELS) ? ".result .output" : "article";
+  await page.waitForFunction((selector) => document.querySelector(selector) && document.readyState === "complete", {}, content);
 }
 
 /** Open every page, as wide as a phone; return what readPage() found, by path. */
@@ -202,6 +207,18 @@ async function takeScreenshot(page, directory, name, path, kind) {
   await page.screenshot({ path: join(directory, file), clip: { x: 0, y: 0, width, height }, captureBeyondViewport: true });
 }
 
+/** What is folded on the screen is printed. */
+async function checkPrint(browser, name) {
+  await inTabs(browser, name, "dark", ["book/paper/results.html"], "print", async ({ page }, path) => {
+    await openPage(page, path);
+    const [folded, printed, after] = await page.evaluate(() => {
+      const countFolded = () => document.querySelectorAll("article details:not([open])").length;
+      return [null, "beforeprint", "afterprint"].map((event) => (event && dispatchEvent(new Event(event)), countFolded()));
+    });
+    if (!folded || printed || after !== folded) report(path, `${name} folded parts in print`, `${folded}, ${printed}, ${after}`);
+  });
+}
+
 async function checkSearch(browser, name) {
   await inTabs(browser, name, "dark", ["search.html"], "search", async ({ page }, path) => {
     await page.goto(`${pathToFileURL(join(folder, path)).href}?q=softmax`);
@@ -251,6 +268,7 @@ for (const name of names) {
         await page.setViewport(MEDIUM);
         await checkWidth(page, name, path, "medium");
       });
+      if (scheme === "dark") await checkPrint(browser, name);
       if (scheme === "dark") await checkSearch(browser, name); // the last one: its words would be marked on other pages
     } finally {
       await browser.close();

@@ -21,7 +21,7 @@ def book(
 
     Example:  cutaway book
 
-    In a checkout, build it first: make book.
+    Build it first, in a checkout of the repository: make book.
     """
     page = find_book()
     print(page)
@@ -30,9 +30,13 @@ def book(
 
 
 def find_book() -> Path:
-    """The first page of the book that is installed with the package, or that `make book` built in this checkout."""
+    """The first page of the book, built in this checkout or installed with the package."""
     folder = shipped_folder("book")
     for page in (folder / START_PAGE, folder / "_build/html" / START_PAGE):
         if page.is_file():
             return page.resolve()
-    raise DataError("the book is not built. In a checkout of the repository, run: make book")
+    if (folder / "conf.py").is_file():
+        raise DataError("the book is not built. Build it with: make book")
+    raise DataError(
+        "this installation has no book. Clone https://github.com/cutaway-ml/cutaway, and run there: make book"
+    )
