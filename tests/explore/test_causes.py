@@ -1,6 +1,7 @@
 """Causes of a prediction, compared with Captum, with changed weights, and with equations written out by hand."""
 
 import json
+import time
 from html import escape
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from captum.attr import IntegratedGradients, Saliency
 from untrained import untrained_pipeline
 
+from cutaway.data.tasks import load_split
 from cutaway.errors import ConfigError, DataError
 from cutaway.explore.ablation import ablation_targets
-from cutaway.explore.causes import Margin, why
+from cutaway.explore.causes import Margin, patch_texts, why
 from cutaway.explore.causes.attribution import (
+    LARGE_GAP,
     METHODS,
     attention,
     attribute,
@@ -28,6 +31,7 @@ from cutaway.explore.causes.margin import Term, find_margin
 from cutaway.explore.causes.patching import patch_all, path_patch, prepare_other
 from cutaway.explore.traced_example import prepare_example
 from cutaway.explore.variants import run_variants
+from cutaway.inference.pipelines import Translator
 from cutaway.nn.recording import edit_activations, record_activations
 
 MODELS = {
@@ -165,6 +169,23 @@ def test_integrated_gradients_sum_to_the_margin_minus_that_of_no_token(name):
         empty = value_of(pipeline.model, example, margin)
     assert found.total == pytest.approx(value_of(pipeline.model, example, margin) - empty, abs=1e-9)
     assert found.gap < 1e-3
+
+
+def test_norms_that_make_tiny_vectors_large_need_steps_close_to_zero(monkeypatch):
+    """Without position vectors, the way starts at 0. Four layers with RMS norms: the margin jumps beside it."""
+    layout = {**MODELS["language_model"], "decoder_layers": 4, "bias": False}
+    pipeline = untrained_pipeline(**layout)
+    with torch.no_grad():
+        for parameter in pipeline.model.parameters():
+            parameter.mul_(2)
+    example = prepare_example(pipeline, TEXT, target=OUTPUT)
+    margin = find_margin(pipeline, example, step=len(example.answers) - 1)
+    assert not any(each.without.any() for each in embedded_inputs(pipeline.model, example))
+    assert integrated_gradients(pipeline.model, example, margin).gap < 1e-3
+    monkeypatch.setattr(
+        "cutaway.explore.causes.attribution.first_edges", lambda inputs: torch.linspace(0, 1, 9).double()
+    )
+    assert integrated_gradients(pipeline.model, example, margin).gap > LARGE_GAP
 
 
 @every_model
@@ -509,3 +530,28 @@ def test_the_sentence_names_the_strongest_token_and_head():
         assert f"“{found.source[i]}”" in found.sentence
     if -found.main_head.effect > 0.05 * abs(found.margin):
         assert found.main_head.title in found.sentence
+
+
+# ---- the demo --------------------------------------------------------------------------------------------
+
+SENTENCE = "We think that he dances on the small beach."
+
+
+@pytest.mark.slow
+def test_integrated_gradients_of_the_demo_sum_to_their_target(home):
+    translator = Translator.load(home / "runs/demo", "cpu")
+    pairs = load_split(translator.config.data, "translation", "test")[:20]
+    for text in (SENTENCE, *(pair.source for pair in pairs)):
+        assert why(translator, text, methods=["integrated_gradients"]).attribution("integrated_gradients").gap < 1e-3
+
+
+@pytest.mark.slow
+def test_all_causes_of_the_demo_take_less_than_a_second(home):
+    """Every method but path patching; the best of three."""
+    translator = Translator.load(home / "runs/demo", "cpu")
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        patch_texts(translator, SENTENCE, SENTENCE.replace("beach", "garden"), why(translator, SENTENCE))
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 1

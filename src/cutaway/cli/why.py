@@ -191,7 +191,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_why(found: Why) -> None:
-    from cutaway.explore.causes.attribution import SHARES, SHORT_NAMES
+    from cutaway.explore.causes.attribution import LARGE_GAP, SHARES, SHORT_NAMES
 
     print_text(found.sentence)
     out.print()
@@ -206,9 +206,10 @@ def print_why(found: Why) -> None:
             cells = (f"{column[i]:{sign}.2f}" for column, sign in zip(columns, signs, strict=True))
             rows.append([escape(name), *cells])
     print_table(header, rows)
-    gap = next((each.gap for each in found.attributions if each.gap is not None), None)
-    if gap is not None:
-        say(f"Occlusion and gradients are in nats. The sum of the integrated gradients misses its target by {gap:.1g}.")
+    gap = found.attribution("integrated_gradients").gap or 0.0
+    say(f"Occlusion and gradients are in nats. The sum of the integrated gradients misses its target by {gap:.1g}.")
+    if gap > LARGE_GAP:
+        say("Warning: this is too much, so do not trust the column of the integrated gradients here.")
     out.print()
     strongest = sorted(found.parts, key=lambda part: -abs(part.effect))[:MAX_PARTS]
     print_table(["head or sub-layer", "margin without it", "direct"], [part_row(part, found) for part in strongest])

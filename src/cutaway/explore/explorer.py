@@ -26,7 +26,7 @@ from cutaway.data.tasks import has_split, load_split
 from cutaway.errors import DataError, RunError
 from cutaway.explore.ablation import ablate, ablation_targets, measure_ablations
 from cutaway.explore.beam_tree import beam_tree
-from cutaway.explore.causes.attribution import MAX_PARTS, METHODS, POINTS
+from cutaway.explore.causes.attribution import GRADIENT, MAX_PARTS, METHODS, POINTS
 from cutaway.explore.causes.margin import find_margin
 from cutaway.explore.causes.patching import patch_all, prepare_other
 from cutaway.explore.causes.why import explain
@@ -255,7 +255,7 @@ class Explorer:
             example = self.prepare(pipeline, request)
             passes = len(example.source) + len(example.target_in) + len(ablation_targets(pipeline.model))
             if "integrated_gradients" in methods:
-                passes += 4 * POINTS * MAX_PARTS  # a gradient takes as long as three passes
+                passes += (GRADIENT * POINTS + 2) * MAX_PARTS  # gradients, and the margin at both ends of each part
             check_work(pipeline.model, example, passes)
             margin = find_margin(pipeline, example, token, rival, step)
             return explain(pipeline, example, margin, methods).as_json()

@@ -11,8 +11,8 @@ const METHODS = {
   occlusion: {label: "occlusion",
     means: "How far the margin falls if the model reads this token as an empty position."},
   integrated_gradients: {label: "integrated gradients", needsGradients: true,
-    means: "The gradient, added up on the way from an empty input to this one. The numbers add up to the change of the "
-      + "margin."},
+    means: "The gradient, added up on the way from an empty input to this one. The numbers should add up to the change "
+      + "of the margin."},
   gradient_x_input: {label: "gradient × input", needsGradients: true,
     means: "What occlusion would be if the model were linear. It takes one backward pass, and errs where the model is "
       + "not linear."},
@@ -22,6 +22,7 @@ const METHODS = {
     means: "Attention multiplied through all layers. It says where information can come from, not for what."},
 };
 const SLOW = "integrated_gradients"; // is requested only when it is chosen
+const LARGE_GAP = 0.01; // nats; integrated gradients that miss their sum by more are wrong
 
 /** The methods that every answer has. */
 export function quickMethods(source) {
@@ -61,10 +62,10 @@ export function inputSection(context, ask) {
       }
       if (shown !== wanted) return;
     }
-    const {gap} = found;
-    const shownGap = gap < 0.005 ? "less than 0.01" : gap?.toFixed(2);
-    if (gap !== null) fill(means, text, ` Here they miss it by ${shownGap} nats.`);
-    fill(place, coloured(found, answer, trace));
+    const {gap} = found, isWrong = gap > LARGE_GAP;
+    if (gap !== null) fill(means, text, ` Here they miss it by ${isWrong ? gap.toFixed(2) : "less than 0.01"} nats.`);
+    fill(place, isWrong && h("p", {class: "note"}, "The numbers do not add up here, so do not trust them."),
+      coloured(found, answer, trace));
   };
   return {element, show};
 }
