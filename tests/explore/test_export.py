@@ -56,7 +56,9 @@ def test_a_page_has_the_model_and_what_the_browser_cannot_know(explorer, tmp_pat
     live, run = unpack(page, "live"), explorer.runs[0]
     [info], [described] = live["info"]["runs"], live["runs"]
     assert info["examples"] == ["a b c"]
-    assert info["dtype"] == "float32"
+    assert info["weights"] == "float32, exactly"
+    assert page.index("This file is incomplete") < page.index("importmap")
+    assert page.endswith('<i id="end" hidden></i></body></html>\n')
     names = list(part_names(info["parts"]))
     assert set(described["parts"]) == set(names)
     assert {"", "encoder.layers.0.self_attention.weights", "decoder.layers.0.cross_attention.k"} <= set(names)
@@ -141,6 +143,9 @@ def test_the_commands(explorer, tmp_path):
     result = CliRunner().invoke(app, ["explore", run, "--export", str(tmp_path / "p.html"), "--dtype", "int8"])
     assert result.exit_code == 0
     assert "It has the model in it" in result.output
+    stored = r"int8, with a largest error of 0\.\d\d% of the row's largest weight"
+    assert re.search(f"stored as {stored}\\.", " ".join(result.output.split()))
+    assert re.fullmatch(stored, unpack((tmp_path / "p.html").read_text("utf-8"), "live")["info"]["runs"][0]["weights"])
     words = ["explore", run, "--export", str(tmp_path / "r.html"), "--recorded", "--text", "a b"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert recorded_answers((tmp_path / "r.html").read_text("utf-8"))["info"]["recorded"]
@@ -181,7 +186,7 @@ def test_dropping_candidates_keeps_the_probabilities(explorer):
 def test_every_import_of_the_page_can_be_rewritten():
     for file in PAGE.rglob("*.js"):
         code = file.read_text("utf-8")
-        assert len(IMPORT.findall(code)) == len(re.findall(r"^import ", code, re.MULTILINE)), file.name
+        assert len(IMPORT.findall(code)) == len(re.findall(r"^(?:import|export \*) ", code, re.MULTILINE)), file.name
         assert '"./' not in re.sub(
             r'"\./\$', "", "".join(re.findall(r"^import .*", rewrite_imports(code, file), re.MULTILINE))
         )

@@ -61,7 +61,7 @@ def test_a_page_that_is_too_large_is_refused(run, tmp_path, monkeypatch):
 
 
 def test_the_types_have_every_name_of_the_engine():
-    index, types = (PAGE / "engine/index.js").read_text(), (web_export.TEMPLATES / "cutaway.d.ts").read_text()
+    index, types = (PAGE / "engine/api.js").read_text(), (web_export.TEMPLATES / "cutaway.d.ts").read_text()
     exported = {*re.findall(r"^export (?:async )?function (\w+)", index, re.M)}
     exported |= set(re.search(r"^export \{([^}]+)\};", index, re.M)[1].replace(",", " ").split())
     assert exported == set(re.findall(r"^export (?:function|class) (\w+)", types, re.M))
@@ -94,7 +94,10 @@ def test_the_folder_has_the_model_twice(run, tmp_path, monkeypatch):
     assert written.parameters == sum(array.size for array in original.values())
     page = (folder / "index.html").read_text("utf-8")
     assert not re.search(r"""(src|href)=["']https?:""", page)
-    assert len(page.splitlines()) <= 40
+    assert len(page.splitlines()) <= 30
+    tasks = re.search(r"^export type Task = ([^;]+);", (folder / "cutaway.d.ts").read_text("utf-8"), re.MULTILINE)[1]
+    calls = re.findall(r"^    (\w+): ", page, re.MULTILINE)
+    assert set(re.findall(r'"(\w+)"', tasks)) == set(calls)
 
 
 def test_an_export_is_replaced_only_if_asked(run, tmp_path):
@@ -118,7 +121,7 @@ def test_the_command(run, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("first", ["engine/index.js", "live/index.js"])
+@pytest.mark.parametrize("first", ["engine/api.js", "live/index.js"])
 def test_modules_come_after_those_that_they_import(first):
     order = in_order(first)
     assert order[-1] == first

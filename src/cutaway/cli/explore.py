@@ -122,14 +122,20 @@ def load_explorer(runs: list[Path], device: str) -> Explorer:
 
 def write_page(runs: list[Path], file: Path, texts: list[str], dtype: str, snapshots: bool) -> None:
     from cutaway.explore.explorer import Explorer
-    from cutaway.explore.export import export_page
+    from cutaway.explore.export import page_with_models
+    from cutaway.runs.files import write_text
 
     require_file(file)
     with err.status("writing ...") as status, ExitStack() as merged:
         complete = [merged.enter_context(merged_run(run)) for run in runs]
         explorer = Explorer(complete, "cpu")
-        export_page(explorer, file, texts, dtype, snapshots, lambda part: status.update(f"writing {part} ..."))
+        page, weights = page_with_models(
+            explorer, texts, dtype, snapshots, lambda part: status.update(f"writing {part} ...")
+        )
+        write_text(file, page)
     say(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB). It has the model in it: open it in a browser.")
+    for run, stored in zip(runs, weights, strict=True):
+        say(f"The weights of {run} are stored as {stored}.")
 
 
 def record_page(runs: list[Path], file: Path, texts: list[str], device: str) -> None:

@@ -19,7 +19,7 @@ EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|class|const|let) (\w+))
 EXPORT_LIST = re.compile(r"^export \{([^}]+)\};$", re.MULTILINE)
 
 
-def bundle(first: str = "engine/index.js", name: str = "Cutaway", answer: str = "answerCalls") -> str:
+def bundle(first: str = "engine/api.js", name: str = "Cutaway", answer: str = "answerCalls") -> str:
     """A script that sets globalThis[name] to what the module `first` of the page exports.
 
     In a page, it also gives its own text to the engine, which starts a worker from it. The worker calls `answer`.

@@ -26,9 +26,15 @@ from cutaway.explore.explorer import Explorer, ExplorerRequest
 from cutaway.explore.live import describe_run, stored_run, stored_snapshot
 from cutaway.explore.recording import OnProgress, ignore_progress, record, recorded_examples
 from cutaway.explore.values import dumps
-from cutaway.explore.web_export import WEIGHTS, check_page_size
+from cutaway.explore.web_export import WEIGHTS, check_page_size, describe_weights
 from cutaway.runs.files import write_text
 
+INCOMPLETE = "This file is incomplete: its end is missing. Copy or download it again."
+# It comes first: in a file that was cut, #end is missing, and perhaps the scripts that start the page.
+CHECK_END = f"""<script>document.addEventListener("DOMContentLoaded", () => {{
+  if (document.getElementById("end")) return;
+  document.body.insertAdjacentHTML("afterbegin", '<p class="banner" role="alert">{INCOMPLETE}</p>');
+}});</script>"""
 IMPORT = re.compile(r'^((?:import|export) .*from )"(\.\.?/[\w/-]+\.js)";$', re.MULTILINE)
 
 
@@ -41,17 +47,27 @@ def export_page(
     on_progress: OnProgress = ignore_progress,
 ) -> Path:
     """Write a page with the models. `texts` are the examples that it offers; `snapshots` adds those of the training."""
+    write_text(file, page_with_models(explorer, texts, dtype, snapshots, on_progress)[0])
+    return file
+
+
+def page_with_models(
+    explorer: Explorer,
+    texts: Sequence[str] = (),
+    dtype: str = "float16",
+    snapshots: bool = False,
+    on_progress: OnProgress = ignore_progress,
+) -> tuple[str, list[str]]:
+    """The page as in export_page, and how the weights of each run are stored."""
     info = explorer.info()
     for number, run in enumerate(info["runs"]):
-        run["dtype"] = dtype
         run["snapshots"] = run["snapshots"] if snapshots else []
         for text in texts:
             explorer.require_readable(ExplorerRequest(text, run=number))
         if texts:
             run["examples"] = recorded_examples(run, texts)
     scripts = "".join(model_scripts(explorer, info, dtype, on_progress))
-    write_text(file, page_html(info["title"], scripts))
-    return file
+    return page_html(info["title"], scripts), [run["weights"] for run in info["runs"]]
 
 
 def export_recorded_page(
@@ -66,12 +82,16 @@ def export_recorded_page(
 def model_scripts(
     explorer: Explorer, info: Mapping[str, Any], dtype: str, on_progress: OnProgress = ignore_progress
 ) -> Iterator[str]:
-    """The scripts of a page with models: #live describes the runs; each weights file and the engine are separate."""
+    """The scripts of a page with models: #live describes the runs; each weights file and the engine are separate.
+
+    Adds to each run in `info` how its weights are stored.
+    """
     described = []
     for number, run in enumerate(info["runs"]):
         on_progress(run["name"])
         model = stored_run(explorer, number, dtype)
         check_page_size(explorer.runs[number].folder, model, dtype, "--recorded for a page without the model")
+        run["weights"] = describe_weights(dtype, model.error)
         described.append({**describe_run(explorer, number, model), "heads": recorded_heads(explorer, number)})
         yield weights_html(f"weights-{number}", model.files[WEIGHTS])
         for step in run["snapshots"]:
@@ -99,14 +119,14 @@ def page_html(title: str, scripts: str) -> str:
 
 def head_html() -> str:
     """The explorer's style sheets and modules, for the head of a page."""
-    return style_html() + modules_html()
+    return CHECK_END + style_html() + modules_html()
 
 
 def body_html(scripts: str) -> str:
     """The explorer with its model or its recorded answers, for the body of a page."""
     return (
         '<a class="skip" href="#content" id="skip">Skip to the view</a><div id="page" class="shell"></div>'
-        f'{scripts}<script type="module">import "cutaway/app.js";</script>'
+        f'{scripts}<script type="module">import "cutaway/app.js";</script><i id="end" hidden></i>'
     )
 
 

@@ -56,9 +56,9 @@ class WebExport:
     files: tuple[str, ...]
 
     def summary_lines(self) -> list[str]:
-        kept = "exactly" if not self.error else f"with a largest error of {self.error:.2%} of the row's largest weight"
+        stored = describe_weights(self.dtype, self.error)
         return [
-            f"{self.parameters:,} parameters as {self.dtype}, {kept}: {self.weight_bytes / 1e6:.1f} MB",
+            f"{self.parameters:,} parameters as {stored}: {self.weight_bytes / 1e6:.1f} MB",
             f"the page as files: {self.page_bytes / 1e6:.1f} MB",
         ]
 
@@ -101,6 +101,12 @@ class StoredModel:
         weights = self.files[WEIGHTS]
         pieces = [weights[start : start + PIECE] for start in range(0, len(weights), PIECE)]
         return {**texts, WEIGHTS: [base64.b64encode(piece).decode() for piece in pieces]}
+
+
+def describe_weights(dtype: str, error: float) -> str:
+    """How weights are stored. `error`: the largest difference, relative to the largest weight of its row."""
+    kept = f"with a largest error of {error:.2%} of the row's largest weight" if error else "exactly"
+    return f"{dtype}, {kept}"
 
 
 def store_model(run: RunFolder, dtype: str) -> StoredModel:

@@ -177,6 +177,23 @@ test("errors say what to do", async () => {
   }
 });
 
+test("the types and the docs have the options that calls accept", async () => {
+  const root = new URL("../../../", import.meta.url), read = (path) => readFileSync(new URL(path, root), "utf-8");
+  const types = read("src/cutaway/explore/web/cutaway.d.ts"), docs = read("docs/web.md");
+  const namesIn = (type) => {
+    const [, base, body] = types.match(new RegExp(`interface ${type}(?: extends (\\w+))? \\{(.*?)\\n\\}`, "s"));
+    return [...body.matchAll(/^ {2}(\w+)\?:/gm)].map(([, name]) => name).concat(base ? namesIn(base) : []);
+  };
+  for (const [run, method, type] of [["words", "translate", "GenerateOptions"], ["generator", "generate", "GenerateOptions"],
+                                     ["encoder", "embed", "EmbedOptions"], ["tagger", "tag", "CallOptions"],
+                                     ["classifier", "classify", "CallOptions"]]) {
+    const {message} = await (await modelOf(run))[method]("a", {unknownOption: 1}).catch((error) => error);
+    const allowed = message.match(/Allowed: (.*)\.$/)[1].split(", ");
+    assert.deepEqual(namesIn(type).sort(), allowed.sort(), method);
+    for (const name of allowed) assert.match(docs, new RegExp(`\`${name}[\`(]`), `docs/web.md: ${name}`);
+  }
+});
+
 test("images of bytes: grey, or colors as in a canvas", async () => {
   const model = await modelOf("digits"), size = {width: 16, height: 16};
   const bytes = Uint8Array.from({length: 256}, (_, i) => i);
@@ -329,9 +346,6 @@ function startWorkersHere(context, onStart = null) {
     }
   };
   useScript("answerCalls()");
-  context.after(() => {
-    delete globalThis.Worker;
-    useScript(null);
-  });
+  context.after(() => delete globalThis.Worker);
   return workers;
 }

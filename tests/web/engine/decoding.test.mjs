@@ -12,7 +12,7 @@ import {RandomGenerator} from "../../../src/cutaway/explore/page/engine/random.j
 import {DECODE_DEFAULTS, readDecode, Search, Start} from "../../../src/cutaway/explore/page/engine/request.js";
 import {greedy, sample} from "../../../src/cutaway/explore/page/engine/sampling.js";
 import {runSearch} from "../../../src/cutaway/explore/page/engine/search.js";
-import {softmax} from "../../../src/cutaway/explore/page/engine/topk.js";
+import {softmax64} from "../../../src/cutaway/explore/page/engine/topk.js";
 import {dump, readJson} from "./fixtures.mjs";
 
 const BOS = 0, EOS = 1, TOLERANCE = 1e-9;
@@ -133,14 +133,14 @@ test("trees of beam searches", () => {
     const tree = new BeamTree("root", fixture.decode.length_penalty, fixture.limits[0], names, EOS);
     run(fixture, tree.watch);
     assert.deepEqual(tree.nodes.map(placeOf), fixture.nodes.map(placeOf));
-    assert.deepEqual(tree.found().map(placeOf), fixture.found.map(placeOf));
+    assert.deepEqual(tree.hypotheses().map(placeOf), fixture.found.map(placeOf));
     const numbers = (list) => list.map(({log_p, score, penalty = 0}) => [log_p, score, penalty]);
     assertClose(numbers(tree.nodes), numbers(fixture.nodes), "nodes");
-    assertClose(numbers(tree.found()), numbers(fixture.found), "found");
+    assertClose(numbers(tree.hypotheses()), numbers(fixture.found), "found");
     tree.nodes.forEach(({p, log_p: logP}, i) => {
       assert.ok(logP === -Infinity || Math.abs(p - fixture.nodes[i].p) < 1.1e-6);
     });
-    assert.deepEqual(tree.found().map(({node}) => tree.tokensTo(node)), fixture.tokens);
+    assert.deepEqual(tree.hypotheses().map(({node}) => tree.tokensTo(node)), fixture.tokens);
   }
 });
 
@@ -160,7 +160,7 @@ test("sampled tokens have the distribution of the filtered logits: a chi-squared
   ]) {
     const decode = readDecode({...settings, strategy: "sample"}), filtered = Float64Array.from(logits);
     for (const apply of buildFilters(decode)) apply(filtered);
-    const p = softmax(filtered), counts = p.map(() => 0);
+    const p = softmax64(filtered), counts = p.map(() => 0);
     const generators = Array.from({length: N}, (_, number) => new RandomGenerator(0, number));
     const stepper = {step: (tokens) => tokens.map(() => logits), keep() {}};
     const texts = sample(stepper, Array(N).fill(BOS), Array(N).fill(1), 10, buildFilters(decode), generators);

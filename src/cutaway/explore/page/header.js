@@ -30,7 +30,7 @@ function factsOf(run) {
   const millions = run.parameters / 1e6;
   const size = millions >= 0.1 ? `${+millions.toPrecision(3)} million` : run.parameters.toLocaleString("en");
   const vocabulary = run.vocab_size ? ` · vocabulary of ${run.vocab_size.toLocaleString("en")} tokens` : "";
-  const stored = run.dtype ? ` · runs in this page (weights: ${run.dtype})` : "";
+  const stored = run.weights ? ` · runs in this page (weights: ${run.weights})` : "";
   return `${TASKS[run.task] ?? run.task} · ${size} parameters${vocabulary}${stored}`;
 }
 

@@ -1,5 +1,6 @@
 // Answers that this page computes itself: the engine in JavaScript runs the model in a worker (live/).
 
+export const DAMAGED = "This page is damaged. Copy it again.";
 const NO_HEADS = "This page has no statistics of the heads, because the run has no held-out data.";
 
 /**
@@ -14,19 +15,24 @@ export function embeddedSource(page, {info, runs}) {
   };
   const takeWeights = async (run, step) => {
     const script = page.getElementById(step === null ? `weights-${run}` : `weights-${run}-${step}`);
+    if (!script) throw new Error(DAMAGED);
     const {textContent} = script;
     script.remove(); // the worker has them now
     return textContent;
   };
-  const answers = answersOf({info, open: () => globalThis.CutawayExplorer.openExplorer(),
-    describeRun: async (run) => runs[run], weights: takeWeights});
+  const open = async () => {
+    if (!globalThis.CutawayExplorer) throw new Error(DAMAGED);
+    return globalThis.CutawayExplorer.openExplorer();
+  };
+  const answers = answersOf({info, open, describeRun: async (run) => runs[run], weights: takeWeights});
   return {recorded: false, info: async () => info, heads, ...answers};
 }
 
 /** The models of a server. Scores and the statistics of heads need its data, so the server computes them. */
 export function servedModelSource(server) {
   let answers = null;
-  const open = async () => (await import("./live/index.js")).openExplorer(new URL("live/worker.js", document.baseURI));
+  const createWorker = () => new Worker(new URL("live/worker.js", document.baseURI), {type: "module"});
+  const open = async () => (await import("./live/index.js")).openExplorer(createWorker);
   const info = async (signal) => {
     const found = await server.info(signal);
     answers = answersOf({info: found, open, describeRun: server.describeRun, weights: server.weights});

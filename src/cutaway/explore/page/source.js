@@ -1,6 +1,6 @@
 // The source of answers: the server of `cutaway explore`, the model in this page, or the answers recorded in a report.
 
-import {embeddedSource, servedModelSource} from "./modelsource.js";
+import {DAMAGED, embeddedSource, servedModelSource} from "./modelsource.js";
 
 const NOT_RECORDED = "This was not recorded in this file. Run cutaway explore RUN to see everything.";
 
@@ -16,8 +16,12 @@ export async function sourceOf(page, engine = null) {
 }
 
 async function unpack(base64) {
-  const bytes = Uint8Array.from(atob(base64.trim()), (character) => character.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  try {
+    const bytes = Uint8Array.from(atob(base64.trim()), (character) => character.charCodeAt(0));
+    return await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  } catch {
+    throw new Error(DAMAGED);
+  }
 }
 
 /** Requests to the server of this page. */

@@ -60,7 +60,7 @@ export class BeamTree {
   }
 
   /** The finished hypotheses, best first. */
-  found() {
+  hypotheses() {
     return this.nodes.filter(({state, log_p: logP}) => (state === "found" || state === "cut") && logP > -Infinity)
       .sort((a, b) => b.score - a.score)
       .map(({id, depth, log_p, score}) => (

@@ -42,7 +42,7 @@ export class AttentionCache {
 }
 
 /** The caches of one decoder layer. The self-attention cache grows; the cross-attention cache is constant. */
-export class LayerCache {
+class LayerCache {
   constructor(owner) {
     this.selfAttention = new AttentionCache(owner);
     this.crossAttention = new AttentionCache(owner);

@@ -5,7 +5,8 @@ import {pixelsOf} from "./image_input.js";
 import {readOptions} from "./options.js";
 import {raiseTooLong, requireFinite, requireText} from "./run.js";
 import {Slices} from "./slices.js";
-import {argmax, softmax} from "./topk.js";
+import {argmax, softmax64} from "./topk.js";
+import {PYTHON_SPACE} from "./unicode.js";
 
 /** A trained encoder that assigns a label to a text or an image. */
 export class Classifier {
@@ -30,7 +31,7 @@ export class Classifier {
 
   /** @param input the input of the model */
   describe(input) {
-    const {model, labels} = this.run, p_C = softmax(requireFinite(model.forward(input).row(0)));
+    const {model, labels} = this.run, p_C = softmax64(requireFinite(model.forward(input).row(0)));
     const probabilities = labels.map((label, i) => ({label, probability: p_C[i]}));
     const isBetter = (a, b) =>
       a.probability > b.probability || (a.probability === b.probability && a.label > b.label);
@@ -38,8 +39,8 @@ export class Classifier {
   }
 }
 
-const SPACES = /[\p{White_Space}\x1C-\x1F]+/u; // as Python's split()
-const CODE_WORD = /[\p{L}\p{N}_]+|\n|[^\p{L}\p{N}_\p{White_Space}\x1C-\x1F]/gu;
+const SPACES = new RegExp(`[${PYTHON_SPACE}]+`, "u"); // as Python's split()
+const CODE_WORD = new RegExp(`[\\p{L}\\p{N}_]+|\\n|[^\\p{L}\\p{N}_${PYTHON_SPACE}]`, "gu");
 const CODE_CORPORA = ["python:tags", "python:expressions"];
 
 /** A trained encoder that assigns a tag to every word. */
@@ -114,7 +115,7 @@ export function encodeWords(tokenizer, words) {
  * @param {number} overlap the most tokens that a part shares with the part before it
  * @returns the words from `firstWord` to before `lastWord`, and their tokens from `start` to before `stop`
  */
-export function wordParts(first, end, maxTokens, overlap) {
+function wordParts(first, end, maxTokens, overlap) {
   const room = maxTokens - 2, bounds = [...first, end], parts = [];
   if (room < 1) throw new DataError(`the model reads at most ${maxTokens} tokens: no room between <s> and </s>.`);
   for (let firstWord = 0; ;) {

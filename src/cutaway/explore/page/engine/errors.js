@@ -15,3 +15,8 @@ export class DataError extends CutawayError {}
 
 /** A file of a run that is missing, incomplete or damaged. */
 export class RunError extends CutawayError {}
+
+/** The error for a file that differs from the one that was written. */
+export function damageError(name, how) {
+  return new RunError(`${name} is damaged: ${how}. Restore it from a copy.`);
+}

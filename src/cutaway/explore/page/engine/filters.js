@@ -4,7 +4,7 @@
 //
 // Each takes the output of the one before it. They change an array [V] in place; an excluded token gets -Infinity.
 
-import {maximum, softmax, topk} from "./topk.js";
+import {maximum, softmax64, topk} from "./topk.js";
 
 const EXCLUDED = -Infinity;
 
@@ -24,7 +24,7 @@ export function topK(k) {
 export function topP(p) {
   return (logits_V) => {
     const order_V = Uint32Array.from(logits_V.keys()).sort((a, b) => logits_V[b] - logits_V[a] || a - b);
-    const p_V = softmax(Float64Array.from(order_V, (token) => logits_V[token]));
+    const p_V = softmax64(Float64Array.from(order_V, (token) => logits_V[token]));
     let sum = 0;
     order_V.forEach((token, i) => {
       sum += p_V[i];

@@ -10,10 +10,11 @@ import {searchInSlices} from "./sliced_search.js";
 import {Slices} from "./slices.js";
 import {TextStepper, TranslationStepper} from "./stepper.js";
 import {cutAtStop, StopStrings, TextStream} from "./streaming.js";
+import {PYTHON_SPACE} from "./unicode.js";
 
 const EXTRA_LENGTH = 50; // a translation may have this many tokens more than its source (the paper, section 6.1)
 const GENERATED_LENGTH = 200; // default number of new tokens of a text generator
-const SPACES_ONLY = /^[\p{White_Space}\x1C-\x1F]*$/u; // as Python's strip()
+const SPACES_ONLY = new RegExp(`^[${PYTHON_SPACE}]*$`, "u"); // as Python's strip()
 const OPTIONS = ["decode", "prefix", "choices", "stop", "nBest", "onToken"];
 const PROMPT_PART = 32; // tokens of a prompt that are read at once
 

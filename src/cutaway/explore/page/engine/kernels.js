@@ -58,12 +58,12 @@ export function weightedSums(weights, v) {
  *
  *     G = 2, H = 6      k₀ k₁  ──▶  k₀ k₀ k₀ k₁ k₁ k₁      (Ainslie et al. 2023; G = 1 is Shazeer 2019)
  */
-export function keyValueHead(i, H, G) {
+function keyValueHead(i, H, G) {
   return Math.floor(i / (H / G));
 }
 
 /** cap · tanh(scores / cap): almost unchanged if small, always between -cap and cap (Gemma 2, 2024). */
-export function softCap(scores, cap) {
+function softCap(scores, cap) {
   return map(scores, (score) => cap * Math.tanh(score / cap));
 }
 

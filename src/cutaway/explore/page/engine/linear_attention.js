@@ -53,7 +53,7 @@ export class LinearAttention extends MultiHeadAttention {
 }
 
 /** φ(x) = elu(x) + 1: always positive, so weights are positive. */
-export function featureMap(x) {
+function featureMap(x) {
   return map(x, (a) => a > 0 ? a + 1 : Math.exp(a));
 }
 

@@ -5,6 +5,7 @@
 // same attributes, so the names in a weights file are the names here.
 
 import {RunError} from "./errors.js";
+import {toSnakeCase} from "./names.js";
 import {linear, Tensor} from "./tensor.js";
 
 export class Module {}
@@ -57,7 +58,7 @@ export function submodule(module, name) {
 }
 
 /** The parameters of the module, by name. A shared matrix has the name of its first occurrence. */
-export function namedParameters(module) {
+function namedParameters(module) {
   const found = new Map(), seen = new Set();
   for (const [path, part] of namedModules(module)) {
     for (const [attribute, value] of namedAttributes(part)) {
@@ -75,11 +76,6 @@ function namedAttributes(module) {
     const name = toSnakeCase(key);
     return Array.isArray(value) ? value.map((element, i) => [`${name}.${i}`, element]) : [[name, value]];
   });
-}
-
-/** selfAttention -> self_attention, as the attributes are called in Python. */
-function toSnakeCase(name) {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 /**

@@ -16,7 +16,7 @@ const BUILDERS = {
   NFKD: () => (text) => normalizeTo(text, "NFKD"),
   Lowercase: () => toLowerCase,
   Strip: ({strip_left, strip_right}) => (text) => text.strip(strip_left, strip_right),
-  StripAccents: () => (text) => without(text, IS_MARK),
+  StripAccents: () => (text) => removeCharacters(text, IS_MARK),
   Prepend: ({prepend}) => (text) => text.prepend(prepend),
   Replace: ({pattern, content}) => {
     const expression = readPattern(pattern);
@@ -29,11 +29,11 @@ const BUILDERS = {
 /** @param {object | null} settings the entry of tokenizer.json; null: no normalizer */
 export function buildNormalizer(settings) {
   if (!settings) return (text) => text;
-  return choose(BUILDERS, settings.type, "normalizer")(settings);
+  return requireSupported(BUILDERS, settings.type, "normalizer")(settings);
 }
 
 /** The entry of a table, or an error that lists all of them. */
-export function choose(table, type, kind) {
+export function requireSupported(table, type, kind) {
   if (Object.hasOwn(table, type)) return table[type];
   throw new DataError(`this tokenizer has the ${kind} ${type}, which the JavaScript engine does not support. `
     + `It supports ${Object.keys(table).join(", ")}. Use Python for this tokenizer.`);
@@ -50,7 +50,7 @@ function toLowerCase(text) {
 }
 
 /** Remove the characters of a class. */
-function without(text, excluded) {
+function removeCharacters(text, excluded) {
   return text.map((character) => (excluded.test(character) ? "" : character));
 }
 
@@ -59,7 +59,7 @@ function buildBert({clean_text, handle_chinese_chars, strip_accents, lowercase})
   const steps = [];
   if (clean_text) steps.push((text) => text.map(clean));
   if (handle_chinese_chars) steps.push((text) => text.map((c) => (IS_CHINESE.test(c) ? ` ${c} ` : c)));
-  if (strip_accents ?? lowercase) steps.push((text) => without(normalizeTo(text, "NFD"), IS_NONSPACING_MARK));
+  if (strip_accents ?? lowercase) steps.push((text) => removeCharacters(normalizeTo(text, "NFD"), IS_NONSPACING_MARK));
   if (lowercase) steps.push(toLowerCase);
   return (text) => steps.reduce((normalized, step) => step(normalized), text);
 }

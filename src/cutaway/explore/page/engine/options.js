@@ -1,6 +1,7 @@
 // The options of a call: which there are, and what they must be.
 
 import {ConfigError} from "./errors.js";
+import {toCamelCase} from "./names.js";
 import {DECODE_DEFAULTS} from "./request.js";
 
 const isText = (value) => typeof value === "string";
@@ -20,8 +21,7 @@ const CONDITIONS = {
   cut: [(value) => typeof value === "boolean", "true or false"],
 };
 
-const DECODE = Object.keys(DECODE_DEFAULTS).filter((name) => name !== "batch_size")
-  .map((name) => name.replace(/_./g, (match) => match[1].toUpperCase()));
+const DECODE = Object.keys(DECODE_DEFAULTS).filter((name) => name !== "batch_size").map(toCamelCase);
 
 /**
  * Check the options; those that are undefined or null count as not given.

@@ -114,7 +114,7 @@ export function llama3Scaling(factor, slow, fast, originalLength) {
 }
 
 /** The table of the paper's sinusoids: sines in even columns, cosines in odd ones. -> [length, D] */
-export function sinusoids(length, dModel) {
+function sinusoids(length, dModel) {
   const table = new Tensor([length, dModel]);
   frequencies(dModel).forEach((frequency, i) => {
     for (let position = 0; position < length; position++) {
@@ -126,7 +126,7 @@ export function sinusoids(length, dModel) {
 }
 
 /** base^(-2i/width): the angle of pair i at position 1. -> width / 2 numbers */
-export function frequencies(width, base = 10_000) {
+function frequencies(width, base = 10_000) {
   return Array.from({length: width / 2}, (_, i) => base ** (-2 * i / width));
 }
 

@@ -1,7 +1,7 @@
 // Pre-tokenizers of a tokenizer.json: functions NormalizedText -> NormalizedText[]. They split a text into words.
 
 import {bytesToCharacters} from "./bytes.js";
-import {choose} from "./normalizers.js";
+import {requireSupported} from "./normalizers.js";
 import {escape, findMatches, readPattern, translate} from "./regex.js";
 import {PUNCTUATION, WORD} from "./unicode.js";
 
@@ -41,7 +41,7 @@ const BUILDERS = {
 /** @param {object | null} settings the entry of tokenizer.json; null: the text is not split */
 export function buildPreTokenizer(settings) {
   if (!settings) return (text) => [text];
-  return choose(BUILDERS, settings.type, "pre-tokenizer")(settings);
+  return requireSupported(BUILDERS, settings.type, "pre-tokenizer")(settings);
 }
 
 /** SentencePiece: a space becomes ▁ and starts a word. The scheme says whether ▁ is put before the text. */
@@ -67,7 +67,7 @@ const BEHAVIORS = {
 
 /** `invert`: the matches are the words, and what is between them is the separator. */
 function split(text, matches, behavior, invert = false) {
-  const apply = choose(BEHAVIORS, behavior, "split behavior");
+  const apply = requireSupported(BEHAVIORS, behavior, "split behavior");
   const pieces = invert ? matches.map(([start, end, isMatch]) => [start, end, !isMatch]) : matches;
   return apply(pieces).map(([start, end]) => text.slice(start, end));
 }

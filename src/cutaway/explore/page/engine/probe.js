@@ -35,7 +35,7 @@ export class Probe extends Module {
 }
 
 /** Probe name -> its last value, in the order of computation. */
-export class Recording extends Map {
+class Recording extends Map {
   #removals = [];
 
   record(name, probe) {

@@ -83,23 +83,23 @@ export function translate(source) {
     }
     let found = null;
     const [, translated] = (isInClass ? IN_CLASS : OUTSIDE_CLASS).find(([part]) => (found = read(part))) ?? [];
-    if (!found) throw unreadable(source, `the part ${source.slice(at, at + 8)}`);
+    if (!found) throw patternError(source, `the part ${source.slice(at, at + 8)}`);
     result += translated(found);
   }
   try {
     return new RegExp(result, "gu");
   } catch {
-    throw unreadable(source, "syntax");
+    throw patternError(source, "syntax");
   }
 }
 
-function unreadable(source, part) {
+function patternError(source, part) {
   return new DataError(`the tokenizer's pattern ${source} has ${part} that this engine cannot read. Use Python.`);
 }
 
 function property([part, letter, not, name]) {
   if (SCRIPTS.includes(name)) name = `Script=${name}`;
-  else if (!/^[LMNPSZC][a-z]?$/.test(name)) throw unreadable(part, "a property");
+  else if (!/^[LMNPSZC][a-z]?$/.test(name)) throw patternError(part, "a property");
   const isNegated = (letter === "P") !== (not === "^");
   return `\\${isNegated ? "P" : "p"}{${name}}`;
 }

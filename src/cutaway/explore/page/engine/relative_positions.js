@@ -5,7 +5,7 @@ import {Parameter} from "./modules.js";
 import {Position} from "./positions.js";
 
 /** Base class: `bias` is added to the scores. */
-export class RelativeScores extends Position {
+class RelativeScores extends Position {
   actsInAttention = true;
 
   kernelArguments(q, query, key) {
@@ -127,7 +127,7 @@ function clamp(x, limit) {
  * 2^(-8/n), 2^(-16/n), ... if n is a power of 2.
  * Otherwise: the slopes of the next lower power, then every second slope of the next higher one.
  */
-export function alibiSlopes(nHeads) {
+function alibiSlopes(nHeads) {
   const power = 2 ** Math.floor(Math.log2(nHeads));
   const slopes = Array.from({length: power}, (_, h) => 2 ** (-8 * (h + 1) / power));
   if (power === nHeads) return slopes;

@@ -1,6 +1,7 @@
 // The input and output of a search.
 
 import {ConfigError} from "./errors.js";
+import {toCamelCase, toSnakeCase} from "./names.js";
 import {RandomGenerator} from "./random.js";
 
 export const NON_FINITE_LOGITS = "the model's logits are not finite, so no token can be chosen. The training diverged "
@@ -52,7 +53,7 @@ const LIMITS = [
 export function readDecode(given = {}, task = "") {
   const table = {...DECODE_DEFAULTS};
   for (const [key, value] of Object.entries(given)) {
-    const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    const name = toSnakeCase(key);
     const refuse = (reason) => {
       throw new ConfigError(`decode.${name} = ${JSON.stringify(value)} ${reason}.`);
     };
@@ -63,7 +64,6 @@ export function readDecode(given = {}, task = "") {
     table[name] = value;
   }
   if (table.strategy === "auto" && task) table.strategy = task === "language_model" ? "sample" : "beam";
-  const toCamelCase = (name) => name.replace(/_./g, (match) => match[1].toUpperCase());
   return Object.fromEntries(Object.entries(table).map(([name, value]) => [toCamelCase(name), value]));
 }
 

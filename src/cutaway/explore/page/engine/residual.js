@@ -13,7 +13,7 @@ import {Probe} from "./probe.js";
 import {add} from "./tensor.js";
 
 /** The base class. Probes: `update`, the output of the sub-layer; `stream`, the residual stream after it. */
-export class Residual extends Module {
+class Residual extends Module {
   static hasNormedOutput = false;
 
   constructor(makeNorm) {

@@ -37,7 +37,7 @@ export class TokenHistory {
   }
 
   /** The number of tokens that a row has generated; negative before the end of its forced tokens. */
-  generated(row) {
+  countGenerated(row) {
     return this.tokens_NT[row].length - this.generatedFrom[this.text_N[row]];
   }
 }
@@ -110,14 +110,14 @@ function suppress(tokens) {
 
 function minLength(length, eos) {
   return (logits_V, history, row) => {
-    if (history.generated(row) < length) logits_V[eos] = FORBIDDEN;
+    if (history.countGenerated(row) < length) logits_V[eos] = FORBIDDEN;
   };
 }
 
 /** Forbid all tokens except those that `allowed` returns, after the forced tokens. */
 function allowOnly(allowed) {
   return (logits_V, history, row) => {
-    if (history.generated(row) < 0) return;
+    if (history.countGenerated(row) < 0) return;
     const text = history.text_N[row];
     const tokens = allowed(text, history.tokens_NT[row].slice(history.answerStarts[text]));
     if (tokens === null) return;

@@ -1,7 +1,7 @@
 // A trained run: its settings, tokenizer, labels and model.
 
 import {buildModel} from "./build.js";
-import {ConfigError, DataError, RunError} from "./errors.js";
+import {ConfigError, damageError, DataError, RunError} from "./errors.js";
 import {readDecode} from "./request.js";
 import {parseJson, readFiles, toText} from "./run_files.js";
 import {readSettings} from "./settings.js";
@@ -39,7 +39,7 @@ export class Run {
   /** @param {object} files name -> content; see run_files.js */
   static async load(files) {
     const contents = await readFiles(files), tables = parseJson(contents.get("config.json"), "config.json");
-    if (!tables.model) throw new RunError("config.json is damaged: it has no table 'model'. Restore it from a copy.");
+    if (!tables.model) throw damageError("config.json", "it has no table 'model'");
     const {method = "full"} = tables.finetune ?? {};
     if (method !== "full") {
       throw new RunError(`this run is an adapter (finetune.method = '${method}'), which needs its base. Merge the two, `

@@ -1,7 +1,7 @@
 // The files of a run or of its web export: from a folder on a server, from an object, or from model.js.
 
-import {CutawayError, RunError} from "./errors.js";
-import {sha256} from "./sha256.js";
+import {CutawayError, damageError, RunError} from "./errors.js";
+import {verifyChecksum} from "./sha256.js";
 import {otherWork} from "./slices.js";
 
 const NAMES = ["config.json", "tokenizer.json", "tokenizer_config.json", "labels.json", "model.safetensors"];
@@ -17,6 +17,9 @@ export function givenFiles(source) {
   if (source !== null && typeof source === "object" && !Array.isArray(source)) return source;
   if (source !== undefined) throw new RunError(`load() got ${JSON.stringify(source)}; expected ${KINDS}.`);
   if (globalThis.CutawayModel) return globalThis.CutawayModel;
+  if (globalThis.document?.querySelector('script[src*="model.js"]')) {
+    throw new RunError("model.js is missing, damaged or incomplete. Restore it from a copy.");
+  }
   throw new RunError('load() got no source, and there is no model.js. Put <script src="model.js"><\/script> into the '
     + `page, or give ${KINDS}.`);
 }
@@ -69,10 +72,7 @@ export async function readFiles(files) {
   if (contents.has(CHECKSUMS)) Object.assign(expected, parseJson(contents.get(CHECKSUMS), CHECKSUMS));
   for (const name of NAMES.filter((name) => name in expected)) {
     if (!contents.has(name)) throw new RunError(`${name} is missing. Restore it from a copy.`);
-    if (await sha256(contents.get(name)) !== expected[name]) {
-      throw new RunError(`${name} is damaged: its checksum differs from the one it was written with. Restore it from a `
-        + "copy.");
-    }
+    await verifyChecksum(contents.get(name), expected[name], name);
   }
   return contents;
 }
@@ -88,7 +88,8 @@ export function toBytes(content, name) {
   throw new RunError(`${name} is ${typeof content}; expected its text, or its bytes as a Uint8Array or ArrayBuffer.`);
 }
 
-function concatenate(pieces) {
+/** Pieces of bytes, one after the other. */
+export function concatenate(pieces) {
   const bytes = new Uint8Array(pieces.reduce((length, piece) => length + piece.length, 0));
   let end = 0;
   for (const piece of pieces) {
@@ -114,7 +115,7 @@ export function toText(bytes, name) {
   try {
     return new TextDecoder("utf-8", {fatal: true}).decode(bytes);
   } catch {
-    throw new RunError(`${name} is damaged: it is not a text in UTF-8. Restore it from a copy.`);
+    throw damageError(name, "it is not a text in UTF-8");
   }
 }
 
@@ -126,5 +127,5 @@ export function parseJson(bytes, name) {
   } catch (error) {
     if (error instanceof CutawayError) throw error;
   }
-  throw new RunError(`${name} is damaged: it is not JSON. Restore it from a copy.`);
+  throw damageError(name, "it is not JSON");
 }

@@ -8,7 +8,7 @@
 
 import {DataError} from "./errors.js";
 import {NO_TOKEN_ALLOWED, NON_FINITE_LOGITS} from "./request.js";
-import {argmax, logSoftmax, softmax} from "./topk.js";
+import {argmax, logSoftmax, softmax64} from "./topk.js";
 
 /** Choose the most probable token at each step. The arguments are those of `generate`. */
 export function greedy(stepper, first, maxLengths, eos, options) {
@@ -25,7 +25,7 @@ export function sample(stepper, first, maxLengths, eos, filters, generators, opt
   const draw = (logits_V, text) => {
     const filtered_V = Float64Array.from(logits_V);
     for (const apply of filters) apply(filtered_V);
-    const cumulative_V = softmax(filtered_V);
+    const cumulative_V = softmax64(filtered_V);
     for (let i = 1; i < cumulative_V.length; i++) cumulative_V[i] += cumulative_V[i - 1];
     const total = cumulative_V.at(-1), point = generators[text].random() * total;
     if (!Number.isFinite(total)) throw new DataError(reasonFor(filtered_V));

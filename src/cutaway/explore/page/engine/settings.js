@@ -1,6 +1,7 @@
 // The table `model` of a run's config.json, and the defaults of settings that it lacks.
 
 import {ConfigError} from "./errors.js";
+import {toCamelCase} from "./names.js";
 
 // The same as in config/model.py; a test compares them.
 export const DEFAULTS = {
@@ -31,9 +32,7 @@ export function readSettings(given) {
   const table = {...DEFAULTS, ...given};
   for (const [name, value] of Object.entries(table)) check(name, value);
   const c = {table};
-  for (const [name, value] of Object.entries(table)) {
-    c[name.replace(/_./g, (match) => match[1].toUpperCase())] = value;
-  }
+  for (const [name, value] of Object.entries(table)) c[toCamelCase(name)] = value;
   c.headWidth = c.dHead || c.dModel / c.nHeads;
   c.kvHeads = c.nKvHeads || c.nHeads;
   const nPatches = (c.imageSize / c.patchSize) ** 2;

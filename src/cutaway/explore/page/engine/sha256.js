@@ -1,14 +1,22 @@
 // SHA-256 (FIPS 180-4), for pages in which the browser's own is missing: those from http, except localhost.
 
+import {damageError} from "./errors.js";
+
 const PRIMES = firstPrimes(64);
 const ROUND_CONSTANTS = Uint32Array.from(PRIMES, (prime) => fractionBits(Math.cbrt(prime)));
 const START = Uint32Array.from(PRIMES.slice(0, 8), (prime) => fractionBits(Math.sqrt(prime)));
 
 /** The checksum of a file in hexadecimal. */
-export async function sha256(bytes) {
+async function sha256(bytes) {
   const subtle = globalThis.crypto?.subtle;
   const digest = subtle ? new Uint8Array(await subtle.digest("SHA-256", bytes)) : sha256Digest(bytes);
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Throw a RunError if the file has another checksum. */
+export async function verifyChecksum(bytes, expected, name) {
+  if (await sha256(bytes) === expected) return;
+  throw damageError(name, "its checksum differs from the one it was written with");
 }
 
 /** The 32 bytes of the checksum. */
@@ -16,7 +24,7 @@ export function sha256Digest(bytes) {
   const state = START.slice(), words = new Uint32Array(64), whole = bytes.length - bytes.length % 64;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   for (let at = 0; at < whole; at += 64) addChunk(state, words, view, at);
-  const end = padded(bytes.subarray(whole), bytes.length);
+  const end = padLastChunk(bytes.subarray(whole), bytes.length);
   for (let at = 0; at < end.byteLength; at += 64) addChunk(state, words, end, at);
   const digest = new DataView(new ArrayBuffer(32));
   state.forEach((word, i) => digest.setUint32(4 * i, word));
@@ -24,7 +32,7 @@ export function sha256Digest(bytes) {
 }
 
 /** The last bytes, a bit 1, zeros, and the number of bits in the whole file: one or two chunks of 64 bytes. */
-function padded(last, length) {
+function padLastChunk(last, length) {
   const end = new Uint8Array(last.length < 56 ? 64 : 128), view = new DataView(end.buffer);
   end.set(last);
   end[last.length] = 0x80;

@@ -1,7 +1,7 @@
 // Decoders of a tokenizer.json: functions string[] -> string[]. They change the names of tokens to the parts of a text.
 
 import {charactersToText} from "./bytes.js";
-import {choose} from "./normalizers.js";
+import {requireSupported} from "./normalizers.js";
 import {findMatches, readPattern} from "./regex.js";
 
 const BUILDERS = {
@@ -31,7 +31,7 @@ const BUILDERS = {
 /** @param {object | null} settings the entry of tokenizer.json; null: tokens are words with spaces between them */
 export function buildDecoder(settings) {
   if (!settings) return (tokens) => [tokens.join(" ")];
-  return choose(BUILDERS, settings.type, "decoder")(settings);
+  return requireSupported(BUILDERS, settings.type, "decoder")(settings);
 }
 
 /** Remove up to `start` signs from the start of a token, and up to `stop` from its end. */

@@ -10,6 +10,7 @@
 
 import {CutawayError, DataError} from "./errors.js";
 import {TokenizerBackend} from "./tokenizer_backend.js";
+import {PYTHON_SPACE} from "./unicode.js";
 
 // Role -> token names. The first name is ours; the others are names in other tokenizers.
 const ROLES = {
@@ -24,7 +25,8 @@ const TARGET_KEY = "cutaway_target"; // the tokenizer of target texts, if there 
 const BYTE_SPACE = "Ġ"; // a space in a byte-level vocabulary
 // The normalizer of the scheme bpe: put one space before the text, so the first word has the same tokens as elsewhere.
 const PREPEND_SPACE = '{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":" "}]}';
-const SPACES_AT_ENDS = /^[\p{White_Space}\x1C-\x1F]+|[\p{White_Space}\x1C-\x1F]+$/gu; // as Python's strip()
+const SPACES_AT_START = new RegExp(`^[${PYTHON_SPACE}]*`, "u");
+const SPACES_AT_ENDS = new RegExp(`^[${PYTHON_SPACE}]+|[${PYTHON_SPACE}]+$`, "gu"); // as Python's strip()
 
 export class Tokenizer {
   #tokenNames = new Map();
@@ -153,6 +155,6 @@ export function showWhitespace(whiteSpace) {
 }
 
 function stripSpan(text, start, end) {
-  const part = text.slice(start, end), left = part.match(/^[\p{White_Space}\x1C-\x1F]*/u)[0].length;
+  const part = text.slice(start, end), left = part.match(SPACES_AT_START)[0].length;
   return left === part.length ? [end, end] : [start + left, start + part.replace(SPACES_AT_ENDS, "").length + left];
 }

@@ -4,17 +4,17 @@
 
 import {AddedTokens} from "./added_tokens.js";
 import {NormalizedText} from "./normalized_text.js";
-import {buildNormalizer, choose} from "./normalizers.js";
+import {buildNormalizer, requireSupported} from "./normalizers.js";
 import {buildPreTokenizer} from "./pre_tokenizers.js";
 import {buildDecoder} from "./token_decoders.js";
-import {buildModel} from "./tokenizer_models.js";
+import {buildTokenizerModel} from "./tokenizer_models.js";
 
 export class TokenizerBackend {
   /** @param {object} settings the content of a tokenizer.json */
   constructor(settings) {
     this.normalize = buildNormalizer(settings.normalizer);
     this.preTokenize = buildPreTokenizer(settings.pre_tokenizer);
-    this.model = buildModel(settings.model);
+    this.model = buildTokenizerModel(settings.model);
     this.decodeTokens = buildDecoder(settings.decoder);
     this.added = new AddedTokens(settings.added_tokens ?? [], this.model.ids,
       (name) => this.normalize(NormalizedText.of(name)).text);
@@ -79,12 +79,12 @@ function toUnits(offsets, text) {
 }
 
 // Post-processors: the special tokens around a text, and offsets that leave out spaces.
-const around = (...tokens) => ({specialIds: tokens.map(([, id]) => id), trim: (offsets) => offsets});
+const postProcessor = (tokens, trim = (offsets) => offsets) => ({specialIds: tokens.map(([, id]) => id), trim});
 const POST_PROCESSORS = {
-  BertProcessing: ({cls, sep}) => around(cls, sep),
-  RobertaProcessing: ({cls, sep, ...settings}) => ({...around(cls, sep), ...trimming(settings)}),
-  ByteLevel: (settings) => ({...around(), ...trimming(settings)}),
-  TemplateProcessing: ({single, special_tokens}) => around(...single.filter((piece) => piece.SpecialToken)
+  BertProcessing: ({cls, sep}) => postProcessor([cls, sep]),
+  RobertaProcessing: ({cls, sep, ...settings}) => postProcessor([cls, sep], spaceTrimmer(settings)),
+  ByteLevel: (settings) => postProcessor([], spaceTrimmer(settings)),
+  TemplateProcessing: ({single, special_tokens}) => postProcessor(single.filter((piece) => piece.SpecialToken)
     .flatMap(({SpecialToken}) => special_tokens[SpecialToken.id].ids.map((id) => [null, id]))),
   Sequence: ({processors}) => {
     const steps = processors.map(buildPostProcessor);
@@ -96,12 +96,12 @@ const POST_PROCESSORS = {
 };
 
 function buildPostProcessor(settings) {
-  return settings ? choose(POST_PROCESSORS, settings.type, "post-processor")(settings) : around();
+  return settings ? requireSupported(POST_PROCESSORS, settings.type, "post-processor")(settings) : postProcessor([]);
 }
 
-/** Leave out the spaces at both ends of a token, except for a space that was put before the text. */
-function trimming({trim_offsets, add_prefix_space}) {
-  if (!trim_offsets) return {};
+/** Leaves out the spaces at both ends of a token, except for a space that was put before the text. */
+function spaceTrimmer({trim_offsets, add_prefix_space}) {
+  if (!trim_offsets) return undefined;
   const trim = ([start, end], token, i) => {
     let spaces = token.match(/^[Ġ\p{White_Space}]*/u)[0].length;
     const trailing = [...token].reverse().join("").match(/^[Ġ\p{White_Space}]*/u)[0].length;
@@ -109,5 +109,5 @@ function trimming({trim_offsets, add_prefix_space}) {
     const from = Math.min(start + spaces, end);
     return [from, end >= trailing ? Math.max(end - trailing, from) : end];
   };
-  return {trim: (offsets, tokens) => offsets.map((offset, i) => trim(offset, tokens[i], i))};
+  return (offsets, tokens) => offsets.map((offset, i) => trim(offset, tokens[i], i));
 }

@@ -9,7 +9,7 @@
 
 import {Bpe} from "./bpe.js";
 import {DataError} from "./errors.js";
-import {choose} from "./normalizers.js";
+import {requireSupported} from "./normalizers.js";
 import {Unigram} from "./unigram.js";
 
 /** The whole word, or the unknown token. */
@@ -26,7 +26,7 @@ export class WordLevel {
 }
 
 /** The longest piece that the word starts with, then the longest of the rest, with ## before it, and so on. */
-export class WordPiece {
+class WordPiece {
   constructor({vocab, unk_token, continuing_subword_prefix = "##", max_input_chars_per_word = 100}) {
     this.ids = new Map(Object.entries(vocab));
     this.unknown = unk_token;
@@ -66,9 +66,9 @@ function unknownToken({ids, unknown}, word) {
 const MODELS = {WordLevel, WordPiece, BPE: Bpe, Unigram};
 
 /** @param {object} settings the entry of tokenizer.json */
-export function buildModel(settings) {
+export function buildTokenizerModel(settings) {
   const type = settings.type ?? guessType(settings);
-  return new (choose(MODELS, type, "model"))(settings);
+  return new (requireSupported(MODELS, type, "model"))(settings);
 }
 
 /** Old files do not name the type of the model. */

@@ -33,8 +33,8 @@ export function logSoftmax(x_V) {
   return y_V;
 }
 
-/** softmax(x) = exp(x) / Σ exp(x) */
-export function softmax(x_V) {
+/** softmax(x) = exp(x) / Σ exp(x), in 64 bits */
+export function softmax64(x_V) {
   const max = maximum(x_V), y_V = new Float64Array(x_V.length);
   let sum = 0;
   for (let i = 0; i < y_V.length; i++) sum += y_V[i] = Math.exp(x_V[i] - max);

@@ -4,7 +4,9 @@
 // Characters that were added to Unicode since then can have another class here.
 
 export const WHITE_SPACE = "\\p{White_Space}";
-export const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"; // what \w stands for; to be used in a character class
+// What Python's strip() and split() remove. This and the next one are to be used in a character class.
+export const PYTHON_SPACE = `${WHITE_SPACE}\\x1C-\\x1F`;
+export const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"; // what \w stands for
 // U+166D and U+111C9 were punctuation in the library's version of Unicode.
 export const PUNCTUATION = "\\p{P}!-\\/:-@\\[-`{-~\\u166D\\u{111C9}";
 

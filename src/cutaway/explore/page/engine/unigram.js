@@ -9,7 +9,7 @@ const UNKNOWN_PENALTY = 10; // an unknown character costs this much more than th
 export class Unigram {
   constructor({vocab, unk_id, byte_fallback = false}) {
     this.ids = new Map(vocab.map(([piece], id) => [piece, id]));
-    this.scores = vocab.map(([, score]) => roundedTwice(score));
+    this.scores = vocab.map(([, score]) => roundTwice(score));
     this.unknown = unk_id ?? null;
     this.byteFallback = byte_fallback;
     this.longest = vocab.reduce((longest, [piece]) => Math.max(longest, piece.length), 0);
@@ -73,7 +73,7 @@ export class Unigram {
  * A number as the library reads it from JSON: its digits, divided by a power of ten. Both are rounded, so the last bit
  * can differ from the exact number; and that bit decides between splits such as l|ll and ll|l.
  */
-function roundedTwice(number) {
+function roundTwice(number) {
   const [, whole, decimals = "", exponent = 0] = String(Math.abs(number)).match(/^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/);
   const digits = Number(BigInt(whole + decimals)), power = Number(exponent) - decimals.length;
   return Math.sign(number) * (power < 0 ? digits / Number(`1e${-power}`) : digits * Number(`1e${power}`));

@@ -5,8 +5,9 @@
 // The header has an entry for each tensor: {"dtype": "F32", "shape": [128, 512], "data_offsets": [0, 262144]}.
 // Cutaway adds a SHA-256 of the content to the header, in "__metadata__" (runs/weights.py).
 
-import {RunError} from "./errors.js";
-import {sha256 as digestOf} from "./sha256.js";
+import {damageError, RunError} from "./errors.js";
+import {concatenate} from "./run_files.js";
+import {verifyChecksum} from "./sha256.js";
 import {size, Tensor} from "./tensor.js";
 
 // dtype -> bytes of a number, and a function from bytes to a Float32Array
@@ -33,12 +34,12 @@ export async function readWeights(content, options = {}) {
   // a Uint8Array of its own also for Node's Buffer, whose `slice` does not copy
   const bytes = new Uint8Array(content.buffer ?? content, content.byteOffset ?? 0, content.byteLength);
   const {header, data} = split(bytes, where);
-  await verify(bytes, sha256, where);
+  if (sha256) await verifyChecksum(bytes, sha256, where);
   const {__metadata__: metadata = {}, ...entries} = header;
   if (mustBeSealed && !metadata.sha256) {
-    throw damaged(where, "it has no checksum, but all other files of this run do");
+    throw damageError(where, "it has no checksum, but all other files of this run do");
   }
-  if (metadata.sha256) await verify(concatenate(sealedText(header), data), metadata.sha256, where);
+  if (metadata.sha256) await verifyChecksum(concatenate([sealedText(header), data]), metadata.sha256, where);
   const tensors = new Map(Object.entries(entries).map(([name, entry]) => [name, readTensor(name, entry, data, where)]));
   for (const [name, {dtype}] of Object.entries(entries)) {
     if (dtype !== "I8") continue;
@@ -56,7 +57,7 @@ function split(bytes, where) {
   try {
     header = JSON.parse(new TextDecoder("utf-8", {fatal: true}).decode(bytes.subarray(8, 8 + length)));
   } catch {
-    throw damaged(where, "its header is incomplete or cannot be read");
+    throw damageError(where, "its header is incomplete or cannot be read");
   }
   const data = bytes.subarray(8 + length);
   let expected = 0;
@@ -65,12 +66,12 @@ function split(bytes, where) {
     const [start, end] = entry?.data_offsets ?? [];
     const numbers = [start, end, ...(Array.isArray(entry?.shape) ? entry.shape : [null])];
     if (!numbers.every((n) => Number.isInteger(n) && n >= 0) || start > end) {
-      throw damaged(where, "its header is incomplete or cannot be read");
+      throw damageError(where, "its header is incomplete or cannot be read");
     }
     expected = Math.max(expected, end);
   }
-  if (data.length !== expected) throw damaged(where, `it has ${data.length} bytes of weights instead of ${expected}`);
-  return {header, data};
+  if (data.length === expected) return {header, data};
+  throw damageError(where, `it has ${data.length} bytes of weights instead of ${expected}`);
 }
 
 function readTensor(name, {dtype, shape, data_offsets: [start, end]}, data, where) {
@@ -80,7 +81,7 @@ function readTensor(name, {dtype, shape, data_offsets: [start, end]}, data, wher
   }
   const [width, convert] = DTYPES[dtype];
   if (end - start !== width * size(shape)) {
-    throw damaged(where, `${name} has ${end - start} bytes instead of ${width * size(shape)}`);
+    throw damageError(where, `${name} has ${end - start} bytes instead of ${width * size(shape)}`);
   }
   return new Tensor(shape, convert(data.slice(start, end).buffer)); // a copy, because the bytes may not be aligned
 }
@@ -113,11 +114,6 @@ function fromBfloat16(bytes) {
   return new Float32Array(Uint32Array.from(new Uint16Array(bytes), (bits) => bits << 16).buffer);
 }
 
-async function verify(bytes, expected, where) {
-  if (!expected || await digestOf(bytes) === expected) return;
-  throw damaged(where, "its checksum differs from the one it was written with");
-}
-
 /** The header without the checksum, as Python's json.dumps(header, sort_keys=True) writes it. */
 function sealedText({__metadata__: {sha256, ...metadata}, ...entries}) {
   return new TextEncoder().encode(
@@ -131,15 +127,4 @@ function pythonJson(value) {
   }
   return JSON.stringify(value).replace(/[\u007f-\uffff]/g, (character) =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
-}
-
-function concatenate(first, second) {
-  const bytes = new Uint8Array(first.length + second.length);
-  bytes.set(first);
-  bytes.set(second, first.length);
-  return bytes;
-}
-
-function damaged(where, how) {
-  return new RunError(`${where} is damaged: ${how}. Restore it from a copy.`);
 }

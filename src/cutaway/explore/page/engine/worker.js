@@ -6,8 +6,8 @@
 //     {id, method: "stop"}             ──▶     aborts the call
 //                                      ◀──     {id, result} or {id, error}
 //
-// The first call loads the model. The worker runs the whole engine as one classic script (`useScript`), from a URL made
-// of its text. So it also works in a page that was opened from a file. On a server, it can also be a module.
+// The first call loads the model. On a server, the worker is a module (worker_module.js). Browsers refuse that in a page
+// that was opened from a file, so cutaway.js starts it from a URL made of its own text (`useScript`).
 
 import {ConfigError, CutawayError, DataError, RunError} from "./errors.js";
 import {localModel, Model} from "./model.js";
@@ -16,11 +16,17 @@ import {Run} from "./run.js";
 
 const ERRORS = {CutawayError, ConfigError, DataError, RunError};
 const READY = "ready";
-let script = null;
+let createWorker = null;
 
-/** Set the text of a classic script that calls `answerCalls`. Without it, there are no workers. */
+/** Set the function that creates a worker, which has to call `answerCalls`. Without one, there are no workers. */
+export function useWorkers(create) {
+  createWorker = create;
+}
+
+/** Create workers from the text of a classic script. */
 export function useScript(text) {
-  script = text;
+  let url;
+  useWorkers(() => new Worker(url ??= URL.createObjectURL(new Blob([text], {type: "text/javascript"}))));
 }
 
 // ---- In the page ---------------------------------------------------------------------------------------------------
@@ -46,21 +52,20 @@ export async function loadInWorker(files, isOwned) {
 
 /**
  * The calls of a worker that has started, or null: refused by the page's rules (CSP), or by an old browser.
- * @param {string | null} module the address of a module that calls `answerCalls`; null: the script
+ * @param {(() => Worker) | null} create
  * @returns {Promise<WorkerCalls | null>}
  */
-export function startCalls(module = null) {
-  if ((!module && !script) || !globalThis.Worker || !globalThis.URL?.createObjectURL) return null;
-  const url = module ?? URL.createObjectURL(new Blob([script], {type: "text/javascript"}));
+export function startCalls(create = createWorker) {
+  if (!create) return null;
   return new Promise((resolve) => {
-    const worker = new Worker(url, {type: module ? "module" : "classic"});
+    const worker = create();
     worker.onmessage = () => resolve(new WorkerCalls(worker));
     worker.onerror = (event) => {
       event.preventDefault();
       worker.terminate();
       resolve(null);
     };
-  }).catch(() => null).finally(() => module || URL.revokeObjectURL(url));
+  }).catch(() => null);
 }
 
 class WorkerCalls {

@@ -31,13 +31,13 @@ export function directContributions(model, example, margin) {
       const residual = layer[attribute];
       if (!residual) continue;
       let updates = sublayerParts(layer, residual, name, `${stack}.layers.${i}.`, at);
-      if (residual.normAfter) updates = through(residual.normAfter, updates, at);
+      if (residual.normAfter) updates = applyFrozenNorm(residual.normAfter, updates, at);
       const biases = add(parts.biases, updates.biases);
       parts = {...parts, ...updates, biases};
-      if (residual.constructor.hasNormedOutput) parts = through(residual.norm, parts, at);
+      if (residual.constructor.hasNormedOutput) parts = applyFrozenNorm(residual.norm, parts, at);
     }
   });
-  parts = through(model[stack].norm, parts, at);
+  parts = applyFrozenNorm(model[stack].norm, parts, at);
   const {token, rival} = margin, D = weight.shape[1];
   const direction = weight.row(token).map((w, d) => w - weight.row(rival)[d]);
   const read = (part) => part.reduce((total, x, i) => total + x * direction[i % D], 0) / rows.length;
@@ -81,10 +81,11 @@ function recordNorms(model, work) {
 const isNorm = (module) => module instanceof LayerNorm || module instanceof RMSNorm;
 
 /** Send each part through a norm with the divisor of this text, which makes it linear. Its bias goes to the biases. */
-function through(norm, parts, {rows, normed}) {
+function applyFrozenNorm(norm, parts, {rows, normed}) {
   if (!isNorm(norm)) return parts; // the identity
-  const x = takeRows(normed.get(norm), rows), D = norm.weight.data.length, isCentred = norm instanceof LayerNorm;
-  const centre = (part) => (isCentred ? centred(part, D) : part), squares = centre(x).map((value) => value ** 2);
+  const x = takeRows(normed.get(norm), rows), D = norm.weight.data.length;
+  const centre = (part) => (norm instanceof LayerNorm ? subtractMeans(part, D) : part);
+  const squares = centre(x).map((value) => value ** 2);
   const factor = rows.map((_, r) => 1 / Math.sqrt(meanOf(squares, r, D) + norm.epsilon));
   const send = (part) => centre(part).map((value, i) => value * factor[Math.floor(i / D)] * norm.weight.data[i % D]);
   const found = Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, send(part)]));
@@ -92,7 +93,7 @@ function through(norm, parts, {rows, normed}) {
   return found;
 }
 
-function centred(part, D) {
+function subtractMeans(part, D) {
   const means = Array.from({length: part.length / D}, (_, r) => meanOf(part, r, D));
   return part.map((value, i) => value - means[Math.floor(i / D)]);
 }

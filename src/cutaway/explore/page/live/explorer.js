@@ -103,7 +103,8 @@ export class Explorer {
     let line = null;
     for (const step of steps) {
       line = await at(step, (run, own) => {
-        const {attention, kept, logP} = traceAttention(run.model, final), p = logP.map((each) => round(Math.exp(each), 6));
+        const {attention, kept, logP} = traceAttention(run.model, final);
+        const p = logP.map((each) => round(Math.exp(each), 6));
         const total = logP.slice(final.prompt).reduce((sum, each) => sum + each, 0);
         return {step, output: own.output, log_p: total, p, attention, kept};
       });
@@ -172,7 +173,7 @@ function goldOf(gold, text, output) {
   return {...pair, gold: null, words: {...pair.words, target: null}};
 }
 
-/** Run beam search on one text. -> `nodes` of the tree, and the hypotheses `found`, best first (explore/beam_tree.py) */
+/** Run beam search on one text. -> its tree and the hypotheses `found`, best first (explore/beam_tree.py) */
 async function beamTree(run, {text, prefix}, beamSize, lengthPenalty, signal) {
   const {tokenizer, task} = run, forced = prefix ?? [];
   if (task !== "translation" && task !== "language_model") {
@@ -192,6 +193,6 @@ async function beamTree(run, {text, prefix}, beamSize, lengthPenalty, signal) {
   });
   const writer = isText ? new TextGenerator(run, text) : null;
   const textOf = (ids) => (writer ? writer.outputText(ids) : tokenizer.decode(ids));
-  const found = tree.found().map((one) => ({...one, text: textOf([...forced, ...tree.tokensTo(one.node)])}));
+  const found = tree.hypotheses().map((one) => ({...one, text: textOf([...forced, ...tree.tokensTo(one.node)])}));
   return {beam_size: beamSize, length_penalty: lengthPenalty, steps: tree.depth, nodes: tree.nodes, found};
 }

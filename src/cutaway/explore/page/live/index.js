@@ -7,9 +7,9 @@
 import {answerCalls, startCalls, useScript} from "../engine/worker.js";
 import {Explorer} from "./explorer.js";
 
-/** @param {string | null} module the address of worker.js, if the page comes from a server */
-export async function openExplorer(module = null) {
-  const calls = await startCalls(module);
+/** @param {(() => Worker) | undefined} createWorker if the page comes from a server; otherwise its script is used */
+export async function openExplorer(createWorker) {
+  const calls = await startCalls(createWorker);
   if (calls) {
     await calls.call("load");
     return calls;

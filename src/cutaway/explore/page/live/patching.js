@@ -8,7 +8,7 @@ import {streamProbes} from "../engine/lens.js";
 import {Example, prepareExample} from "./example.js";
 import {marginOf, probabilities} from "./margin.js";
 import {recordValues, replaceHead, replaceRow, runVariants} from "./variants.js";
-import {signed} from "./why.js";
+import {formatSigned} from "./why.js";
 
 const MIN_DIFFERENCE = 1e-3; // nats
 
@@ -90,7 +90,7 @@ function sentence({margin, other_margin: otherMargin, grids, parts, titles}) {
   const {stack, row, t, share} = best(grids), grid = grids.find((each) => each.stack === stack);
   const heads = Object.entries(parts).filter(([id]) => id.includes(".heads."));
   const [head, ofHead] = heads.reduce((found, each) => (each[1] > found[1] ? each : found));
-  return `The other input has the margin ${signed(otherMargin)} instead of ${signed(margin)}. One vector of the other `
-    + `input restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after ${stack} ${row}. `
-    + `One head restores ${(100 * ofHead).toFixed(0)}%: ${titles[head]}.`;
+  return `The other input has the margin ${formatSigned(otherMargin)} instead of ${formatSigned(margin)}. One vector `
+    + `of the other input restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after `
+    + `${stack} ${row}. One head restores ${(100 * ofHead).toFixed(0)}%: ${titles[head]}.`;
 }

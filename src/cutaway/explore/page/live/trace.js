@@ -74,7 +74,7 @@ function tagsOf({words, places}, steps) {
 
 function imageOf({settings: {patchSize, pooling}}, {inputs: [image]}) {
   const [, C, H, W] = image.shape;
-  const pixels = Array.from({length: C}, (_, c) => nested(image.matrix(c), H, W, 4));
+  const pixels = Array.from({length: C}, (_, c) => toRows(image.matrix(c), H, W, 4));
   return {pixels, patch: patchSize, class_token: pooling === "cls"};
 }
 
@@ -104,10 +104,10 @@ function packWeights(values) {
 
 function heads(weights) {
   const [, H, Q, K] = weights.shape;
-  return Array.from({length: H}, (_, h) => nested(weights.matrix(h), Q, K, 4));
+  return Array.from({length: H}, (_, h) => toRows(weights.matrix(h), Q, K, 4));
 }
 
-function nested(data, rows, columns, decimals) {
+function toRows(data, rows, columns, decimals) {
   return Array.from({length: rows}, (_, i) =>
     Array.from(data.subarray(i * columns, (i + 1) * columns), (value) => round(value, decimals)));
 }

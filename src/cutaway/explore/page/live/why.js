@@ -95,16 +95,17 @@ function sentence(found) {
   const {margin, token, rival, output, without} = found, cause = mainToken(found), head = mainHead(found);
   const place = found.task === "image_classification" ? "image is patch" : "text is";
   const parts = [`The model ${margin > 0 ? "prefers" : "does not prefer"} “${token}” to “${rival}”: the margin is `
-    + `${signed(margin)} nats.`];
+    + `${formatSigned(margin)} nats.`];
   parts.push(!cause || cause.effect < MATTERS * Math.abs(margin) ? "No single token of the input matters for it."
-    : `The cause in the ${place} “${cause.name}”: without it, the margin is ${signed(margin - cause.effect)}.`);
+    : `The cause in the ${place} “${cause.name}”: without it, the margin is ${formatSigned(margin - cause.effect)}.`);
   const changed = without === null || without === output ? "" : `, and the output is “${without}”`;
   parts.push(!head || -head.effect < MATTERS * Math.abs(margin) ? "No single head matters for it."
-    : `The most important head is ${head.title}: without it, the margin is ${signed(margin + head.effect)}${changed}.`);
+    : `The most important head is ${head.title}: without it, the margin is ${formatSigned(margin + head.effect)}`
+      + `${changed}.`);
   return parts.join(" ");
 }
 
 /** 0.5 -> "+0.50" */
-export function signed(value) {
+export function formatSigned(value) {
   return `${value < 0 ? "" : "+"}${value.toFixed(2)}`;
 }

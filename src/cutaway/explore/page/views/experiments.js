@@ -204,10 +204,10 @@ function progressLine(onstop) {
 
 function scoreTable({before, after, sentences, note}, context) {
   const names = Object.keys(before);
-  const signed = (value) => (value > 0 ? "+" : "") + number(+value.toFixed(6));
+  const formatChange = (value) => (value > 0 ? "+" : "") + number(+value.toFixed(6));
   const line = (name) => h("tr", {}, h("th", {scope: "row"}, SCORE_NAMES[name] ?? name),
     h("td", {}, number(before[name])), h("td", {}, number(after[name])),
-    h("td", {}, h("strong", {}, signed(after[name] - before[name]))));
+    h("td", {}, h("strong", {}, formatChange(after[name] - before[name]))));
   const heads = ["", "everything on", "parts off", "difference"].map((title) => h("th", {scope: "col"}, title));
   context.announce(names.map((name) => `${name}: ${number(before[name])} → ${number(after[name])}`).join("; "));
   const table = h("table", {class: "figures"}, h("caption", {class: "small dim"}, `${sentences} test examples`),
