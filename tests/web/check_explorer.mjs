@@ -24,6 +24,9 @@ const STATES = ["attention&look=lines&all=1", "map&part=decoder.layers.0.cross_a
   "attention&kind=cross&layer=0&head=1&token=2&at=2", "map&tour=2",
   "experiments&off=[\"decoder.layers.0.cross_attention\"]"];
 const FIRST_ANSWER = 2000, LONGEST_FRAME = 50; // milliseconds
+const WEIGHTS_DAMAGED = /^model\.safetensors is damaged: .*\. Restore it from a copy\.$/;
+const PAGE_DAMAGED = /^This page is damaged\. Copy it again\.$/;
+const INCOMPLETE = /^This file is incomplete: its end is missing\. Copy or download it again\.$/;
 const [cutaway, run, screenshots] = process.argv.slice(2);
 if (!run) throw new Error("Usage: node check_explorer.mjs CUTAWAY RUN [SCREENSHOTS]");
 const isTimed = !process.env.CI; // other work on the machine makes times useless
@@ -165,6 +168,37 @@ async function checkDetails(browser) {
   await page.close();
 }
 
+/** Pages that lost a part or were changed: {name: [page, the sentence that it shows]}. */
+function damagedPages(page) {
+  const weights = page.indexOf('id="weights-0">') + 100_000, live = page.indexOf('id="live">') + 10_000;
+  const engine = page.indexOf("<script>// Cutaway: the Transformer in JavaScript") + 100_000;
+  const change = (at) => page.slice(0, at) + (page[at] === "A" ? "B" : "A") + page.slice(at + 1);
+  const cuts = { "cut in the weights": weights, "cut in the engine": engine, "cut in the page's modules": 100_000,
+    "cut 200 bytes before the end": page.length - 200 };
+  return {
+    "changed weights": [change(weights), WEIGHTS_DAMAGED],
+    "shorter weights": [page.slice(0, weights) + page.slice(weights + 100_000), WEIGHTS_DAMAGED],
+    "no weights": [page.replace('id="weights-0"', 'id="other"'), PAGE_DAMAGED],
+    "changed description": [change(live), PAGE_DAMAGED],
+    "no engine": [page.replace("globalThis.CutawayExplorer = engine;", "return;"), PAGE_DAMAGED],
+    ...Object.fromEntries(Object.entries(cuts).map(([name, at]) => [name, [page.slice(0, at), INCOMPLETE]])),
+  };
+}
+
+async function checkDamage(browser, name, damaged) {
+  for (const [kind, [page, sentence]] of Object.entries(damaged)) {
+    writeFileSync(join(folder, "damaged.html"), page);
+    const { page: opened, reports } = await open(browser, fileOf("damaged.html"));
+    await opened.waitForSelector(".banner", { timeout: 60_000 });
+    const message = await opened.$eval(".banner", (banner) => (banner.querySelector("p") ?? banner).textContent);
+    assert.match(message, sentence, `${name}, ${kind}`);
+    const ownReports = reports.filter((text) => !text.startsWith("Failed to read data from the ReadableStream")); // Firefox's
+    assert.deepEqual(ownReports, [], `${name}, ${kind}`);
+    lines.push(`${name}, ${kind}: ${message}`);
+    await opened.close();
+  }
+}
+
 /** A page with recorded answers: no error in any view, and nothing to click that was not recorded. */
 async function checkRecorded(browser) {
   const { page, reports } = await open(browser, fileOf("recorded.html"));
@@ -216,9 +250,7 @@ try {
   command("explore", run, "--export", join(folder, "snapshots.html"), "--snapshots", "--text", SENTENCES[0]);
   command("explore", run, "--export", join(folder, "recorded.html"), "--recorded", "--text", SENTENCES[0]);
   lines.push(`page with float16 and snapshots: ${(statSync(join(folder, "snapshots.html")).size / 1e6).toFixed(1)} MB`);
-  const page = readFileSync(join(folder, "float16.html"), "utf8"), at = page.indexOf('id="weights-0">') + 100_000;
-  writeFileSync(join(folder, "damaged.html"), page.slice(0, at) + (page[at] === "A" ? "B" : "A") + page.slice(at + 1));
-  writeFileSync(join(folder, "cut.html"), page.slice(0, at) + page.slice(at + 100_000));
+  const damaged = damagedPages(readFileSync(join(folder, "float16.html"), "utf8"));
   const expected = command("translate", run, ...SENTENCES, "--json").trim().split("\n").map((line) => JSON.parse(line).text);
   const expectedCauses = expectedWhy(command, run);
   server = await startServer();
@@ -249,15 +281,7 @@ try {
         assert.deepEqual(reports, [], `${name}, ${dtype}`);
         await page.close();
       }
-      for (const how of ["damaged", "cut"]) {
-        const { page, reports } = await open(browser, fileOf(`${how}.html`));
-        await page.waitForSelector(".banner", { timeout: 60_000 });
-        const message = await page.$eval(".banner p", ({ textContent }) => textContent);
-        assert.match(message, /^model\.safetensors is damaged: .*\. Restore it from a copy\.$/);
-        assert.deepEqual(reports, [], `${name}, ${how}`);
-        lines.push(`${name}, ${how} weights: ${message}`);
-        await page.close();
-      }
+      await checkDamage(browser, name, damaged);
       const first = await open(browser, server.address);
       await first.page.setViewport({ width: 1280, height: 1000 });
       await first.page.waitForSelector(".result .output", { timeout: 60_000 });
