@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from helpers import AXES, all_pairs, batch_for, name_of, perturbed_model, random_ids, tiny_config, tiny_of
+from helpers import AXES, all_pairs, batch_for, name_of, perturbed_model, random_ids, tiny_config, tiny_of, twin_choices
 
 from cutaway.config import ModelConfig
 from cutaway.errors import ConfigError
@@ -64,7 +64,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # the tensors are tiny
     torch.set_default_dtype(torch.float64)
-    choices = {**{name_of(choice): choice for choice in all_pairs(AXES)[0]}, **NAMED}
+    choices = {**{name_of(choice): choice for choice in [*all_pairs(AXES)[0], *twin_choices()]}, **NAMED}
     cases = [dump_case(folder, i, name, tiny_of(**choice)) for i, (name, choice) in enumerate(choices.items())]
     write_json(folder / "cases.json", cases)
     write_json(folder / "defaults.json", dataclasses.asdict(ModelConfig()))
