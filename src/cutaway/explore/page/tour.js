@@ -45,29 +45,29 @@ const STEPS = {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
     state: ({trace}) => firstHead(trace, "encoder"), applies: ({trace}) => layersOf(trace, "encoder").length > 0,
     text: ({trace}) => ["In the encoder, each token takes information from all tokens of the input. Each row is one "
-      + "token; a dark cell means that it takes much from the token of that column.",
+      + "token; a cell with a strong colour means that it takes much from the token of that column.",
       trace.syntax?.length ? "Orange frames mark the pairs of the syntax tree." : "", MORE_HEADS],
   },
   cross: {
     view: "attention", look: "matrix", title: () => "Cross-attention: from the output to the input",
     state: ({trace}) => ({kind: "cross", ...alignedHead(trace)}),
     applies: ({trace}) => layersOf(trace, "cross").length > 0,
-    text: ({trace}) => ["Each row is one token of the output. Its dark cells are the tokens of the input that the "
-      + "decoder takes information from to write it, often the words that it translates.",
+    text: ({trace}) => ["Each row is one token of the output. Its cells with a strong colour are the tokens of the "
+      + "input that the decoder takes information from to write it, often the words that it translates.",
       trace.gold?.length ? "Orange frames mark the true alignment." : "",
       "Click a cell to see how its number came about."],
   },
   causal: {
     view: "attention", look: "matrix", title: () => "Self-attention: how tokens exchange information",
     state: ({trace}) => firstHead(trace, "decoder"), applies: ({trace}) => layersOf(trace, "decoder").length > 0,
-    text: () => ["Each row is one token, and its dark cells are the tokens that it takes information from. A token "
-      + "attends only to itself and to earlier tokens, so the upper right half is empty.", MORE_HEADS],
+    text: () => ["Each row is one token, and its cells with a strong colour are the tokens that it takes information "
+      + "from. A token attends only to itself and to earlier tokens, so the upper right half is empty.", MORE_HEADS],
   },
   self: {
     view: "attention", look: "matrix", title: titled("Self-attention: how tokens exchange information"),
     state: ({trace}) => firstHead(trace, "encoder"), applies: ({trace}) => layersOf(trace, "encoder").length > 0,
-    text: ({run}) => [inNounsOf(run, "Each row is one token. A dark cell means that it takes much information from the "
-      + "token of that column."), MORE_HEADS],
+    text: ({run}) => [inNounsOf(run, "Each row is one token. A cell with a strong colour means that it takes much "
+      + "information from the token of that column."), MORE_HEADS],
   },
   candidates: {
     view: "writing", look: "candidates", title: () => "Candidates and temperature",
