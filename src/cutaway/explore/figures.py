@@ -18,7 +18,8 @@ from cutaway.explore.trace import Trace
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito
 # neighbours differ in brightness too; after the last colour, lines are dashed
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#000000", GREY)
-WEIGHTS, SIGNED = "Blues", "RdBu_r"  # as in the explorer, a weight of 0 has the colour of the paper
+# as in the explorer: a weight of 0 has the colour of the paper, a negative value is orange, a positive one blue
+WEIGHTS, SIGNED = "Blues", "cutaway-signed"
 MAX_LABEL = 14  # characters of a token on an axis
 
 TITLES = {
@@ -32,6 +33,7 @@ def new_figure(width: float, height: float) -> Any:
     """A figure with the project's style. It opens no window."""
     try:
         import matplotlib
+        from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "show") from None
@@ -47,6 +49,8 @@ def new_figure(width: float, height: float) -> Any:
             "font.family": ["DejaVu Sans"],
         }
     )
+    if SIGNED not in matplotlib.colormaps:
+        matplotlib.colormaps.register(LinearSegmentedColormap.from_list(SIGNED, [ORANGE, "white", BLUE]))
     return Figure(figsize=(width, height), layout="constrained")
 
 

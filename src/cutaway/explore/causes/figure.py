@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.explore.causes.attribution import SHORT_NAMES
-from cutaway.explore.causes.patching import Patching
+from cutaway.explore.causes.patching import PatchedPart, Patching
 from cutaway.explore.causes.why import Part, Why
 from cutaway.explore.figures import SIGNED, label_cells, new_figure
 
@@ -31,47 +32,50 @@ def why_figure(found: Why) -> Any:
     above.set_title(
         f"Tokens for “{found.token}” and against “{found.rival}”; each row relative to its largest", loc="left"
     )
-    image = draw_parts(below, found.parts)
+    effects = [part.effect for part in found.parts]
+    image = draw_parts(below, found.parts, effects, limit=max(map(abs, effects)) or 1.0)
     below.set_title(f"Change of the margin ({found.margin:+.2f}) without this part", loc="left")
     figure.colorbar(image, ax=below, label="nats", fraction=0.03, pad=0.02)
     return figure
 
 
-def draw_parts(axes: Any, parts: list[Part]) -> Any:
-    """Rows are layers, columns are heads and sub-layers."""
+def draw_parts(axes: Any, parts: Sequence[Part | PatchedPart], values: Sequence[float], limit: float) -> Any:
+    """A grid of one value for each part: rows are layers, columns are heads and sub-layers."""
     rows = list(dict.fromkeys(row_title(part) for part in parts))
     columns = list(dict.fromkeys(column_title(part) for part in sorted(parts, key=column_order)))
-    effects = np.full((len(rows), len(columns)), np.nan)
-    for part in parts:
-        effects[rows.index(row_title(part)), columns.index(column_title(part))] = part.effect
-    image = draw_signed(axes, effects, limit=float(np.nanmax(np.abs(effects))) or 1.0)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    for part, value in zip(parts, values, strict=True):
+        grid[rows.index(row_title(part)), columns.index(column_title(part))] = value
+    image = draw_signed(axes, grid, limit)
     label_cells(axes, rows, columns, size=8)
     return image
 
 
-def row_title(part: Part) -> str:
+def row_title(part: Part | PatchedPart) -> str:
     return f"{part.stack} {part.layer}"
 
 
-def column_title(part: Part) -> str:
+def column_title(part: Part | PatchedPart) -> str:
     return COLUMN_NAMES[part.part] + ("" if part.head is None else f" {part.head}")
 
 
-def column_order(part: Part) -> tuple[int, int]:
+def column_order(part: Part | PatchedPart) -> tuple[int, int]:
     return list(COLUMN_NAMES).index(part.part), -1 if part.head is None else part.head
 
 
 def patching_figure(found: Patching) -> Any:
-    """The share of the margin's difference that each patch of the residual stream restores."""
+    """The share of the margin's difference that each patch restores: by position of the stream, and by part."""
     grids = found.grids
-    width = max(6.0, 2.0 + 0.55 * max(len(grid.tokens) for grid in grids))
-    figure = new_figure(width, 1.2 + sum(1.3 + 0.3 * len(grid.rows) for grid in grids))
-    image = None
-    for axes, grid in zip(figure.subplots(len(grids), 1, squeeze=False)[:, 0], grids, strict=True):
-        image = draw_signed(axes, np.array(grid.shares), limit=1)
-        pairs = zip(grid.tokens, grid.others, strict=True)
-        label_cells(axes, grid.rows, [a if a == b else f"{a}→{b}" for a, b in pairs])
-        axes.set_title(f"{grid.stack}: share that one patch restores", loc="left")
+    heights = [*(len(grid.rows) for grid in grids), len({row_title(part) for part in found.parts})]
+    width = max(7.0, 2.0 + 0.55 * max(len(grid.tokens) for grid in grids))
+    figure = new_figure(width, 1.2 + sum(1.3 + 0.3 * height for height in heights))
+    *above, below = figure.subplots(len(heights), 1, height_ratios=heights)
+    for axes, grid in zip(above, grids, strict=True):
+        draw_signed(axes, np.array(grid.shares), limit=1)
+        label_cells(axes, grid.rows, grid.columns)
+        axes.set_title(f"{grid.stack}: share that the vector of one token restores", loc="left")
+    image = draw_parts(below, found.parts, [part.share for part in found.parts], limit=1)
+    below.set_title("Share that a head or sub-layer restores", loc="left")
     figure.colorbar(image, ax=figure.axes, label="share", fraction=0.03, pad=0.02)
     return figure
 
