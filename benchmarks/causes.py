@@ -15,8 +15,8 @@ import statistics
 import time
 from pathlib import Path
 
-from cutaway.data.tasks import load_split
 from cutaway.explore.causes.benchmark import benchmark
+from cutaway.explore.causes.grammar import tinyworld_pairs
 from cutaway.inference.pipelines import load_pipeline
 
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # runs -> quantile of Student's t
@@ -33,8 +33,7 @@ def main() -> None:
     for run in given.runs:
         started = time.perf_counter()
         pipeline = load_pipeline(run, "cpu")
-        pairs = load_split(pipeline.config.data, "translation", "test")
-        found.append(benchmark(pipeline, pairs, given.predictions).as_json())
+        found.append(benchmark(pipeline, tinyworld_pairs(pipeline), given.predictions).as_json())
         print(f"{run}: {found[-1]['predictions']} predictions in {time.perf_counter() - started:.0f} s", flush=True)
     if given.json:
         given.json.write_text(json.dumps(dict(zip(map(str, given.runs), found, strict=True)), indent=1))

@@ -1,5 +1,6 @@
 """The measures behind `cutaway why --benchmark` and `--heads`, against counts by hand and planted heads."""
 
+import dataclasses
 import itertools
 import random
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from untrained import AlignedExample, untrained_pipeline
 from cutaway.data.builtin.tinyworld import DIRECTIONS, tinyworld
 from cutaway.data.builtin.tinyworld.causes import causes
 from cutaway.errors import DataError
-from cutaway.explore.ablation import ablation_targets
+from cutaway.explore.ablation import ablate, ablation_targets
 from cutaway.explore.causes import benchmark as measures
 from cutaway.explore.causes.attribution import embedded_inputs, occlusion
 from cutaway.explore.causes.benchmark import (
@@ -30,7 +31,14 @@ from cutaway.explore.causes.benchmark import (
     with_word,
 )
 from cutaway.explore.causes.effects import margins_without
-from cutaway.explore.causes.head_effects import bootstrap_interval, copying_score, head_effects, induction_score
+from cutaway.explore.causes.head_effects import (
+    HeadEffect,
+    HeadEffects,
+    bootstrap_interval,
+    copying_score,
+    head_effects,
+    induction_score,
+)
 from cutaway.explore.causes.margin import find_margin
 from cutaway.explore.traced_example import prepare_example
 from cutaway.nn.recording import edit_activations
@@ -96,7 +104,7 @@ def test_only_predictions_that_are_right_are_asked_about():
 
 
 def test_chance_and_the_aligned_word_have_their_expected_values(monkeypatch):
-    monkeypatch.setattr(measures, "RANKED", {"occlusion": occlusion})
+    monkeypatch.setattr(measures, "METHODS", {"occlusion": occlusion})
     model, asked = question(wanted=(1, 2))
     scores = {name: Scores() for name in ("occlusion", CHANCE, ALIGNED)}
     for seed in range(30):
@@ -104,7 +112,8 @@ def test_chance_and_the_aligned_word_have_their_expected_values(monkeypatch):
     assert np.mean(scores[CHANCE].top) == pytest.approx(2 / 4, abs=0.08)  # 600 draws
     assert np.mean(scores[CHANCE].precision) == pytest.approx(average_over_orders(), abs=0.05)
     assert scores[ALIGNED].top == [0.0] * 30  # word 0 is aligned, and no cause
-    assert all(0 <= value <= 1 for each in scores.values() for values in vars(each).values() for value in values)
+    for each in scores.values():
+        assert all(0 <= value <= 1 for values in vars(each).values() for value in np.hstack(values))
     assert all(len(each.insertion) == 30 for each in scores.values())
 
 
@@ -124,10 +133,10 @@ def test_a_hiding_curve_is_the_mean_margin_while_words_are_hidden():
         with torch.no_grad(), edit_activations(model, {source.probe: value[None]}):
             margins.append(asked.margin.of(asked.example.logits(model)[None]).item())
     whole = max(margins[0], margins[-1], 1e-6)
-    expected = np.mean(np.clip(np.array(margins) / whole, 0, 1))
+    expected = np.clip(np.array(margins) / whole, 0, 1)
     assert hiding_curve(model, asked, [2, 0, 1, 3]) == pytest.approx(expected, abs=1e-5)
     backwards = hiding_curve(model, asked, [3, 1, 0, 2], inserted=True)  # shows in this order what the other hides last
-    assert backwards == pytest.approx(expected, abs=1e-5)
+    assert backwards[::-1] == pytest.approx(expected, abs=1e-5)
 
 
 def test_heads_are_switched_off_by_their_effect():
@@ -137,9 +146,23 @@ def test_heads_are_switched_off_by_their_effect():
     margins = margins_without(model, asked.example, asked.margin)
     heads = sorted((id for id, target in ablation_targets(model).items() if target.head is not None), key=margins.get)
     off = [measures.together(model, heads[:n]) for n in range(measures.HEADS + 1)]
-    wanted = measures.mean_share(asked.margin.of(measures.run_variants(model, asked.example, off)))
+    wanted = measures.shares(asked.margin.of(measures.run_variants(model, asked.example, off)))
     assert scores[BY_EFFECT].deletion == [pytest.approx(wanted)]
     assert off[1].keys() == {ablation_targets(model)[heads[0]].probe}
+    insertion = measures.shares(torch.tensor([value_without(model, asked, heads[n:]) for n in range(len(heads) + 1)]))
+    assert scores[BY_EFFECT].insertion == [pytest.approx(insertion, abs=1e-5)]
+
+
+def value_without(model, asked, heads):
+    with ablate(model, heads), torch.no_grad():
+        return asked.margin.of(asked.example.logits(model)[None]).item()
+
+
+def test_curves_of_different_lengths_have_one_mean():
+    scores = Scores(deletion=[[1.0, 0.0], [1.0, 1.0, 0.0]])
+    wanted = [(1 - x + min(1, 2 - 2 * x)) / 2 for x in np.linspace(0, 1, 11)]
+    assert scores.curves() == {"deletion": pytest.approx(wanted)}
+    assert scores.means()["deletion"] == pytest.approx((1 / 2 + 2 / 3) / 2)  # of the curves as they are
 
 
 def test_other_corpora_have_no_known_causes():
@@ -175,6 +198,14 @@ def test_lost_tokens_are_counted_with_weights_that_lack_the_head():
     assert row.low <= row.lost <= row.high
     assert "No head copies here." in found.sentence
     assert "<table>" in found._repr_html_()
+
+
+def test_heads_without_an_effect_are_not_called_important():
+    row = HeadEffect("a", "layer 0, head 0", 0, 255, 0.0, 0.0, "no clear role", 0.0, None)
+    found = HeadEffects([row, dataclasses.replace(row, lost=-2, low=-4.0)])
+    assert found.sentence.startswith(
+        "No head alone has an effect: without it, none of the 255 tokens is lost. For 2 of 2 "
+    )
 
 
 def test_the_interval_of_equal_losses_is_a_point():

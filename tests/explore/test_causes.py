@@ -1,5 +1,6 @@
 """Causes of a prediction, compared with Captum, with changed weights, and with equations written out by hand."""
 
+import dataclasses
 import json
 import time
 from html import escape
@@ -17,6 +18,7 @@ from cutaway.explore.causes import Margin, patch_texts, why
 from cutaway.explore.causes.attribution import (
     LARGE_GAP,
     METHODS,
+    Attribution,
     attention,
     attribute,
     embedded_inputs,
@@ -28,7 +30,7 @@ from cutaway.explore.causes.attribution import (
 from cutaway.explore.causes.direct import BIASES, direct_contributions
 from cutaway.explore.causes.effects import margins_without, mean_outputs
 from cutaway.explore.causes.margin import Term, find_margin
-from cutaway.explore.causes.patching import patch_all, path_patch, prepare_other
+from cutaway.explore.causes.patching import patch_all, patched_output, path_patch, place_of, prepare_other
 from cutaway.explore.traced_example import prepare_example
 from cutaway.explore.variants import run_variants
 from cutaway.inference.pipelines import Translator
@@ -50,6 +52,7 @@ MODELS = {
 }  # fmt: skip
 every_model = pytest.mark.parametrize("name", list(MODELS))
 linear_heads = pytest.mark.parametrize("name", [name for name in MODELS if name != "masked_language_model"])
+MOST_TOKENS = 9
 TEXT, OTHER, OUTPUT = "a b c d", "a h c d", "d c b"
 
 
@@ -99,12 +102,15 @@ def test_the_default_margin_is_the_least_certain_answer_against_the_next_best():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"token": "zebra"}, "no token 'zebra'"),
+        ({"token": "zebra"}, "'zebra' is not in the output: "),
         ({"token": "zebra", "step": 0}, "the model has no token 'zebra'"),
         ({"step": 99}, "no step 99"),
         ({"step": 0, "rival": 10**6}, "no token with the id 1000000"),
-        ({"token": 10**6}, "the output has no token 1000000"),
-        ({"step": 0, "rival": "zebra"}, "the model has no token 'zebra'"),
+        ({"token": 10**6}, "token 1000000 is not in the output"),
+        ({"step": 0, "rival": "zebra"}, "no token 'zebra'. A word can be several tokens"),
+        ({"step": 0, "rival": "<unc>"}, r"Did you mean '<unk>'\? A word"),
+        ({"step": [0, 1], "rival": ["a", "b", "c"]}, "0 tokens, 3 rivals and 2 steps"),
+        ({"step": [1, 1]}, "two of the tokens are at the same step"),
         ({"step": 0, "token": "a", "rival": "a"}, "two different tokens"),
     ],
 )
@@ -112,6 +118,30 @@ def test_a_margin_that_does_not_exist_is_refused(given, message):
     pipeline, example, _ = subject("translation")
     with pytest.raises(DataError, match=message):
         find_margin(pipeline, example, **given)
+
+
+def test_a_sum_over_several_tokens():
+    """Every number of the sum is that of its terms together."""
+    pipeline, example, _ = subject("translation, pre-norm")
+    single = [find_margin(pipeline, example, step=step) for step in (0, 2)]
+    margin = find_margin(pipeline, example, step=[0, 2])
+    assert margin.terms == (*single[0].terms, *single[1].terms)
+    named = find_margin(pipeline, example, token=["d", "b"], rival=[each.terms[0].rival for each in single])
+    assert named.terms == tuple(Term(step, example.answers[step], single[i].terms[0].rival)
+                                for i, step in enumerate((0, 2)))  # fmt: skip
+    alone = [why(pipeline, TEXT, step=step, target=OUTPUT) for step in (0, 2)]
+    both = why(pipeline, TEXT, step=[0, 2], target=OUTPUT)
+    assert both.margin == pytest.approx(sum(each.margin for each in alone))
+    assert both.token == " ".join(each.token for each in alone)
+    assert "a sum over 2 tokens" in both.sentence
+    for method in ("occlusion", "integrated_gradients", "gradient_x_input"):
+        wanted = np.sum([each.attribution(method).source for each in alone], axis=0)
+        assert both.attribution(method).source == pytest.approx(wanted, abs=2e-2)
+    assert sum(both.direct.values()) == pytest.approx(both.margin, abs=1e-8)
+    for part, *parts in zip(both.parts, *(each.parts for each in alone), strict=True):
+        assert part.effect == pytest.approx(sum(each.effect for each in parts))
+    patched = patch_texts(pipeline, TEXT, OTHER, both)
+    assert patched.margin == pytest.approx(both.margin)
 
 
 def test_a_model_without_predictions_has_no_margin():
@@ -450,7 +480,74 @@ def test_a_patched_head_is_that_of_the_other_text():
         patched = value_of(model, example, margin)
     found = patch_all(model, example, other, margin)
     wanted = (patched - found.margin) / (found.other_margin - found.margin)
-    assert found.parts[f"{name}.1"] == pytest.approx(wanted, abs=1e-9)
+    assert found.share_of(f"{name}.1") == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "position"),
+    [
+        ("translation", "encoder layer 0", 1),
+        ("translation, pre-norm", "decoder layer 0", 2),
+        ("translation", "decoder embedding", 1),
+        ("translation, pre-norm", "encoder.layers.1.self_attention.heads.1", None),
+        ("translation", "decoder.layers.0.cross_attention.heads.0", None),
+        ("translation, pre-norm", "decoder.layers.1.feed_forward", None),
+        ("language_model", "decoder layer 0", 2),
+        ("language_model", "decoder.layers.1.self_attention.heads.1", None),
+        ("tagging", "encoder layer 0", 1),
+        ("classification", "encoder.layers.0.self_attention.heads.0", None),
+        ("masked_language_model", "encoder layer 0", 1),
+    ],
+)
+def test_the_output_with_a_patch_is_that_of_passes_without_a_cache(name, place, position):
+    """The search reads one token after the other. Here the patched model reads the whole text for every token."""
+    pipeline, example, _ = subject(name)
+    decode = dataclasses.replace(pipeline.config.decode, strategy="greedy", max_length=MOST_TOKENS)
+    pipeline.config = dataclasses.replace(pipeline.config, decode=decode)
+    model, other = pipeline.model, prepare_other(pipeline, example, OTHER)
+    probe, head = place_of(model, place, position)
+    with record_activations(model, probe) as seen, torch.no_grad():
+        model(*other.inputs)
+    value = seen[probe][0]
+    at = slice(position, position + 1) if position is not None else slice(None)
+
+    def patch(computed):
+        row, new = (computed[0], value) if head is None else (computed[0, head], value[head])
+        count = len(row[: len(new)][at])
+        row[: len(new)][at] = new[at][:count]
+        return computed
+
+    def logits_of(ids):
+        inputs = (*example.inputs[:-1], torch.tensor([ids])) if generates(name) else example.inputs
+        with edit_activations(model, {probe: lambda computed: patch(computed.clone())}), torch.no_grad():
+            return example.select_logits(model(*inputs))
+
+    found = patched_output(pipeline, TEXT, example, other, place, position)
+    if not generates(name):
+        assert all(name in found for name in example.names(logits_of([]).argmax(-1).tolist()))
+        return
+    ids = example.inputs[-1][0, : example.prompt + 1].tolist()
+    written = []
+    while len(written) < MOST_TOKENS and (not written or written[-1] != pipeline.tokenizer.eos):
+        written.append(int(logits_of([*ids, *written])[-1].argmax()))
+    written = [id for id in written if id != pipeline.tokenizer.eos]
+    wanted = pipeline.tokenizer.decode(written) if example.source else pipeline.continuation(TEXT, written)
+    assert found == wanted
+    assert found
+
+
+def test_a_patch_that_changes_nothing_keeps_the_output():
+    pipeline, example, _ = subject("translation")
+    whole = prepare_example(pipeline, TEXT)
+    assert patched_output(pipeline, TEXT, example, example, "encoder layer 0", 1) == whole.output
+
+
+def test_a_patch_at_a_place_that_does_not_exist_is_refused():
+    pipeline, example, _ = subject("translation")
+    for place, position, message in (("encoder layer 9", 0, "no residual stream"), ("encoder layer 0", 99, "no token 99"),
+                                     ("encoder.layers.9", None, "no part 'encoder.layers.9'")):  # fmt: skip
+        with pytest.raises((ConfigError, DataError), match=message):
+            patched_output(pipeline, TEXT, example, example, place, position)
 
 
 def test_a_path_leads_from_a_head_through_the_feed_forward_network():
@@ -471,18 +568,19 @@ def test_a_path_leads_from_a_head_through_the_feed_forward_network():
         patched = margin.of(model.head(model.decoder.norm(final))).item()
     this, that = value_of(model, example, margin), value_of(model, other, margin)
     found = path_patch(model, example, other, margin, f"{path}.cross_attention.heads.0", f"{path}.feed_forward")
-    assert found == pytest.approx((patched - this) / (that - this), abs=1e-9)
+    assert found.share == pytest.approx((patched - this) / (that - this), abs=1e-9)
+    titles = "decoder layer 1, cross-attention, head 0 to decoder layer 1, feed-forward"
+    assert found.sentence.endswith(f"of the difference moves directly from {titles}.")
 
 
 def test_no_path_leads_backwards():
     model, example, other, margin = two_texts()
     later, earlier = "decoder.layers.1.cross_attention.heads.0", "encoder.layers.0.self_attention.heads.0"
-    assert path_patch(model, example, other, margin, later, earlier) == pytest.approx(0, abs=1e-9)
-    assert path_patch(model, example, other, margin, earlier, later) != pytest.approx(0, abs=1e-9)
+    assert path_patch(model, example, other, margin, later, earlier).share == pytest.approx(0, abs=1e-9)
+    assert path_patch(model, example, other, margin, earlier, later).share != pytest.approx(0, abs=1e-9)
     # the feed-forward network of the decoder reads the encoder only through cross-attention, which is frozen
-    assert path_patch(model, example, other, margin, earlier, "decoder.layers.1.feed_forward") == pytest.approx(
-        0, abs=1e-9
-    )
+    found = path_patch(model, example, other, margin, earlier, "decoder.layers.1.feed_forward")
+    assert found.share == pytest.approx(0, abs=1e-9)
 
 
 def test_patching_refuses_what_it_cannot_compare():
@@ -516,6 +614,23 @@ def test_why_has_every_method_for_every_task(name):
     assert found.token in found.sentence
     assert escape(found.rival) in found._repr_html_()
     assert json.loads(found.to_json())["sentence"] == found.sentence
+
+
+def test_a_token_of_the_output_is_not_the_cause_in_the_text(monkeypatch):
+    """Of a translator, the sentence names a source token. A stronger token of the output comes after it."""
+    found = why(untrained_pipeline(), TEXT, step=2, target=OUTPUT)
+    assert found.target == ["<s>", "d", "c"]
+
+    def sentence(source, target):
+        planted = Attribution("occlusion", source, target)
+        return dataclasses.replace(found, margin=4.0, attributions=[planted]).sentence_about_tokens()
+
+    cause = "The cause in the text is “b”: without it, the margin is +3.00."
+    assert sentence([0, 1, 0, 0, 9], [9, 0, 3]) == (
+        f"{cause} In the output so far, “c” matters more: without it, the margin is +1.00."
+    )
+    assert sentence([0, 1, 0, 0, 9], [9, 0.5, 0]) == cause
+    assert sentence([0, 0.1, 0, 0, 9], [9, -3, 0]) == "No single token of the input matters for it."
 
 
 def test_the_sentence_names_the_strongest_token_and_head():

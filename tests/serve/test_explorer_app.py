@@ -160,6 +160,8 @@ def test_causes_are_equal_to_the_pipelines(port, run, monkeypatch):
     other = ask_json(port, "/api/why", {**given, "text": "x y z", "rival": rival, "methods": []})
     assert patched["other_margin"] == pytest.approx(other["margin"], abs=1e-5)
     assert patched["grids"][0]["others"] == [*"xyz", "</s>"]
+    given = {"text": "a b c", "other": "x b c", "place": "encoder embedding", "position": 0}  # the texts differ there only
+    assert ask_json(port, "/api/patched", given) == {"output": pipeline.translate(["x b c"])[0]}
 
 
 def test_causes_that_would_take_minutes_are_refused(port, monkeypatch):
@@ -209,6 +211,10 @@ def test_hostile_texts_are_accepted(port, text):
         ("/api/patching", {"text": "a"}, 422, "other: Field required"),
         ("/api/patching", {"text": "a b", "other": "a"}, 400, "the texts have 3 and 2 tokens"),
         ("/api/patching", {"text": "a b", "other": "a b"}, 400, "no difference to explain"),
+        ("/api/patched", {"text": "a b", "other": "a"}, 422, "place: Field required"),
+        ("/api/patched", {"text": "a b", "other": "a", "place": "x"}, 400, "the texts have 3 and 2 tokens"),
+        ("/api/patched", {"text": "a b", "other": "b a", "place": "x"}, 400, "no part 'x'"),
+        ("/api/patched", {"text": "a", "other": "b", "place": "encoder layer 0", "position": 9}, 400, "no token 9"),
         ("/api/nothing", {"text": "a"}, 405, ""),
         ("/../../../etc/passwd", None, 404, "there is no path"),
         ("/%2e%2e/explorer.py", None, 404, "there is no path"),

@@ -28,7 +28,7 @@ from cutaway.explore.ablation import ablate, ablation_targets, measure_ablations
 from cutaway.explore.beam_tree import beam_tree
 from cutaway.explore.causes.attribution import GRADIENT, MAX_PARTS, METHODS, POINTS
 from cutaway.explore.causes.margin import find_margin
-from cutaway.explore.causes.patching import patch_all, prepare_other
+from cutaway.explore.causes.patching import check_same_lengths, patch_all, patched_output, prepare_other
 from cutaway.explore.causes.why import explain
 from cutaway.explore.examples import GoldAlignments, example_texts, has_data, image_example, plain_examples
 from cutaway.explore.heads import head_statistics
@@ -278,6 +278,18 @@ class Explorer:
             other_example = prepare_other(pipeline, example, self.run(request).content(other))
             margin = find_margin(pipeline, example, token, rival, step)
             return patch_all(pipeline.model, example, other_example, margin).as_json()
+
+    def patched(
+        self, request: ExplorerRequest, other: str, place: str, position: int | None = None, step: int | None = None
+    ) -> dict[str, Any]:
+        """The output of the model itself with one value of another text (`patched_output` of causes/patching.py)."""
+        with self.ablated_model(request) as pipeline:
+            content, example = self.run(request).content(request.text), self.prepare(pipeline, request)
+            other_example = prepare_other(pipeline, example, self.run(request).content(other))
+            check_same_lengths(example, other_example)
+            if step is not None:
+                example, other_example = example.until(step), other_example.until(step)
+            return {"output": patched_output(pipeline, content, example, other_example, place, position)}
 
     def snapshots(self, request: ExplorerRequest) -> Iterator[dict[str, Any]]:
         """The same text at each snapshot of the training. The first item has the tokens and the steps."""

@@ -82,6 +82,13 @@ class PatchingBody(MarginBody):
     other: str = Field(max_length=10 * CHARACTERS)
 
 
+class PatchedBody(ExplorerBody):
+    other: str = Field(max_length=10 * CHARACTERS)
+    place: str = Field(max_length=200)
+    position: int | None = Field(None, ge=0, le=100_000)
+    step: int | None = Field(None, ge=0, le=100_000)
+
+
 class ScoreBody(ExplorerBody):
     sentences: int = Field(100, ge=1, le=2000)
 
@@ -135,6 +142,10 @@ def explorer_app(explorer: Explorer, hosts: Iterable[str] = ("127.0.0.1", "local
     @app.post("/api/patching")
     def patching(body: PatchingBody) -> Response:
         return answer(explorer.patching(body.to_request(), body.other, *body.margin()))
+
+    @app.post("/api/patched")
+    def patched(body: PatchedBody) -> Response:
+        return answer(explorer.patched(body.to_request(), body.other, body.place, body.position, body.step))
 
     @app.post("/api/snapshots")
     def snapshots(body: ExplorerBody) -> Response:

@@ -85,9 +85,14 @@ def causes_of(explorer: Explorer, texts: list[str], off: list[str]) -> list[dict
     if run.final.config.model.task in ("translation", "language_model"):
         whys += [{"text": texts[0], "target": texts[1], "step": len(steps) - 1}]
     others = ["3"] if run.has_images else [*swapped(texts[0]), texts[0][::-1], texts[0], texts[0] * 2]
-    return [{"method": "why", "request": {**request, **methods}} for request in whys] + [
-        {"method": "patching", "request": {"text": texts[0], "other": other, **last}} for other in others
-    ]
+    calls = [{"method": "why", "request": {**request, **methods}} for request in whys]
+    calls += [{"method": "patching", "request": {"text": texts[0], "other": other, **last}} for other in others]
+    stack = "decoder" if run.final.config.model.family == "decoder" else "encoder"
+    places: list[dict[str, Any]] = [{"place": f"{stack} layer 0", "position": 1}, {"place": off[0]}]
+    places += [{"place": "decoder layer 1", "position": 2}, {"place": f"{stack} embedding", "position": 99}]
+    patches = [{"other": other, **place} for other in others[:2] for place in (*places, {"place": "no part"})]
+    patches += [{"other": others[0], **places[0], "step": len(steps) - 1}] if steps else []
+    return calls + [{"method": "patched", "request": {"text": texts[0], **patch}} for patch in patches]
 
 
 def swapped(text: str) -> list[str]:

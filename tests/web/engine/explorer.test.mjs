@@ -30,10 +30,10 @@ async function explorerOf(name) {
 }
 
 /** Patching with changes of the margin instead of shares, because shares of a small difference are not exact. */
-function inNats({margin, other_margin: otherMargin, grids, parts, titles, sentence}) {
-  const others = Math.abs(otherMargin - margin) < 0.02 ? {titles} : {titles, sentence};
+function inNats({margin, other_margin: otherMargin, grids, parts, sentence}) {
+  const others = Math.abs(otherMargin - margin) < 0.02 ? {} : {sentence};
   const change = (share) => share * (otherMargin - margin);
-  return {...others, margin, otherMargin, parts: Object.entries(parts).map(([id, share]) => [id, change(share)]),
+  return {...others, margin, otherMargin, parts: parts.map((part) => ({...part, share: change(part.share)})),
           grids: grids.map((grid) => ({...grid, shares: grid.shares.flat().map(change)}))};
 }
 

@@ -8,7 +8,10 @@ patching.py      the margin with values of another sentence: where the differenc
 why.py           all of it for one token, with one sentence that names the cause
 head_effects.py  heads by how many test tokens are lost without them; heads that copy
 probing.py       what of the grammar can be read from each layer, on tinyworld
+grammar.py       the translators for which the grammar is known
 benchmark.py     which of the methods name the true cause, on tinyworld
+
+figure.py and tables.py draw the results.
 
     from cutaway import Translator
     from cutaway.explore.causes import why
@@ -19,6 +22,6 @@ benchmark.py     which of the methods name the true cause, on tinyworld
 
 from cutaway.explore.causes.margin import Margin
 from cutaway.explore.causes.patching import Patching
-from cutaway.explore.causes.why import Why, patch_texts, why
+from cutaway.explore.causes.why import Why, patch_texts, trace_path, why
 
-__all__ = ["Margin", "Patching", "Why", "patch_texts", "why"]
+__all__ = ["Margin", "Patching", "Why", "patch_texts", "trace_path", "why"]

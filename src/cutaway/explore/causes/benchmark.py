@@ -9,8 +9,8 @@ margin is logit(word) - logit(the form it would have otherwise), and every metho
     deletion    mean share of the margin that is left while the words are hidden, strongest first: low if faithful
     insertion   the same while they are shown, strongest first: high if faithful
 
-Chance and the aligned word are measured beside them. Heads are ranked by their effect and by their direct contribution,
-and switched off in that order.
+Chance and the aligned word are measured beside them. Heads are ranked by their effect and by their direct contribution.
+In that order, the first eight are switched off (deletion), or all are switched on again after all were off (insertion).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +25,14 @@ import torch
 
 from cutaway.data.builtin.tinyworld import AlignedPair
 from cutaway.data.builtin.tinyworld.causes import Cause, causes
-from cutaway.errors import DataError
 from cutaway.explore.ablation import ablation_targets
 from cutaway.explore.alignment import words_of
-from cutaway.explore.causes.attribution import METHODS, Method, embedded_inputs, integrated_gradients
+from cutaway.explore.causes.attribution import METHODS, embedded_inputs
 from cutaway.explore.causes.direct import direct_contributions
 from cutaway.explore.causes.effects import margins_without, without
+from cutaway.explore.causes.grammar import require_tinyworld
 from cutaway.explore.causes.margin import Margin
+from cutaway.explore.causes.tables import html_table
 from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.variants import Edit, Variant, replace_row, run_variants
 from cutaway.inference.pipelines import Pipeline, Translator
@@ -41,8 +41,6 @@ CHANCE, ALIGNED = "chance", "aligned word"
 BY_EFFECT, BY_CONTRIBUTION = "heads by effect", "heads by direct contribution"
 RANDOM_HEADS = "heads in random order"
 HEADS = 8  # that are switched off one after the other
-# a larger error of integrated gradients, in nats, makes them three times as fast
-RANKED: dict[str, Method] = {**METHODS, "integrated_gradients": partial(integrated_gradients, tolerance=3e-3)}
 TIES = 20  # random orders of equal scores
 OnProgress = Callable[[int, int], None]
 
@@ -64,15 +62,28 @@ class Question(NamedTuple):
 
 @dataclass
 class Scores:
-    """The results of one method, a number for each question."""
+    """The results of one method, a number or a curve for each question."""
 
     top: list[float] = field(default_factory=list)
     precision: list[float] = field(default_factory=list)
-    deletion: list[float] = field(default_factory=list)
-    insertion: list[float] = field(default_factory=list)
+    deletion: list[list[float]] = field(default_factory=list)
+    insertion: list[list[float]] = field(default_factory=list)
 
     def means(self) -> dict[str, float]:
-        return {name: float(np.mean(values)) for name, values in vars(self).items() if values}
+        return {
+            name: float(np.mean([np.mean(value) for value in values])) for name, values in vars(self).items() if values
+        }
+
+    def curves(self) -> dict[str, list[float]]:
+        """The mean curves: the share of the margin after 0, 10, ... 100 % of the steps."""
+        names = [name for name in ("deletion", "insertion") if getattr(self, name)]
+        return {name: np.mean([at_tenths(curve) for curve in getattr(self, name)], axis=0).tolist() for name in names}
+
+
+def at_tenths(curve: Sequence[float]) -> list[float]:
+    """The values of a curve of any length at 0, 10, ... 100 % of its length."""
+    found: list[float] = np.interp(np.linspace(0, 1, 11), np.linspace(0, 1, len(curve)), curve).tolist()
+    return found
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,31 @@ class Benchmark:
             "methods": self.means(),
             "features": counts,
             "top_by_feature": self.top_by_feature(),
+            "curves": {method: scores.curves() for method, scores in self.scores.items()},
         }
+
+    def tables(self) -> list[tuple[list[str], list[list[str]]]]:
+        """(header, rows) of two tables: the means, and how often the strongest word is a cause by feature."""
+        means, features = self.means(), self.top_by_feature()
+        columns = ("top", "precision", "deletion", "insertion")
+        rows = [
+            [plain(name), *(f"{row[each]:.1%}" if each in row else "" for each in columns)]
+            for name, row in means.items()
+        ]
+        methods = next(iter(features.values()), {})
+        header = ["top word is a cause", *(f"{name} ({self.features.count(name)})" for name in features)]
+        by_feature = [[plain(name), *(f"{by[name]:.0%}" for by in features.values())] for name in methods]
+        return [
+            (["method", "top word is a cause", "average precision", "deletion", "insertion"], rows),
+            (header, by_feature),
+        ]
+
+    def _repr_html_(self) -> str:
+        return "".join(html_table(header, rows) for header, rows in self.tables())
+
+
+def plain(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def benchmark(
@@ -117,26 +152,24 @@ def benchmark(
     on_progress: OnProgress = lambda done, total: None,
 ) -> Benchmark:
     """Measure every method on this many predictions, drawn at random from the words of `pairs`."""
-    corpus = pipeline.config.data.corpus
-    if not isinstance(pipeline, Translator) or not corpus.startswith("tinyworld:"):
-        raise DataError(f"the true causes are known for translators of tinyworld only. This run has {corpus!r}.")
+    translator, direction = require_tinyworld(pipeline)
     draw = random.Random(seed)
-    known = [(pair, cause) for pair in pairs for cause in causes(corpus.removeprefix("tinyworld:"), pair)]
+    known = [(pair, cause) for pair in pairs for cause in causes(direction, pair)]
     draw.shuffle(known)
-    scores: dict[str, Scores] = {name: Scores() for name in (CHANCE, ALIGNED, *RANKED)}
+    scores: dict[str, Scores] = {name: Scores() for name in (CHANCE, ALIGNED, *METHODS)}
     scores |= {name: Scores() for name in (BY_EFFECT, BY_CONTRIBUTION, RANDOM_HEADS)}
     features: list[str] = []
     skipped = 0
     for pair, cause in known:
         if len(features) == predictions:
             break
-        question = ask(pipeline, pair, cause)
+        question = ask(translator, pair, cause)
         if question is None:
             skipped += 1
             continue
         features.append(question.feature)
-        score_words(pipeline.model, question, scores, draw)
-        score_heads(pipeline.model, question, scores, draw)
+        score_words(translator.model, question, scores, draw)
+        score_heads(translator.model, question, scores, draw)
         on_progress(len(features), min(predictions, len(known)))
     return Benchmark(scores, features, skipped)
 
@@ -173,12 +206,12 @@ def score_words(model: Any, question: Question, scores: dict[str, Scores], draw:
     count = question.n_words
     ranked = {
         name: by_word(method(model, question.example, question.margin).source, question.words)
-        for name, method in RANKED.items()
+        for name, method in METHODS.items()
     }
     ranked[ALIGNED] = [float(word in question.aligned) for word in range(count)]
     ranked[CHANCE] = [0.0] * count
     for method, values in ranked.items():
-        orders = [strongest_first(values, draw) for _ in range(1 if method in RANKED else TIES)]
+        orders = [strongest_first(values, draw) for _ in range(1 if method in METHODS else TIES)]
         scores[method].top.append(float(np.mean([order[0] in question.causes for order in orders])))
         scores[method].precision.append(float(np.mean([average_precision(order, question.causes) for order in orders])))
         scores[method].deletion.append(hiding_curve(model, question, orders[0]))
@@ -209,13 +242,13 @@ def average_precision(order: Iterable[int], wanted: frozenset[int]) -> float:
     return total / len(wanted)
 
 
-def hiding_curve(model: Any, question: Question, order: Sequence[int], inserted: bool = False) -> float:
-    """The mean share of the margin while the words are hidden (or shown) one after the other, between 0 and 1."""
+def hiding_curve(model: Any, question: Question, order: Sequence[int], inserted: bool = False) -> list[float]:
+    """The share of the margin while the words are hidden (or shown) one after the other, between 0 and 1."""
     [source, *_] = embedded_inputs(model, question.example)
     states = [set(order[:n]) for n in range(len(order) + 1)]
     hidden = [set(order) - state for state in states] if inserted else states
     variants: list[Variant] = [{source.probe: hide_words(question, words, source.without)} for words in hidden]
-    return mean_share(run_variants(model, question.example, variants, question.margin.of))
+    return shares(run_variants(model, question.example, variants, question.margin.of))
 
 
 def hide_words(question: Question, words: set[int], without: torch.Tensor) -> Edit:
@@ -228,14 +261,15 @@ def hide_words(question: Question, words: set[int], without: torch.Tensor) -> Ed
     return edit
 
 
-def mean_share(margins: torch.Tensor) -> float:
-    """The mean of the margins relative to that of the whole text, which is the largest state. Kept between 0 and 1."""
+def shares(margins: torch.Tensor) -> list[float]:
+    """The margins relative to that of the whole text, which is the largest of both ends. Kept between 0 and 1."""
     whole = max(margins[0].item(), margins[-1].item(), 1e-6)
-    return float((margins / whole).clamp(0, 1).mean())
+    found: list[float] = (margins / whole).clamp(0, 1).tolist()
+    return found
 
 
 def score_heads(model: Any, question: Question, scores: dict[str, Scores], draw: random.Random) -> None:
-    """Switch heads off in several orders. Parts without a direct contribution, those of the encoder, count as 0."""
+    """Switch heads off, and on again, in several orders. Those of the encoder have a direct contribution of 0."""
     heads = [id for id, target in ablation_targets(model).items() if target.head is not None]
     margins = margins_without(model, question.example, question.margin)
     direct = direct_contributions(model, question.example, question.margin)
@@ -246,7 +280,9 @@ def score_heads(model: Any, question: Question, scores: dict[str, Scores], draw:
     ):
         order = [heads[i] for i in strongest_first(values, draw)]
         off = [together(model, order[:n]) for n in range(min(HEADS, len(order)) + 1)]
-        scores[name].deletion.append(mean_share(run_variants(model, question.example, off, question.margin.of)))
+        on = [together(model, order[n:]) for n in range(len(order) + 1)]
+        scores[name].deletion.append(shares(run_variants(model, question.example, off, question.margin.of)))
+        scores[name].insertion.append(shares(run_variants(model, question.example, on, question.margin.of)))
 
 
 def together(model: Any, ids: Iterable[str]) -> Variant:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from cutaway.errors import DataError
 from cutaway.explore.ablation import AblationTarget, ablate, ablation_targets
+from cutaway.explore.causes.tables import html_table
 from cutaway.explore.heads import HeadStatistics, head_statistics
 from cutaway.explore.inputs import EncodedExample, Inputs, collate_examples, encode_examples
 from cutaway.explore.lens import stack_of
@@ -34,6 +34,9 @@ BATCH_SIZE, LONGEST = 64, 256
 SAMPLED_TOKENS, TOP = 300, 0.02  # copying: this many tokens; the own logit is among this share of the largest
 REPEATED = 24  # random tokens that are repeated
 COPIES = 0.5  # a head with a higher score copies; the same for induction
+
+
+HEADER = ["head", "looks at", "tokens lost", "95 % interval", "copying", "induction"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,13 @@ class HeadEffects(list[HeadEffect]):
     def sentence(self) -> str:
         """What stands out: the most important heads, heads that copy, and heads without an effect."""
         worst = self[0]
-        parts = [
-            f"The most important head is {worst.title}: without it, {worst.lost:,} of {worst.total:,} tokens are lost "
-            f"(95 % interval {worst.low:,.0f} to {worst.high:,.0f})."
-        ]
+        if worst.lost > 0:
+            parts = [
+                f"The most important head is {worst.title}: without it, {worst.lost:,} of {worst.total:,} tokens are "
+                f"lost (95 % interval {worst.low:,.0f} to {worst.high:,.0f})."
+            ]
+        else:
+            parts = [f"No head alone has an effect: without it, none of the {worst.total:,} tokens is lost."]
         useless = sum(row.low <= 0 <= row.high for row in self)
         parts.append(f"For {useless} of {len(self)} heads, no effect can be shown.")
         copying = [row for row in self if row.copying is not None and row.copying > COPIES]
@@ -76,9 +82,7 @@ class HeadEffects(list[HeadEffect]):
         return [vars(row) for row in self]
 
     def _repr_html_(self) -> str:
-        header = ("head", "looks at", "tokens lost", "95 % interval", "copying", "induction")
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells_of(row))}</tr>" for row in self)
-        return f"<table><tr>{''.join(f'<th>{name}</th>' for name in header)}</tr>{rows}</table>"
+        return html_table(HEADER, map(cells_of, self))
 
 
 def cells_of(row: HeadEffect) -> tuple[str, ...]:

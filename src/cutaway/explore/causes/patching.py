@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from torch import Tensor
 from cutaway.errors import ConfigError, DataError, nearest
 from cutaway.explore.ablation import AblationTarget, ablation_targets
 from cutaway.explore.causes.margin import Margin
+from cutaway.explore.causes.tables import html_table
 from cutaway.explore.lens import stream_probes
 from cutaway.explore.traced_example import TracedExample, prepare_example
-from cutaway.explore.variants import Variant, replace_head, replace_row, run_variants
+from cutaway.explore.variants import Edit, Variant, replace_head, replace_row, run_variants
 from cutaway.inference.pipelines import GenerationPipeline, Pipeline
-from cutaway.nn.recording import record_activations
+from cutaway.nn.recording import edit_activations, record_activations
 
 MIN_DIFFERENCE = 1e-3  # nats
 
@@ -39,6 +41,33 @@ class PositionGrid:
     token_p: list[list[float]]  # the probability of the margin's token with each patch
     rival_p: list[list[float]]
 
+    @property
+    def columns(self) -> list[str]:
+        return [a if a == b else f"{a}→{b}" for a, b in zip(self.tokens, self.others, strict=True)]
+
+    @property
+    def header(self) -> list[str]:
+        return [f"{self.stack}: share restored", *self.rows]
+
+    def rows_of_cells(self) -> list[list[str]]:
+        """A row of cells for each token."""
+        shares = zip(*self.shares, strict=True)
+        return [[token, *map(percent, column)] for token, column in zip(self.columns, shares, strict=True)]
+
+
+@dataclass(frozen=True)
+class PatchedPart:
+    """A head or sub-layer, and the share that its whole output restores."""
+
+    id: str
+    title: str
+    kind: str  # "head" or "sublayer"
+    stack: str
+    layer: int
+    part: str
+    head: int | None
+    share: float
+
 
 @dataclass(frozen=True)
 class Patching:
@@ -47,8 +76,7 @@ class Patching:
     margin: float
     other_margin: float
     grids: list[PositionGrid]
-    parts: dict[str, float]  # by id
-    titles: dict[str, str]
+    parts: list[PatchedPart]
 
     @property
     def best(self) -> tuple[str, str, int, float]:
@@ -70,15 +98,46 @@ class Patching:
         """The margins, and the position and head that carry most of their difference."""
         stack, row, t, share = self.best
         grid = next(grid for grid in self.grids if grid.stack == stack)
-        head, of_head = max(((id, s) for id, s in self.parts.items() if ".heads." in id), key=lambda part: part[1])
+        head = max((part for part in self.parts if part.kind == "head"), key=lambda part: part.share)
         return (
             f"The other input has the margin {self.other_margin:+.2f} instead of {self.margin:+.2f}. One vector of the "
             f"other input restores {share:.0%} of the difference: that of “{grid.others[t]}” after {stack} {row}. "
-            f"One head restores {of_head:.0%}: {self.titles[head]}."
+            f"One head restores {head.share:.0%}: {head.title}."
         )
 
+    def share_of(self, id: str) -> float:
+        return next(part.share for part in self.parts if part.id == id)
+
     def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "grids": [vars(grid) for grid in self.grids], "sentence": self.sentence}
+        lists = {name: [vars(each) for each in getattr(self, name)] for name in ("grids", "parts")}
+        return {**vars(self), **lists, "sentence": self.sentence}
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence, and the shares of each stack and of the parts."""
+        tables = [html_table(grid.header, grid.rows_of_cells()) for grid in self.grids]
+        parts = ([part.title, percent(part.share)] for part in self.parts)
+        tables.append(html_table(["head or sub-layer", "share restored"], parts))
+        return f"<p>{escape(self.sentence)}</p>{''.join(tables)}"
+
+
+@dataclass(frozen=True)
+class PatchedPath:
+    """The share that moves directly from one part to a later one."""
+
+    sender: str  # titles
+    receiver: str
+    share: float
+
+    @property
+    def sentence(self) -> str:
+        return f"{percent(self.share)} of the difference moves directly from {self.sender} to {self.receiver}."
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "sentence": self.sentence}
+
+
+def percent(share: float) -> str:
+    return f"{round(share, 2) + 0.0:.0%}"  # + 0.0: no "-0%"
 
 
 def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: Margin) -> Patching:
@@ -117,8 +176,11 @@ def patch_all(model: Any, example: TracedExample, other: TracedExample, margin: 
         )
         for stack, rows in streams.items()
     ]
-    titles = {id: target.title for id, target in targets.items()}
-    return Patching(this, that, grids, {id: next(shares) for id in targets}, titles)
+    fields = ("id", "title", "kind", "stack", "layer", "part", "head")
+    found = [
+        PatchedPart(**{name: getattr(each, name) for name in fields}, share=next(shares)) for each in targets.values()
+    ]
+    return Patching(this, that, grids, found)
 
 
 def margin_and_p(margin: Margin, logits_BNV: Tensor) -> Tensor:
@@ -131,7 +193,7 @@ def margin_and_p(margin: Margin, logits_BNV: Tensor) -> Tensor:
 
 def path_patch(
     model: Any, example: TracedExample, other: TracedExample, margin: Margin, sender: str, receiver: str
-) -> float:
+) -> PatchedPath:
     """The share of the margin's difference that moves from one part directly to a later part (Wang et al. 2023).
 
     First run: the sender has its value of the other text, all other parts keep theirs of this text, and the receiver
@@ -156,7 +218,7 @@ def path_patch(
     that = run_variants(model, other, [{}], margin.of).item()
     if abs(that - this) < MIN_DIFFERENCE:
         raise DataError(f"both texts have the margin {this:.3f}, so there is no difference to explain.")
-    return (patched - this) / (that - this)
+    return PatchedPath(start.title, end.title, (patched - this) / (that - this))
 
 
 def frozen_value(
@@ -185,6 +247,58 @@ def frozen_value(
 def patch_of(target: AblationTarget, values: dict[str, Tensor]) -> Variant:
     value = values[target.probe]
     return {target.probe: replace_head(target.head, value if target.head is None else value[target.head])}
+
+
+@torch.no_grad()
+def patched_output(
+    pipeline: Pipeline, content: Any, example: TracedExample, other: TracedExample, place: str, position: int | None
+) -> str:
+    """What the model itself answers to this text with one value of the other one.
+
+    place  a part by id; with a position, "encoder layer 0": the row of a grid, for the vector of that token
+    """
+    model = pipeline.model
+    probe, head = place_of(model, place, position)
+    [value] = recorded(model, other, {probe}).values()
+    if position is not None and not 0 <= position < len(value):
+        raise DataError(f"there is no token {position}. Its numbers go from 0 to {len(value) - 1}.")
+    edit = replace_in_turn(value, head, position, is_whole=probe.startswith(("encoder", "source")))
+    with edit_activations(model, {probe: edit}):
+        return prepare_example(pipeline, content, hidden=example.hidden).output
+
+
+def place_of(model: Any, place: str, position: int | None) -> tuple[str, int | None]:
+    """The probe of this place, and the number of the head."""
+    if position is None:
+        targets = ablation_targets(model)
+        if place not in targets:
+            raise ConfigError(f"this model has no part {place!r}. {nearest(place, targets)}".rstrip())
+        return targets[place].probe, targets[place].head
+    stacks = [stack for stack in ("encoder", "decoder") if hasattr(model, stack)]
+    rows = {f"{stack} {row}": probe for stack in stacks for row, probe in stream_probes(model, stack).items()}
+    if place not in rows:
+        raise ConfigError(f"this model has no residual stream {place!r}. {nearest(place, rows)}".rstrip())
+    return rows[place], None
+
+
+def replace_in_turn(value: Tensor, head: int | None, position: int | None, is_whole: bool) -> Edit:
+    """An edit that replaces a value [..., T, X], or one position of it, in a model that may read the text in pieces.
+
+    A search with a cache gives a decoder one position after the other, so each call continues where the last one ended.
+    """
+    start = 0
+
+    def edit(computed: Tensor) -> Tensor:
+        nonlocal start
+        first, end = start, start + computed.size(-2)
+        start = 0 if is_whole else end
+        places = [t for t in range(first, min(end, value.size(-2))) if position in (None, t)]
+        at: Any = ([t - first for t in places],) if value.dim() == 2 else (head, [t - first for t in places])
+        changed = computed.clone()
+        changed[(slice(None), *at)] = value[places] if head is None else value[head, places]
+        return changed
+
+    return edit
 
 
 @torch.no_grad()

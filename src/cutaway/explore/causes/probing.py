@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ from torch import Tensor
 
 from cutaway.data.builtin.tinyworld import AlignedPair
 from cutaway.data.builtin.tinyworld.features import source_features
-from cutaway.errors import DataError
 from cutaway.explore.alignment import words_of
+from cutaway.explore.causes.grammar import require_tinyworld
+from cutaway.explore.causes.tables import html_table
 from cutaway.explore.lens import stream_probes
 from cutaway.inference.pipelines import Pipeline, Translator
 from cutaway.nn.recording import record_activations
@@ -46,6 +47,26 @@ class ProbeResult:
     count: int  # test words
 
 
+class ProbeResults(list[ProbeResult]):
+    """The results of all probes; a notebook shows a table."""
+
+    @property
+    def header(self) -> list[str]:
+        depths = list(self[0].accuracy) if self else []
+        return ["word", "feature", *depths, "most frequent value", "test words"]
+
+    def rows(self) -> Iterator[list[str]]:
+        for each in self:
+            accuracies = (f"{value:.0%}" for value in each.accuracy.values())
+            yield [each.role, each.feature, *accuracies, f"{each.majority:.0%}", f"{each.count:,}"]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [vars(each) for each in self]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.header, self.rows())
+
+
 class Word(NamedTuple):
     vectors: dict[str, Tensor]  # depth -> [D]
     name: str
@@ -53,13 +74,11 @@ class Word(NamedTuple):
     is_test: bool
 
 
-def probe_grammar(pipeline: Pipeline, pairs: Sequence[AlignedPair], seed: int = 0) -> list[ProbeResult]:
+def probe_grammar(pipeline: Pipeline, pairs: Sequence[AlignedPair], seed: int = 0) -> ProbeResults:
     """Train and test a probe for each feature and each kind of word, on different sentences."""
-    corpus = pipeline.config.data.corpus
-    if not isinstance(pipeline, Translator) or not corpus.startswith("tinyworld:"):
-        raise DataError(f"the grammar is known for translators of tinyworld only. This run has {corpus!r}.")
-    words = read_words(pipeline, pairs, corpus.removeprefix("tinyworld:"), random.Random(seed))
-    found = []
+    translator, direction = require_tinyworld(pipeline)
+    words = read_words(translator, pairs, direction, random.Random(seed))
+    found = ProbeResults()
     for role, chosen in words.items():
         for feature in sorted({name for word in chosen for name in word.values}):
             rows = [word for word in chosen if feature in word.values]

@@ -16,8 +16,9 @@ from cutaway.explore.ablation import ablate, ablation_targets
 from cutaway.explore.causes.attribution import METHODS, Attribution, attribute
 from cutaway.explore.causes.direct import direct_contributions
 from cutaway.explore.causes.effects import margins_without
-from cutaway.explore.causes.margin import Margin, find_margin
-from cutaway.explore.causes.patching import Patching, patch_all, prepare_other
+from cutaway.explore.causes.margin import Margin, Term, find_margin
+from cutaway.explore.causes.patching import PatchedPath, Patching, patch_all, path_patch, prepare_other
+from cutaway.explore.causes.tables import html_table
 from cutaway.explore.lens import stack_of, stream_probes
 from cutaway.explore.traced_example import TracedExample, prepare_example
 from cutaway.explore.values import dumps
@@ -47,7 +48,10 @@ class Part:
 class Why:
     """The causes of one prediction.
 
-    margin        logit(token) - logit(rival)
+    terms         what is explained, as ids
+    step          the number of the first prediction that is explained
+    token, rival  their names; of several, with spaces between them
+    margin        logit(token) - logit(rival), or the sum of several
     attributions  for each method, a number for each token of the input
     parts         heads and sub-layers
     direct        part -> direct contribution, with "embedding" and "biases"; None: `no_direct` says why
@@ -58,6 +62,7 @@ class Why:
     text: str
     output: str
     task: str
+    terms: tuple[Term, ...]
     step: int
     token: str
     rival: str
@@ -78,15 +83,16 @@ class Why:
 
     @property
     def main_token(self) -> tuple[str, int, float] | None:
-        """(side, position, effect) of the input token without which the margin falls most."""
-        found = self.attribution("occlusion")
+        """(side, position, effect) of the input token without which the margin falls most.
+
+        Of a model with a source, it is a source token.
+        """
+        return self.strongest_token("source" if self.source else "target")
+
+    def strongest_token(self, side: str) -> tuple[str, int, float] | None:
+        names, effects = getattr(self, side), getattr(self.attribution("occlusion"), side)
         # <s> and </s> are left out: they are in every text
-        values = [
-            (side, i, effect)
-            for side, names, effects in (("source", self.source, found.source), ("target", self.target, found.target))
-            for i, effect in enumerate(effects)
-            if names[i] not in ("<s>", "</s>")
-        ]
+        values = [(side, i, effect) for i, effect in enumerate(effects) if names[i] not in ("<s>", "</s>")]
         return max(values, key=lambda value: value[2], default=None)
 
     def attribution(self, method: str) -> Attribution:
@@ -96,27 +102,48 @@ class Why:
     def sentence(self) -> str:
         """The most important token and head, by what the margin is without them."""
         prefers = "prefers" if self.margin > 0 else "does not prefer"
-        parts = [f"The model {prefers} “{self.token}” to “{self.rival}”: the margin is {self.margin:+.2f} nats."]
-        token, head = self.main_token, self.main_head
-        if token is None or token[2] < MATTERS * abs(self.margin):
-            parts.append("No single token of the input matters for it.")
-        else:
-            side, i, effect = token
-            name = self.source[i] if side == "source" else self.target[i]
-            place = "image is patch" if self.task == "image_classification" else "text is"
-            parts.append(f"The cause in the {place} “{name}”: without it, the margin is {self.margin - effect:+.2f}.")
-        if head is None or -head.effect < MATTERS * abs(self.margin):
-            parts.append("No single head matters for it.")
-        else:
-            changed = "" if self.without in (None, self.output) else f", and the output is “{self.without}”"
-            margin = f"{self.margin + head.effect:+.2f}"
-            parts.append(f"The most important head is {head.title}: without it, the margin is {margin}{changed}.")
+        several = "" if len(self.terms) == 1 else f", a sum over {len(self.terms)} tokens,"
+        parts = [
+            f"The model {prefers} “{self.token}” to “{self.rival}”: the margin{several} is {self.margin:+.2f} nats."
+        ]
+        parts += [self.sentence_about_tokens(), self.sentence_about_heads()]
         return " ".join(parts)
+
+    def matters(self, effect: float) -> bool:
+        return effect >= MATTERS * abs(self.margin)
+
+    def sentence_about_tokens(self) -> str:
+        token, written = self.main_token, self.strongest_token("target") if self.source else None
+        least = 0.0 if token is None else token[2]
+        if token is None or not self.matters(least):
+            found = "No single token of the input matters for it."
+        else:
+            name = getattr(self, token[0])[token[1]]
+            place = "image is patch" if self.task == "image_classification" else "text is"
+            found = f"The cause in the {place} “{name}”: without it, the margin is {self.margin - least:+.2f}."
+        if written is None or written[2] <= least or not self.matters(written[2]):
+            return found
+        without = f"without it, the margin is {self.margin - written[2]:+.2f}"
+        return f"{found} In the output so far, “{self.target[written[1]]}” matters more: {without}."
+
+    def sentence_about_heads(self) -> str:
+        head = self.main_head
+        if head is None or not self.matters(-head.effect):
+            return "No single head matters for it."
+        changed = "" if self.without in (None, self.output) else f", and the output is “{self.without}”"
+        margin = f"{self.margin + head.effect:+.2f}"
+        found = f"The most important head is {head.title}: without it, the margin is {margin}{changed}."
+        if head.mean_effect is None:
+            return found
+        return (
+            f"{found} With its mean over other texts in its place, the margin is {self.margin + head.mean_effect:+.2f}."
+        )
 
     def as_json(self) -> dict[str, Any]:
         found = {**vars(self), "sentence": self.sentence}
         found["attributions"] = [{**vars(each), "gap": each.gap} for each in self.attributions]
         found["parts"] = [vars(part) for part in self.parts]
+        found["terms"] = [vars(term) for term in self.terms]
         return found
 
     def to_json(self) -> str:
@@ -124,31 +151,28 @@ class Why:
 
     def _repr_html_(self) -> str:
         """For notebooks: the sentence, and the table of tokens."""
-        names = [*self.source, *self.target]
-        top = "".join(f"<th>{escape(name)}</th>" for name in names)
-        rows = "".join(
-            f"<tr><td>{each.method.replace('_', ' ')}</td>"
-            + "".join(f"<td>{value:+.2f}</td>" for value in [*each.source, *each.target])
-            + "</tr>"
+        rows = (
+            [each.method.replace("_", " "), *(f"{value:+.2f}" for value in [*each.source, *each.target])]
             for each in self.attributions
         )
-        return f"<p>{escape(self.sentence)}</p><table><tr><th></th>{top}</tr>{rows}</table>"
+        return f"<p>{escape(self.sentence)}</p>{html_table(['', *self.source, *self.target], rows)}"
 
 
 def why(
     pipeline: Pipeline,
     text: Any,
-    token: str | None = None,
-    rival: str | None = None,
-    step: int | None = None,
+    token: str | int | Sequence[str | int] | None = None,
+    rival: str | int | Sequence[str | int] | None = None,
+    step: int | Sequence[int] | None = None,
     target: str | None = None,
     methods: Sequence[str] = tuple(METHODS),
     means: Mapping[str, Tensor] | None = None,
 ) -> Why:
     """Explain why the model wrote `token` and not `rival`.
 
-    Without a token: the least certain one of the output. Without a rival: the most probable other token. `target` sets
-    the output that the model reads, `means` (causes/effects.py) adds ablation by the mean.
+    Without a token: the least certain one of the output. Without a rival: the most probable other token. Lists explain
+    several tokens together. `target` sets the output that the model reads, `means` (causes/effects.py) adds ablation by
+    the mean.
     """
     example = prepare_example(pipeline, text, target)
     return explain(pipeline, example, find_margin(pipeline, example, token, rival, step), methods, means)
@@ -156,9 +180,18 @@ def why(
 
 def patch_texts(pipeline: Pipeline, text: Any, other: Any, found: Why) -> Patching:
     """Patch the run on `text` with values of `other`, for the margin of `found`. The decoder reads the same output."""
+    return patch_all(pipeline.model, *prepare_both(pipeline, text, other, found), Margin(found.terms))
+
+
+def trace_path(pipeline: Pipeline, text: Any, other: Any, found: Why, sender: str, receiver: str) -> PatchedPath:
+    """How much of the difference to `other` moves directly from one part to a later one. Both have ids."""
+    both = prepare_both(pipeline, text, other, found)
+    return path_patch(pipeline.model, *both, Margin(found.terms), sender, receiver)
+
+
+def prepare_both(pipeline: Pipeline, text: Any, other: Any, found: Why) -> tuple[TracedExample, TracedExample]:
     example = prepare_example(pipeline, text, found.output if isinstance(pipeline, GenerationPipeline) else None)
-    margin = find_margin(pipeline, example, found.token, found.rival, found.step)
-    return patch_all(pipeline.model, example, prepare_other(pipeline, example, other), margin)
+    return example, prepare_other(pipeline, example, other)
 
 
 def explain(
@@ -168,10 +201,9 @@ def explain(
     methods: Sequence[str] = tuple(METHODS),
     means: Mapping[str, Tensor] | None = None,
 ) -> Why:
-    """All causes of a margin with one term."""
-    model, [term] = pipeline.model, margin.terms
-    assert term.rival is not None
-    read = example.until(term.step)
+    """All causes of a margin whose terms have rivals."""
+    model, terms = pipeline.model, margin.terms
+    read = example.until(max(term.step for term in terms))
     methods = ["occlusion", *(name for name in methods if name != "occlusion")]
     direct, no_direct = direct_or_reason(model, read, margin)
     lens = margin_lens(model, read, margin)
@@ -179,9 +211,10 @@ def explain(
         text=example.text,
         output=example.output,
         task=example.task,
-        step=term.step,
-        token=example.names([term.token])[0],
-        rival=example.names([term.rival])[0],
+        terms=terms,
+        step=terms[0].step,
+        token=" ".join(example.names([term.token for term in terms])),
+        rival=" ".join(example.names([term.rival for term in terms if term.rival is not None])),
         margin=lens[-1][1],
         source=read.source,
         target=read.target_in,

@@ -40,7 +40,8 @@ export function servedModelSource(server) {
   };
   const ask = (name) => (...given) => answers[name](...given);
   return {...server, info, trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"),
-    why: ask("why"), patching: ask("patching"), snapshots: ask("snapshots"), hasGradients: false};
+    why: ask("why"), patching: ask("patching"), patched: ask("patched"), snapshots: ask("snapshots"),
+    hasGradients: false};
 }
 
 /**
@@ -83,5 +84,6 @@ function answersOf({info, open, describeRun, weights}) {
   };
   const snapshots = call("snapshots", ({run}) => info.runs[run].snapshots);
   return {trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), why: ask("why"),
-    patching: ask("patching"), snapshots: (request, onLine, signal) => snapshots(request, {onToken: onLine, signal})};
+    patching: ask("patching"), patched: ask("patched"),
+    snapshots: (request, onLine, signal) => snapshots(request, {onToken: onLine, signal})};
 }

@@ -35,7 +35,8 @@ function serverSource() {
     info: async (signal) => (await get("info", signal)).json(),
     heads: async (run, signal) => (await get(`heads?run=${Number(run) || 0}`, signal)).json(),
     trace: ask("trace"), beam: ask("beam"), part: ask("part"), ablations: ask("ablations"), why: ask("why"),
-    patching: ask("patching"), snapshots: stream("snapshots"), score: stream("score"), hasGradients: true,
+    patching: ask("patching"), patched: ask("patched"), snapshots: stream("snapshots"), score: stream("score"),
+    hasGradients: true,
     describeRun: async (run) => (await get(`live?run=${run}`)).json(),
     weights: async (run, step) =>
       new Uint8Array(await (await get(`weights?run=${run}${step === null ? "" : `&snapshot=${step}`}`)).arrayBuffer()),

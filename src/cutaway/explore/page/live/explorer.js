@@ -13,7 +13,7 @@ import {ablate, measureAblations} from "./ablation.js";
 import {outputSearch, prepareExample} from "./example.js";
 import {findMargin} from "./margin.js";
 import {describePart} from "./parts.js";
-import {patchAll, prepareOther} from "./patching.js";
+import {patchAll, patchedOutput, prepareOther} from "./patching.js";
 import {traceAttention, traceExample} from "./trace.js";
 import {round} from "./values.js";
 import {explain} from "./why.js";
@@ -90,6 +90,17 @@ export class Explorer {
       const otherExample = await prepareOther(run, example, this.#content(run, {...request, text: other}));
       const margin = findMargin(example, example.logits(run.model), {step, token, rival});
       return patchAll(run.model, example, otherExample, margin, {targets: info.switches, slices: new Slices(signal)});
+    });
+  }
+
+  /** The output of the model itself with one value of another text. */
+  patched({other, place, position = null, step = null, ...request}, {signal} = {}) {
+    return this.#inTurn(request, signal, async (run, {info}) => {
+      const content = this.#content(run, request), example = await this.#prepare(run, request, signal);
+      const otherExample = await prepareOther(run, example, this.#content(run, {...request, text: other}));
+      const both = [example, otherExample].map((each) => (step === null ? each : each.until(step)));
+      const given = {place, position, targets: info.switches};
+      return {output: await patchedOutput(run, content, ...both, given, signal)};
     });
   }
 

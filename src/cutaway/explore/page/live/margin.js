@@ -49,7 +49,7 @@ function stepOf({answers, prompt, names}, token) {
   const found = answers.indexOf(token, prompt);
   if (found >= 0) return found;
   const output = names(answers.slice(prompt)).join(" ");
-  throw new DataError(`the output has no token ${token}. Its tokens: ${output}. For another token, give its step.`);
+  throw new DataError(`token ${token} is not in the output: ${output}. For another token, give its step.`);
 }
 
 function checkId(id, count) {

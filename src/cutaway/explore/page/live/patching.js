@@ -3,8 +3,10 @@
 //
 //     share = (margin with the patch - margin of this text) / (margin of the other text - margin of this text)
 
-import {DataError} from "../engine/errors.js";
+import {ConfigError, DataError} from "../engine/errors.js";
 import {streamProbes} from "../engine/lens.js";
+import {editActivations} from "../engine/probe.js";
+import {Tensor} from "../engine/tensor.js";
 import {Example, prepareExample} from "./example.js";
 import {marginOf, probabilities} from "./margin.js";
 import {recordValues, replaceHead, replaceRow, runVariants} from "./variants.js";
@@ -36,9 +38,9 @@ export async function patchAll(model, whole, wholeOther, margin, {targets, slice
             shares: found.map((row) => row.map(share)), token_p: found.map((row) => row.map(([, p]) => p)),
             rival_p: found.map((row) => row.map(([, , p]) => p))};
   });
-  const parts = Object.fromEntries(targets.map(({id}, i) => [id, share(patched[i])]));
-  const titles = Object.fromEntries(targets.map(({id, title}) => [id, title]));
-  const found = {margin: start, other_margin: that, grids, parts, titles};
+  const parts = targets.map(({id, title, kind, stack, layer, part, head}, i) =>
+    ({id, title, kind, stack, layer, part, head, share: share(patched[i])}));
+  const found = {margin: start, other_margin: that, grids, parts};
   return {...found, sentence: sentence(found)};
 }
 
@@ -61,6 +63,60 @@ export async function prepareOther(run, example, content) {
   const [[prompt]] = other.inputs, [[ids]] = example.inputs;
   const whole = [...prompt, other.answers.at(-1), ...ids.slice(example.prompt + 1)];
   return new Example({...other, inputs: [[whole]], target_in: other.names(whole), answers});
+}
+
+/**
+ * What the model itself answers to this text with one value of the other one.
+ * @param {string} place a part by id; with a position, "encoder layer 0": the row of a grid, for that token's vector
+ */
+export async function patchedOutput(run, content, example, other, {place, position, targets}, signal) {
+  checkSameLengths(example, other);
+  const {model} = run, [probe, head] = placeOf(model, place, position, targets);
+  const value = recordValues(model, other, probe).get(probe), length = value.shape.at(-2);
+  if (position !== null && !(position >= 0 && position < length)) {
+    throw new DataError(`there is no token ${position}. Its numbers go from 0 to ${length - 1}.`);
+  }
+  const isWhole = /^(encoder|source)/.test(probe);
+  const edit = editActivations(model, {[probe]: replaceInTurn(value, {head, position, isWhole})});
+  try {
+    return (await prepareExample(run, content, {hidden: example.hidden}, signal)).output;
+  } finally {
+    edit.stop();
+  }
+}
+
+/** The probe of this place, and the number of the head. */
+function placeOf(model, place, position, targets) {
+  if (position === null) {
+    const target = targets.find(({id}) => id === place);
+    if (!target) throw new ConfigError(`this model has no part '${place}'.`);
+    return [target.probe, target.head];
+  }
+  for (const stack of ["encoder", "decoder"].filter((each) => model[each])) {
+    for (const [row, probe] of streamProbes(model, {stack})) if (place === `${stack} ${row}`) return [probe, null];
+  }
+  throw new ConfigError(`this model has no residual stream '${place}'.`);
+}
+
+/**
+ * An edit that replaces a value, or one position of it, in a model that may read the text in pieces: a search with a
+ * cache gives a decoder one position after the other, so each call continues where the last one ended.
+ */
+function replaceInTurn(value, {head, position, isWhole}) {
+  const length = value.shape.at(-2);
+  let start = 0;
+  return ({shape, data}) => {
+    const changed = new Tensor(shape, data.slice()), count = shape.at(-2), first = start;
+    const matrices = shape.length === 4 ? shape[1] : 1; // heads
+    start = isWhole ? 0 : first + count;
+    for (let t = first; t < Math.min(first + count, length); t++) {
+      if (position !== null && position !== t) continue;
+      for (let b = 0; b < shape[0]; b++) {
+        changed.row((b * matrices + (head ?? 0)) * count + t - first).set(value.row((head ?? 0) * length + t));
+      }
+    }
+    return changed;
+  };
 }
 
 function checkSameLengths(example, other) {
@@ -86,11 +142,11 @@ function best(grids) {
 }
 
 /** The margins, and the position and head that carry most of their difference. */
-function sentence({margin, other_margin: otherMargin, grids, parts, titles}) {
+function sentence({margin, other_margin: otherMargin, grids, parts}) {
   const {stack, row, t, share} = best(grids), grid = grids.find((each) => each.stack === stack);
-  const heads = Object.entries(parts).filter(([id]) => id.includes(".heads."));
-  const [head, ofHead] = heads.reduce((found, each) => (each[1] > found[1] ? each : found));
+  const heads = parts.filter(({kind}) => kind === "head");
+  const head = heads.reduce((found, each) => (each.share > found.share ? each : found));
   return `The other input has the margin ${formatSigned(otherMargin)} instead of ${formatSigned(margin)}. One vector `
     + `of the other input restores ${(100 * share).toFixed(0)}% of the difference: that of “${grid.others[t]}” after `
-    + `${stack} ${row}. One head restores ${(100 * ofHead).toFixed(0)}%: ${titles[head]}.`;
+    + `${stack} ${row}. One head restores ${(100 * head.share).toFixed(0)}%: ${head.title}.`;
 }

@@ -24,8 +24,8 @@ export async function explain(run, whole, margin, {methods = Object.keys(METHODS
   for (const method of chosen) attributions.push(await attribute(model, example, margin, method, slices));
   const lens = marginLens(model, example, margin), direct = directOrReason(model, example, margin);
   const found = {
-    text: whole.text, output: whole.output, task: whole.task, step: margin.step, token, rival, margin: lens.at(-1)[1],
-    source: example.source, target: example.target_in, attributions,
+    text: whole.text, output: whole.output, task: whole.task, terms: [margin], step: margin.step, token, rival,
+    margin: lens.at(-1)[1], source: example.source, target: example.target_in, attributions,
     parts: await measureParts(model, example, margin, {targets, slices, value: lens.at(-1)[1], ...direct}),
     ...direct, lens, without: null,
   };
@@ -72,9 +72,8 @@ function mainHead({parts}) {
   return heads.find(({effect}) => effect === least) ?? null;
 }
 
-/** The input token without which the margin falls most: {name, effect}. */
-function mainToken({source, target, attributions: [occlusion]}) {
-  const names = [...source, ...target], effects = [...occlusion.source, ...occlusion.target];
+/** The token of one side without which the margin falls most: {name, effect}. */
+function strongestToken(names, effects) {
   const found = names.map((name, i) => ({name, effect: effects[i]})).filter(({name}) => !ENDS.includes(name));
   return found.reduce((best, each) => (best && best.effect >= each.effect ? best : each), null);
 }
@@ -92,17 +91,30 @@ async function outputWithout(run, {text, hidden}, head, targets, signal) {
 
 /** The most important token and head, by what the margin is without them. */
 function sentence(found) {
-  const {margin, token, rival, output, without} = found, cause = mainToken(found), head = mainHead(found);
-  const place = found.task === "image_classification" ? "image is patch" : "text is";
-  const parts = [`The model ${margin > 0 ? "prefers" : "does not prefer"} “${token}” to “${rival}”: the margin is `
-    + `${formatSigned(margin)} nats.`];
-  parts.push(!cause || cause.effect < MATTERS * Math.abs(margin) ? "No single token of the input matters for it."
-    : `The cause in the ${place} “${cause.name}”: without it, the margin is ${formatSigned(margin - cause.effect)}.`);
+  const {margin, token, rival} = found, prefers = margin > 0 ? "prefers" : "does not prefer";
+  return `The model ${prefers} “${token}” to “${rival}”: the margin is ${formatSigned(margin)} nats. `
+    + `${sentenceAboutTokens(found)} ${sentenceAboutHeads(found)}`;
+}
+
+/** Of a model with a source, the cause is a source token. A stronger token of the output is named too. */
+function sentenceAboutTokens({task, margin, source, target, attributions: [occlusion]}) {
+  const matters = (each) => each?.effect >= MATTERS * Math.abs(margin);
+  const without = ({effect}) => `without it, the margin is ${formatSigned(margin - effect)}`;
+  const ofTarget = strongestToken(target, occlusion.target);
+  const cause = source.length ? strongestToken(source, occlusion.source) : ofTarget;
+  const place = task === "image_classification" ? "image is patch" : "text is";
+  const first = matters(cause) ? `The cause in the ${place} “${cause.name}”: ${without(cause)}.`
+    : "No single token of the input matters for it.";
+  const isNamed = source.length && matters(ofTarget) && ofTarget.effect > (cause?.effect ?? 0);
+  return isNamed ? `${first} In the output so far, “${ofTarget.name}” matters more: ${without(ofTarget)}.` : first;
+}
+
+function sentenceAboutHeads(found) {
+  const {margin, output, without} = found, head = mainHead(found);
+  if (!head || -head.effect < MATTERS * Math.abs(margin)) return "No single head matters for it.";
   const changed = without === null || without === output ? "" : `, and the output is “${without}”`;
-  parts.push(!head || -head.effect < MATTERS * Math.abs(margin) ? "No single head matters for it."
-    : `The most important head is ${head.title}: without it, the margin is ${formatSigned(margin + head.effect)}`
-      + `${changed}.`);
-  return parts.join(" ");
+  return `The most important head is ${head.title}: without it, the margin is ${formatSigned(margin + head.effect)}`
+    + `${changed}.`;
 }
 
 /** 0.5 -> "+0.50" */

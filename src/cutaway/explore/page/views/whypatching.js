@@ -7,9 +7,10 @@ import {readable} from "../tokens.js";
 import {wordChoice} from "./changeword.js";
 import {probabilityOf, signedNats} from "./outputs.js";
 import {errorLine, latest, waitingLine} from "./requests.js";
-import {signedBars} from "./signedbars.js";
+import {diffLines} from "./textdiff.js";
 
-const MOST_PARTS = 10; // heads and sub-layers that are listed
+const HINT = "Click a cell to keep its patch, and see the output.";
+const COLUMNS = {self_attention: "self", cross_attention: "cross", feed_forward: "feed-forward", block: "all"};
 const SMALL = 0.5; // nats; shares of a smaller difference say little
 const hint = (input, how) => `Another ${input} gives another margin. ${how} Then the values of the other ${input} are put `
   + `into the run of this ${input}, one at a time. The share says how much of the difference comes back: 100 % means that `
@@ -44,7 +45,7 @@ export function patchingSection(context) {
     try {
       const found = await send((signal) => context.source.patching(context.request({...question, other}), signal));
       if (!found) return;
-      fill(place, grids(found, now, context.run()));
+      fill(place, grids(found, now, context, other));
       context.announce(found.sentence);
     } catch (error) {
       fill(place, errorLine(error));
@@ -63,19 +64,32 @@ function imageChoice(context, run) {
     h("button", {type: "button", class: "button", onclick: () => run(chosen)}, "Patch"));
 }
 
-function grids(found, {answer, trace, question}, run) {
-  const kept = h("div", {aria: {live: "polite"}}), difference = Math.abs(found.other_margin - found.margin);
-  const maps = found.grids.map((grid, i) => ({grid, map: positionMap(grid, (q, k) => {
-    maps.forEach(({map}, j) => j !== i && map.update({selected: null}));
-    fill(kept, keptPatch({grid, q, k}, {found, answer, step: trace.steps[question.step], question}));
-  })}));
+function grids(found, now, context, other) {
+  const kept = h("div", {aria: {live: "polite"}}), send = latest(), about = {found, ...now};
+  const difference = Math.abs(found.other_margin - found.margin);
+  const keep = async (map, patch, lines) => {
+    for (const each of maps) if (each !== map) each.update({selected: null});
+    const output = h("div", {}, waitingLine("Writing with this patch …"));
+    fill(kept, h("div", {class: "kept"}, lines, output));
+    try {
+      const request = context.request({...patch, other, step: now.question.step});
+      const written = await send((signal) => context.source.patched(request, signal));
+      if (written) fill(output, outputWith(written.output, now.trace));
+    } catch (error) {
+      fill(output, errorLine(error));
+    }
+  };
+  const streams = found.grids.map((grid, i) => positionMap(grid, (q, k) =>
+    keep(maps[i], {place: `${grid.stack} ${grid.rows[q]}`, position: k}, patchOfToken({grid, q, k}, about))));
+  const parts = partMap(found.parts, (part) => keep(parts, {place: part.id}, patchOfPart(part, found)));
+  const maps = [...streams, parts], titles = [...found.grids.map((grid) => titleOf(grid, found.grids.length)),
+    "Heads and sub-layers"];
   return [
     h("p", {class: "finding"}, found.sentence),
     difference < SMALL && h("p", {class: "note"}, `The two margins differ by ${difference.toFixed(2)} nats only, so shares `
       + "are large and say little. One that changes the prediction says more."),
-    maps.map(({grid, map}) => h("div", {}, h("h4", {}, titleOf(grid, found.grids.length)), map.element)),
+    maps.map(({element}, i) => h("div", {}, h("h4", {}, titles[i]), element)),
     kept,
-    partShares(found, run),
   ];
 }
 
@@ -87,29 +101,55 @@ function positionMap({stack, rows, tokens, others, shares}, onpick) {
   const describe = (q, k) =>
     `${readable(columns[k])}, after ${nameOf(rows[q])}: ${percentage(shares[q][k])} of the difference`;
   return heatmap({rows, columns, at: (q, k) => shares[q][k], signed: true, max: 1, numbers: true, describe, onpick,
-    label: `Share that each patch of the ${stack} brings back`, hint: "Click a cell to keep its patch."});
+    label: `Share that each patch of the ${stack} brings back`, hint: HINT});
 }
 
-/** The probabilities of token and rival with the patch of one cell. */
-function keptPatch({grid, q, k}, {found, answer, step, question}) {
-  const margin = found.margin + grid.shares[q][k] * (found.other_margin - found.margin), row = grid.rows[q];
+/** A row for each layer, a column for each sub-layer and head. */
+function partMap(parts, onpick) {
+  const rowOf = ({stack, layer}) => `${stack} ${layer}`, rows = [...new Set(parts.map(rowOf))];
+  const columnOf = ({part, head}) => COLUMNS[part] + (head === null ? "" : ` ${head}`);
+  const order = ({part, head}) => 1000 * Object.keys(COLUMNS).indexOf(part) + (head ?? -1);
+  const columns = [...new Set([...parts].sort((a, b) => order(a) - order(b)).map(columnOf))];
+  const byCell = new Map(parts.map((part) => [`${rowOf(part)} ${columnOf(part)}`, part]));
+  const partAt = (q, k) => byCell.get(`${rows[q]} ${columns[k]}`);
+  const describe = (q, k) => {
+    const part = partAt(q, k);
+    return part ? `${part.title}: ${percentage(part.share)} of the difference` : "This layer has no such part.";
+  };
+  return heatmap({rows, columns, at: (q, k) => partAt(q, k)?.share ?? NaN, signed: true, max: 1, numbers: true,
+    describe, onpick: (q, k) => partAt(q, k) && onpick(partAt(q, k)), hint: HINT,
+    label: "Share that each head and sub-layer brings back"});
+}
+
+/** The margin with the patch of one cell, and the probabilities of token and rival. */
+function patchOfToken({grid, q, k}, {found, answer, trace, question}) {
+  const row = grid.rows[q], step = trace.steps[question.step];
   const place = row === "embedding" ? nameOf(row) : `${grid.stack} ${row}`;
   const line = (name, id, p) => {
     const both = `${percent(p)}, before ${percent(probabilityOf(step, id))}`;
     return [h("bdi", {class: "chosen"}, readable(name)), bar(p), h("span", {}, both)];
   };
-  return h("div", {class: "kept"},
-    h("p", {}, "With the vector of “", h("bdi", {}, readable(grid.others[k])), `” after ${place}, the margin is `
-      + `${signedNats(margin)} instead of ${signedNats(found.margin)} nats.`),
+  return [
+    h("p", {}, "With the vector of “", h("bdi", {}, readable(grid.others[k])), `” after ${place}, `
+      + marginWith(grid.shares[q][k], found)),
     h("div", {class: "classes"}, line(answer.token, question.token, grid.token_p[q][k]),
-      line(answer.rival, question.rival, grid.rival_p[q][k])));
+      line(answer.rival, question.rival, grid.rival_p[q][k])),
+  ];
 }
 
-function partShares({parts, titles}) {
-  const strongest = Object.entries(parts).sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, MOST_PARTS);
-  return h("div", {}, h("h4", {}, "Heads and sub-layers with the largest shares"),
-    signedBars({label: "Share that each part brings back",
-      rows: strongest.map(([id, share]) => ({label: titles[id], to: share, text: percentage(share)}))}));
+const patchOfPart = ({title, share}, found) =>
+  h("p", {}, `With the output of ${title} for the other input, ${marginWith(share, found)}`);
+
+function marginWith(share, {margin, other_margin: otherMargin}) {
+  return `the margin is ${signedNats(margin + share * (otherMargin - margin))} instead of ${signedNats(margin)} nats.`;
+}
+
+/** What the model itself answers with the patch, and the output that it had before. */
+function outputWith(output, trace) {
+  const {before, after, same} = diffLines(trace.output, output);
+  const card = (title, text) => h("div", {class: "card side"}, h("h4", {}, title), text);
+  return same ? h("p", {}, "The output stays “", h("bdi", {}, output), "”.")
+    : h("div", {class: "sides"}, card("Output before", before), card("Output with this patch", after));
 }
 
 const percentage = (share) => `${(100 * share).toFixed(0)} %`.replace("-", "−").replace("−0 %", "0 %");
