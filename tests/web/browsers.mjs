@@ -90,6 +90,8 @@ export async function serveFolders(folders) {
 /** Give a page the function watch(work): -> {result, longest: the longest time that the page's own thread was busy} */
 export async function addWatch(page) {
   await page.evaluate(`globalThis.watch = ${watch}`);
+  const { longest } = await page.evaluate(() => watch(async () => { for (const end = performance.now() + 60; performance.now() < end;); }));
+  if (longest < 55) throw new Error(`watch found ${longest} ms instead of 60`);
 }
 
 async function watch(work) {
