@@ -41,6 +41,7 @@ export async function takeTour(page, steps) {
     await page.reload();
     assert.deepEqual(await stepOf(page, number), shown);
     seen.push(shown);
+    assert.doesNotMatch(await page.$eval(".tour", ({ textContent }) => textContent), /dark cell|darker/);
     if (number < steps) await page.evaluate(() => [...document.querySelectorAll(".tour button")].find((each) => each.textContent === "Next").click());
   }
   assert.equal(new Set(seen.map(({ title }) => title)).size, steps, "each step has its own title");
@@ -69,7 +70,40 @@ export async function readNumbers(page, kind, [q, k]) {
   const traced = await page.$eval(".one-head .heatmap", (map, at) => map.weightAt(...at), [q, k]);
   assert.equal(weights[k], traced, "the shown weight is that of the trace");
   for (const [i, value] of exponentials.entries()) assert.ok(Math.abs(value / sum - (weights[i] ?? 0)) < 2e-4, `${kind}: key ${i}`);
+  await checkSymbols(page);
   if (kind === "decoder") assert.deepEqual(scores.map((score) => score === null), scores.map((_, i) => i > q));
+}
+
+/** A symbol of the equation lights its matrix, by pointer and by keyboard. */
+async function checkSymbols(page) {
+  const lit = () => page.$$eval(".derivation figure.lit", (all) => all.length);
+  const symbols = await page.$$(".derivation .symbol");
+  assert.ok(symbols.length >= 4);
+  for (const symbol of symbols) {
+    await symbol.hover();
+    assert.equal(await lit(), 1, "the symbol under the pointer lights one matrix");
+  }
+  await page.mouse.move(0, 0);
+  assert.equal(await lit(), 0);
+  await symbols[0].focus();
+  assert.equal(await lit(), 1, "the symbol in focus lights its matrix");
+}
+
+/** With reduced motion, a press moves one box further, and nothing moves by itself. */
+async function playWithoutMotion(page) {
+  await page.emulateMediaFeatures([{ name: "prefers-reduced-motion", value: "reduce" }]);
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector(".player")?.dataset.state === "ready", { timeout: 60_000 });
+  const read = () => page.$eval(".player", ({ dataset }) => [Number(dataset.at), dataset.state]);
+  assert.equal(await page.$eval(".player .button", ({ textContent }) => textContent), "First step");
+  for (const at of [0, 1]) {
+    await page.click(".player .button");
+    assert.deepEqual(await read(), [at, "paused"]);
+  }
+  await new Promise((resolve) => setTimeout(resolve, 1000)); // longer than a step of the animation
+  assert.deepEqual(await read(), [1, "paused"], "no box follows by itself");
+  assert.equal(await page.$eval(".vectors", (one) => getComputedStyle(one).transitionProperty), "none");
+  await page.emulateMediaFeatures([]);
 }
 
 /** Play pauses at a box and shows its numbers, and runs to the end. */
@@ -90,4 +124,5 @@ export async function playForward(page) {
   await state("end");
   const [boxes, done] = [await page.$$(".plan .part.box"), await page.$$(".plan .part.box.done")];
   assert.equal(done.length, boxes.length, "every box was at work");
+  if ((await page.browser().version()).includes("Chrom")) await playWithoutMotion(page); // Firefox cannot emulate it
 }

@@ -9,7 +9,8 @@ const NUMBER = /[+−-]?\d+(?:\.\d+)?/g;
 
 /** What Python answers. `command` runs cutaway and returns what it prints. */
 export function expectedWhy(command, run) {
-  return JSON.parse(command("why", run, TEXT, "--token", TOKEN, "--not", RIVAL, "--other", OTHER, "--json"));
+  const found = JSON.parse(command("why", run, TEXT, "--token", TOKEN, "--not", RIVAL, "--other", OTHER, "--json"));
+  return { ...found, otherOutput: command("translate", run, OTHER).trim() };
 }
 
 /**
@@ -26,7 +27,7 @@ export async function checkWhy(page, address, expected, { isExact, name }) {
   const shown = await readView(page), tokens = await outputTokens(page);
   assertClose(shown[0], expected.sentence, tolerance, `${name}: the sentence`);
   if (isExact) compareNumbers(shown, expected, name);
-  await checkPatching(page, expected.patching, { tolerance, name });
+  await checkPatching(page, expected, { tolerance, name });
 
   const head = expected.parts.filter(({ kind }) => kind === "head").reduce((a, b) => (b.effect < a.effect ? b : a));
   await page.click(`#panel-why [data-id="${head.id}"]`);
@@ -92,8 +93,8 @@ function compareNumbers(shown, { attributions: [occlusion], parts, lens, margin 
   assert.ok(Math.abs(numbers.at(-1) - margin) < ROUNDED, `${name}: ${numbers.at(-1)}, ${margin}`);
 }
 
-/** Another word: the grids have the shares of Python, and a click on a cell shows its probabilities. */
-async function checkPatching(page, expected, { tolerance, name }) {
+/** Another word: the grids have the shares of Python, and a click on a cell shows its probabilities and the output. */
+async function checkPatching(page, { patching: expected, otherOutput }, { tolerance, name }) {
   await page.evaluate(() => [...document.querySelectorAll("#panel-why .word")].find(({ textContent }) => textContent === "beach").click());
   await page.$eval("#panel-why form", (form) => {
     form.querySelector("input").value = "garden";
@@ -105,9 +106,37 @@ async function checkPatching(page, expected, { tolerance, name }) {
       Array.from({ length: Number(map.dataset.columns) }, (_, k) => map.weightAt(q, k)))));
   const wanted = expected.grids.map((grid) => grid.shares), found = shares.flat(2);
   wanted.flat(2).forEach((share, i) => assert.ok(Math.abs(found[i] - share) < tolerance, `${name}: share ${i}: ${found[i]}, ${share}`));
+  const stacks = expected.grids.length, ofParts = shares.slice(stacks).flat(2).sort((a, b) => a - b);
+  const wantedOfParts = expected.parts.map(({ share }) => share).sort((a, b) => a - b);
+  assert.equal(ofParts.length, wantedOfParts.length, `${name}: heads and sub-layers`);
+  wantedOfParts.forEach((share, i) => assert.ok(Math.abs(ofParts[i] - share) < tolerance, `${name}: part ${i}: ${ofParts[i]}, ${share}`));
+
+  // the embedding of the other word makes this text the other one, so the model writes the output of the other one
+  const { tokens, others } = expected.grids[0], k = tokens.findIndex((token, i) => token !== others[i]);
+  await clickCell(page, 0, [0, k]);
+  const [intro, output] = await readKept(page);
+  assert.ok(intro.startsWith(`With the vector of “${others[k]}” after the embedding, the margin is `), `${name}: ${intro}`);
+  assert.equal(output, otherOutput, name);
+  await clickCell(page, stacks, [0, 1]);
+  assert.match((await readKept(page))[0], /^With the output of encoder layer 0, self-attention, head 0 for .*, the margin is /, name);
   await page.focus("#panel-why .heatmap-grid");
   await page.keyboard.press("ArrowRight");
-  assert.match(await page.$eval("#panel-why .kept", ({ textContent }) => textContent), /^With the vector of “/, name);
+  assert.match((await readKept(page))[0], /^With the vector of “/, name);
+}
+
+async function clickCell(page, map, [q, k]) {
+  const element = (await page.$$("#panel-why .heatmap"))[map], body = await element.$(".heatmap-body");
+  const cell = await element.evaluate(({ dataset }) => Number(dataset.cell));
+  await body.scrollIntoView();
+  await body.click({ offset: { x: (k + 0.5) * cell, y: (q + 0.5) * cell } });
+}
+
+/** What is written below the grids: [about the margin, the output with the patch]. */
+async function readKept(page) {
+  await page.waitForFunction(() => document.querySelector("#panel-why .kept") && !document.querySelector("#panel-why .kept .waiting-line"),
+    { timeout: 60_000 });
+  return page.$eval("#panel-why .kept", (kept) => [kept.querySelector("p").textContent,
+    (kept.querySelector(".side:last-child .text") ?? kept.querySelector("p:last-child bdi"))?.textContent ?? null]);
 }
 
 function assertClose(found, expected, tolerance, message) {

@@ -81,9 +81,12 @@ function grids(found, now, context, other) {
   };
   const streams = found.grids.map((grid, i) => positionMap(grid, (q, k) =>
     keep(maps[i], {place: `${grid.stack} ${grid.rows[q]}`, position: k}, patchOfToken({grid, q, k}, about))));
-  const parts = partMap(found.parts, (part) => keep(parts, {place: part.id}, patchOfPart(part, found)));
-  const maps = [...streams, parts], titles = [...found.grids.map((grid) => titleOf(grid, found.grids.length)),
-    "Heads and sub-layers"];
+  const stacks = found.grids.map(({stack}) => stack), ofStack = (stack) => (stacks.length > 1 ? `The ${stack}'s` : "The");
+  const parts = stacks.map((stack, i) => partMap(stack, found.parts, (part) =>
+    keep(parts[i], {place: part.id}, patchOfPart(part, found))));
+  const maps = [...streams, ...parts];
+  const titles = ["residual stream", "heads and sub-layers"].flatMap((what) =>
+    stacks.map((stack) => `${ofStack(stack)} ${what}`));
   return [
     h("p", {class: "finding"}, found.sentence),
     difference < SMALL && h("p", {class: "note"}, `The two margins differ by ${difference.toFixed(2)} nats only, so shares `
@@ -93,7 +96,6 @@ function grids(found, now, context, other) {
   ];
 }
 
-const titleOf = ({stack}, count) => (count > 1 ? `The ${stack}'s residual stream` : "The residual stream");
 const nameOf = (row) => (row === "embedding" ? "the embedding" : row);
 
 function positionMap({stack, rows, tokens, others, shares}, onpick) {
@@ -104,9 +106,10 @@ function positionMap({stack, rows, tokens, others, shares}, onpick) {
     label: `Share that each patch of the ${stack} brings back`, hint: HINT});
 }
 
-/** A row for each layer, a column for each sub-layer and head. */
-function partMap(parts, onpick) {
-  const rowOf = ({stack, layer}) => `${stack} ${layer}`, rows = [...new Set(parts.map(rowOf))];
+/** A row for each layer of a stack, a column for each sub-layer and head. */
+function partMap(stack, all, onpick) {
+  const parts = all.filter((part) => part.stack === stack);
+  const rowOf = ({layer}) => `layer ${layer}`, rows = [...new Set(parts.map(rowOf))];
   const columnOf = ({part, head}) => COLUMNS[part] + (head === null ? "" : ` ${head}`);
   const order = ({part, head}) => 1000 * Object.keys(COLUMNS).indexOf(part) + (head ?? -1);
   const columns = [...new Set([...parts].sort((a, b) => order(a) - order(b)).map(columnOf))];
@@ -118,7 +121,7 @@ function partMap(parts, onpick) {
   };
   return heatmap({rows, columns, at: (q, k) => partAt(q, k)?.share ?? NaN, signed: true, max: 1, numbers: true,
     describe, onpick: (q, k) => partAt(q, k) && onpick(partAt(q, k)), hint: HINT,
-    label: "Share that each head and sub-layer brings back"});
+    label: `Share that each head and sub-layer of the ${stack} brings back`});
 }
 
 /** The margin with the patch of one cell, and the probabilities of token and rival. */
