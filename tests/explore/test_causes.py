@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import IntegratedGradients, Saliency
+from matplotlib.colors import to_hex
 from untrained import untrained_pipeline
 
 from cutaway.data.tasks import load_split
@@ -29,8 +30,10 @@ from cutaway.explore.causes.attribution import (
 )
 from cutaway.explore.causes.direct import BIASES, direct_contributions
 from cutaway.explore.causes.effects import margins_without, mean_outputs
+from cutaway.explore.causes.figure import patching_figure, why_figure
 from cutaway.explore.causes.margin import Term, find_margin
 from cutaway.explore.causes.patching import patch_all, patched_output, path_patch, place_of, prepare_other
+from cutaway.explore.figures import BLUE, ORANGE
 from cutaway.explore.traced_example import prepare_example
 from cutaway.explore.variants import run_variants
 from cutaway.inference.pipelines import Translator
@@ -645,6 +648,21 @@ def test_the_sentence_names_the_strongest_token_and_head():
         assert f"“{found.source[i]}”" in found.sentence
     if -found.main_head.effect > 0.05 * abs(found.margin):
         assert found.main_head.title in found.sentence
+
+
+def test_figures_draw_what_speaks_for_a_token_blue_as_the_page_does():
+    found = why(untrained_pipeline(norm_placement="pre"), TEXT, step=2, target=OUTPUT)
+    _, below, *_ = why_figure(found).axes
+    drawn = below.images[0]
+    assert to_hex(drawn.cmap(1.0)) == BLUE.lower()
+    assert to_hex(drawn.cmap(0.0)) == ORANGE.lower()
+    model, example, other, margin = two_texts()
+    patching = patch_all(model, example, other, margin)
+    *_, parts, _ = patching_figure(patching).axes
+    values = parts.images[0].get_array()
+    shown = {value for value in values.data.flatten().tolist() if value == value}
+    assert shown == {part.share for part in patching.parts}
+    assert "layer 1, cross-attention, head 1" in patching._repr_html_()
 
 
 # ---- the demo --------------------------------------------------------------------------------------------
