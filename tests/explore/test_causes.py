@@ -656,6 +656,7 @@ def test_figures_draw_what_speaks_for_a_token_blue_as_the_page_does():
     drawn = below.images[0]
     assert to_hex(drawn.cmap(1.0)) == BLUE.lower()
     assert to_hex(drawn.cmap(0.0)) == ORANGE.lower()
+    assert {-part.effect for part in found.parts} <= set(drawn.get_array().data.flatten().tolist())
     model, example, other, margin = two_texts()
     patching = patch_all(model, example, other, margin)
     *_, parts, _ = patching_figure(patching).axes

@@ -17,7 +17,7 @@ COLUMN_NAMES = {"self_attention": "self", "cross_attention": "cross", "feed_forw
 
 
 def why_figure(found: Why) -> Any:
-    """Above: each method's number for each input token. Below: the effect of each head and sub-layer on the margin."""
+    """Above: each method's number for each input token. Below: what each head and sub-layer adds to the margin."""
     tokens = [*found.source, *found.target]
     rows = [row_title(part) for part in found.parts]
     height = 2.2 + 0.32 * len(found.attributions) + 0.32 * len(dict.fromkeys(rows))
@@ -32,9 +32,9 @@ def why_figure(found: Why) -> Any:
     above.set_title(
         f"Tokens for “{found.token}” and against “{found.rival}”; each row relative to its largest", loc="left"
     )
-    effects = [part.effect for part in found.parts]
-    image = draw_parts(below, found.parts, effects, limit=max(map(abs, effects)) or 1.0)
-    below.set_title(f"Change of the margin ({found.margin:+.2f}) without this part", loc="left")
+    added = [-part.effect for part in found.parts]
+    image = draw_parts(below, found.parts, added, limit=max(map(abs, added)) or 1.0)
+    below.set_title(f"What each part adds to the margin ({found.margin:+.2f}), with all later parts", loc="left")
     figure.colorbar(image, ax=below, label="nats", fraction=0.03, pad=0.02)
     return figure
 
