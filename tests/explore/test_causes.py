@@ -669,14 +669,17 @@ def test_figures_draw_what_speaks_for_a_token_blue_as_the_page_does():
 # ---- the demo --------------------------------------------------------------------------------------------
 
 SENTENCE = "We think that he dances on the small beach."
+TRANSLATION = "Nous pensons qu'il danse sur la petite plage."
 
 
 @pytest.mark.slow
 def test_integrated_gradients_of_the_demo_sum_to_their_target(home):
     translator = Translator.load(home / "runs/demo", "cpu")
     pairs = load_split(translator.config.data, "translation", "test")[:20]
-    for text in (SENTENCE, *(pair.source for pair in pairs)):
-        assert why(translator, text, methods=["integrated_gradients"]).attribution("integrated_gradients").gap < 1e-3
+    questions = [(SENTENCE, "la", "le", None, TRANSLATION), *((pair.source,) for pair in pairs)]
+    for question in questions:
+        found = why(translator, *question, methods=["integrated_gradients"])
+        assert found.attribution("integrated_gradients").gap < 1e-3
 
 
 @pytest.mark.slow

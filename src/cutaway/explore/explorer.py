@@ -255,7 +255,8 @@ class Explorer:
             example = self.prepare(pipeline, request)
             passes = len(example.source) + len(example.target_in) + len(ablation_targets(pipeline.model))
             if "integrated_gradients" in methods:
-                passes += (GRADIENT * POINTS + 2) * MAX_PARTS  # gradients, and the margin at both ends of each part
+                # gradients, and the margin at both ends of each part; few texts need more than half of the parts
+                passes += (GRADIENT * POINTS + 2) * MAX_PARTS // 2
             check_work(pipeline.model, example, passes)
             margin = find_margin(pipeline, example, token, rival, step)
             return explain(pipeline, example, margin, methods).as_json()
