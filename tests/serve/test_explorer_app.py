@@ -160,7 +160,8 @@ def test_causes_are_equal_to_the_pipelines(port, run, monkeypatch):
     other = ask_json(port, "/api/why", {**given, "text": "x y z", "rival": rival, "methods": []})
     assert patched["other_margin"] == pytest.approx(other["margin"], abs=1e-5)
     assert patched["grids"][0]["others"] == [*"xyz", "</s>"]
-    given = {"text": "a b c", "other": "x b c", "place": "encoder embedding", "position": 0}  # the texts differ there only
+    # the texts differ in this token only
+    given = {"text": "a b c", "other": "x b c", "place": "encoder embedding", "position": 0}
     assert ask_json(port, "/api/patched", given) == {"output": pipeline.translate(["x b c"])[0]}
 
 
