@@ -6,6 +6,7 @@ import { join, relative, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { findAccessibilityProblems, launch, PROGRAMS } from "./browsers.mjs";
+import { startFirstModel } from "./living_models.mjs";
 
 const FOLDER_LIMIT = 60e6; // bytes
 const FIRST_PAGE_LIMIT = 400e3; // html, styles, scripts, fonts, images
@@ -179,7 +180,8 @@ function checkLinks(found) {
     const file = fileURLToPath(address);
     const isInside = !relative(folder, file).startsWith("..");
     const exists = isInside && existsSync(file) && statSync(file).isFile();
-    const hasTarget = !fragment || !ids.has(address) || ids.get(address).has(fragment);
+    const isState = relative(folder, file).startsWith(MODELS); // the fragment says what the model's page shows
+    const hasTarget = !fragment || isState || !ids.has(address) || ids.get(address).has(fragment);
     if (!exists) report(path, "link to a missing file", reference, "brokenLinks");
     else if (!hasTarget) report(path, "link to a missing id", reference, "brokenLinks");
   }
@@ -205,6 +207,14 @@ async function takeScreenshot(page, directory, name, path, kind) {
   const height = Math.min(await page.evaluate(() => document.documentElement.scrollHeight), 3 * rows);
   const file = `${path.replace(/\.html$/, "").replaceAll("/", "-")}-${kind}-${name}.png`;
   await page.screenshot({ path: join(directory, file), clip: { x: 0, y: 0, width, height }, captureBeyondViewport: true });
+}
+
+/** A model of the book starts when its button is clicked. */
+async function checkModel(browser, name) {
+  await inTabs(browser, name, "dark", ["book/paper/attention.html"], "model", async ({ page }, path) => {
+    await openPage(page, path);
+    if (!await startFirstModel(page)) report(path, `${name} model`, "its output is empty");
+  });
 }
 
 /** What is folded on the screen is printed. */
@@ -268,6 +278,7 @@ for (const name of names) {
         await page.setViewport(MEDIUM);
         await checkWidth(page, name, path, "medium");
       });
+      if (scheme === "dark") await checkModel(browser, name);
       if (scheme === "dark") await checkPrint(browser, name);
       if (scheme === "dark") await checkSearch(browser, name); // the last one: its words would be marked on other pages
     } finally {
