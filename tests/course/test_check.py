@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cutaway.course.exercise import Case, Exercise, Property
 from cutaway.course.exercises import all_exercises, get_exercise
-from cutaway.course.feedback import feedback, file_failure_lines
+from cutaway.course.feedback import explain_solution, feedback, file_failure_lines
 from cutaway.course.grader import grade_file
 from cutaway.course.sandbox import run_file
 from cutaway.system.resources import shipped_folder
@@ -134,8 +137,36 @@ def test_printed_output_is_returned_and_limited(tmp_path):
 def test_a_changed_argument_is_reported(tmp_path):
     text = SOLUTION.replace("x = x - x.max", "x -= x.max")
     result = check_text(text, tmp_path)
-    assert states(result) == ["right"] * 3
+    assert states(result) == ["wrong", "right", "right"]
     assert "It changes its argument x" in feedback_text(result, "softmax")
+
+
+def test_a_property_is_reported_if_no_known_mistake_fits(tmp_path):
+    part = get_exercise(1).parts[0]
+    rows_sum_to_1 = Property(
+        "rows sum to 1",
+        (Case("one row", (np.array([0.0, 1.0]),)),),
+        lambda weights: None if abs(weights.sum() - 1) < 1e-4 else f"The weights sum to {weights.sum():.2f}, not to 1.",
+    )
+    exercise = Exercise(1, "softmax", "", (replace(part, properties=(rows_sum_to_1,), thought="First the powers."),))
+    path = tmp_path / NAME
+    path.write_text(SOLUTION.replace("return powers /", "return 0.56 * powers * (powers < 9) /"), encoding="utf-8")
+    [mark] = grade_file(exercise, path).marks
+    assert mark.violation == "The weights sum to 0.56, not to 1."
+    assert mark.violation in feedback(mark)
+    assert "Line of thought: First the powers." in feedback(mark, 2)
+    path.write_text(SOLUTION.replace("return powers /", "if x.ndim == 1: 1 / 0\n    return powers /"), encoding="utf-8")
+    [mark] = grade_file(exercise, path).marks  # only the property's case fails
+    assert mark.state == "wrong"
+    assert mark.failed_case.description == "one row"
+
+
+def test_a_solution_is_explained():
+    source = "a = 1\n    # mistakes: no-scale, scale-d\n    b = 2\n"
+    assert explain_solution(get_exercise(1), source) == (
+        "a = 1\n    # Mistakes made here:\n    #   - The scores are not divided by sqrt(d_k).\n"
+        "    #   - The scores are divided by d_k; the paper divides by its square root.\n    b = 2\n"
+    )
 
 
 def test_single_precision_and_plain_lists_are_right(tmp_path):
@@ -269,7 +300,7 @@ def test_a_crash_in_one_case_does_not_hide_the_mistake_in_others(tmp_path):
 
 def test_feedback_has_the_smallest_case_and_a_hint(tmp_path):
     mark = check_text(with_mask("    return np.triu(np.ones((n, n)))"), tmp_path).marks[1]
-    weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, stronger=True))
+    weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, 1))
     assert "n = 3" in weak
     assert "your mask     = [[1., 1., 1.]," in weak
     assert "Hint: " + mark.explanations[0][0].hint in weak

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.course.differences import as_array, is_same, name_results
-from cutaway.course.exercise import Case, Mistake
+from cutaway.course.exercise import Case, Exercise, Mistake
 from cutaway.course.grader import Counterexample, Grade, Mark
 from cutaway.course.sandbox import Failure
 
@@ -30,14 +30,14 @@ TIPS = {
 }
 
 
-def feedback(mark: Mark, stronger: bool = False) -> list[str]:
-    """Return lines of feedback for one part."""
+def feedback(mark: Mark, level: int = 0) -> list[str]:
+    """Return lines of feedback for one part. Level 0 has hints, 1 stronger ones, 2 also the line of thought."""
     if mark.state == "to do":
         return ["not begun"]
     if mark.state == "not tried":
         return [mark.failure.message if mark.failure else "not tried"]
     if mark.is_right:
-        return list(mark.facts)
+        return []
     lines: list[str] = []
     if mark.explanations:
         lines += explanation_lines(mark)
@@ -49,12 +49,12 @@ def feedback(mark: Mark, stronger: bool = False) -> list[str]:
         if mark.explanations and not any(line.startswith("  expected") for line in example):
             lines += mark.facts[:1]  # too large to print: name the first number that differs
     if not mark.explanations:
-        lines += mark.facts
+        lines += [*mark.facts, *filter(None, [mark.violation])]
         if mark.follows_from:
             lines.append(f"It uses {mark.follows_from}, which is not right yet. Mend that first.")
     elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.failure:
         return [*lines, f"Mend {mark.follows_from}, and this will be right too."]
-    return lines + hint_lines(mark, stronger)
+    return lines + hint_lines(mark, level)
 
 
 def explanation_lines(mark: Mark) -> list[str]:
@@ -70,9 +70,13 @@ def explanation_lines(mark: Mark) -> list[str]:
     return [f"{count} mistakes at once:", *(f"{i}. {line}" for i, line in enumerate(lines, 1))]
 
 
-def hint_lines(mark: Mark, stronger: bool) -> list[str]:
-    new = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
-    return [f"Hint: {m.strong_hint if stronger else m.hint}" for m in new]
+def hint_lines(mark: Mark, level: int) -> list[str]:
+    """Return the hints of the named mistakes; if none was named, those of the part, unless a called part is wrong."""
+    named = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
+    part = () if mark.explanations or mark.follows_from else (mark.part,)
+    hints = [about.strong_hint if level else about.hint for about in (*named, *part)]
+    thought = [f"Line of thought: {mark.part.thought}"] if level > 1 and mark.part.thought else []
+    return [f"Hint: {hint}" for hint in hints if hint] + thought
 
 
 def unique(mistakes: Iterable[Mistake]) -> list[Mistake]:
@@ -165,6 +169,17 @@ def sentence(text: str) -> str:
     first = text.partition(" ")[0]
     start = text[:1] if re.search(r"[_\d(]", first) or first == "eps" else text[:1].upper()
     return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def explain_solution(exercise: Exercise, source: str) -> str:
+    """Replace each comment `# mistakes: NAME, NAME` of a solution by what the grader says about these mistakes."""
+    known = {mistake.name: mistake for part in exercise.parts for mistake in part.mistakes}
+
+    def explain(found: re.Match[str]) -> str:
+        wrong = [sentence(known[name.strip()].message) for name in found[2].split(",")]
+        return "\n".join([f"{found[1]}# Mistakes made here:", *(f"{found[1]}#   - {text}" for text in wrong)])
+
+    return re.sub(r"^( *)# mistakes: (.+)$", explain, source, flags=re.MULTILINE)
 
 
 def file_failure_lines(failure: Failure) -> list[str]:

@@ -8,6 +8,7 @@ without a guess.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ class Mark:
     # Sets of mistakes, each of which explains all results. Usually one set with one mistake.
     explanations: tuple[tuple[Mistake, ...], ...] = ()
     facts: tuple[str, ...] = ()  # what differs, with or without an explanation
+    violation: str = ""  # the first property that fails, as a sentence
     counterexample: Counterexample | None = None
     failure: Failure | None = None
     failed_case: Case | None = None
@@ -90,7 +92,8 @@ def grade(exercise: Exercise, path: Path, outcomes: SandboxResult) -> Grade:
 
 def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Mark] = ()) -> Mark:
     """Grade one part. `used`: marks of wrong parts that this one calls; their mistakes affect it too."""
-    first = outcomes[0].failure
+    first, tried = outcomes[0].failure, outcomes
+    outcomes = outcomes[: len(part.cases)]
     if first and first.kind in ("to do", "skipped"):
         return Mark(part, "to do" if first.kind == "to do" else "not tried", failure=first)
     if first and len(outcomes) < len(part.cases):  # the sandbox stopped after the first case
@@ -98,9 +101,12 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     answers = [reference_answer(part, case, NO_MISTAKES) for case in part.cases]
     crashed = next((i for i, o in enumerate(outcomes) if o.failure), None)
     wrong = [i for i, o in enumerate(outcomes) if not o.failure and not is_same(o.value, answers[i])]
-    if crashed is None and not wrong:
-        return Mark(part, "right", facts=tuple(make_remarks(part, outcomes)))
+    violation, failure, failed_case = find_violation(part, tried)
     facts, known, counterexample = make_remarks(part, outcomes), certain_mistakes(used), None
+    if crashed is not None:
+        failure, failed_case = outcomes[crashed].failure, part.cases[crashed]
+    if not (wrong or failure or violation or facts):
+        return Mark(part, "right")
     if wrong:
         i = wrong[0]
         counterexample = Counterexample(part.cases[i], outcomes[i].value, answers[i])
@@ -114,12 +120,27 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
         if all(m.explanations for m in used)
         else (),
         facts=tuple(filter(None, facts)),
+        violation=violation,
         counterexample=counterexample,
-        failure=outcomes[crashed].failure if crashed is not None else None,
-        failed_case=part.cases[crashed] if crashed is not None else None,
+        failure=failure,
+        failed_case=failed_case,
         follows_from=used[0].part.name if used else "",
         known=frozenset(m.name for m in known),
     )
+
+
+def find_violation(part: ExercisePart, tried: Sequence[Outcome]) -> tuple[str, Failure | None, Case | None]:
+    """Return what the first failing property says, or the first failed call of its cases."""
+    rest = iter(tried[len(part.cases) :])
+    for each in part.properties:
+        outcomes = [next(rest) for _ in each.cases]
+        for case, outcome in zip(each.cases, outcomes, strict=True):
+            if outcome.failure:
+                return "", outcome.failure, case
+        with np.errstate(all="ignore"), contextlib.suppress(Exception):
+            if says := each.check(*(outcome.value for outcome in outcomes)):
+                return says, None, None
+    return "", None, None
 
 
 def certain_mistakes(marks: Sequence[Mark]) -> tuple[Mistake, ...]:
@@ -206,7 +227,7 @@ def count_differences(predicted: Any, right: Any, nan_proves: bool) -> int:
 
 
 def make_remarks(part: ExercisePart, outcomes: Sequence[Outcome]) -> list[str]:
-    """Return remarks that apply even to a right answer."""
+    """Return what is wrong even if all results are right."""
     changed = sorted({i for outcome in outcomes for i in outcome.changed})
     notes = [
         f"It changes its argument {part.arguments[i]}: whoever called it loses those numbers. Work on a copy."
