@@ -1,0 +1,2 @@
+EDITS = {}
+UNLISTED = []
