@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import pprint
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from cutaway.course.differences import as_array, is_same, name_results
+from cutaway.course.differences import as_array, as_plain, format_key, is_same, name_results, with_text_keys
 from cutaway.course.exercise import Case, Exercise, Mistake
 from cutaway.course.grader import Counterexample, Grade, Mark
 from cutaway.course.sandbox import Failure
@@ -140,24 +141,55 @@ def pieces(counterexample: Counterexample, names: tuple[str, ...]) -> list[tuple
     ):
         return []
     both = zip(name_results(counterexample.given, names), name_results(counterexample.right, names), strict=True)
-    return [(name, given, right) for (name, given), (_, right) in both if as_array(given) is not None]
+    return [
+        (name, given, right)
+        for (name, given), (_, right) in both
+        if as_array(given) is not None or isinstance(right, (str, list, tuple, dict))
+    ]
 
 
 def value_lines(name: str, value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return [line for key, inner in value.items() for line in value_lines(f"{name}[{key!r}]", inner)]
+    head = f"  {name} = "
+    if not is_plain(value):
+        if isinstance(value, dict):
+            return [line for key, inner in value.items() for line in value_lines(f"{name}[{key!r}]", inner)]
+        if isinstance(value, (list, tuple)) and as_array(value) is None:
+            return [line for i, inner in enumerate(value) for line in value_lines(f"{name}[{i}]", inner)]
     array = as_array(value)
     if array is None:
-        return [f"  {name} = {value}"]
-    head = f"  {name} = "
+        text = format_plain(value, width=max(40, 100 - len(head)))
+        return (head + text.replace("\n", "\n" + " " * len(head))).split("\n")
     text = np.array2string(array, precision=4, suppress_small=True, separator=", ", prefix=head)
     return (head + text).split("\n")
 
 
+def is_plain(value: Any) -> bool:
+    """Check for texts and numbers, and lists and dicts of them: no arrays."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    return all(map(is_plain, value)) if isinstance(value, (list, tuple)) else np.ndim(value) == 0
+
+
+def format_plain(value: Any, width: int) -> str:
+    """Format texts, lists and dicts as Python does, in lines of this width."""
+    if isinstance(value, dict):
+        lines = [""]
+        for key, inner in with_text_keys(value).items():
+            entry = f"{format_key(key)}: {as_plain(inner)!r}, "
+            lines += [""] if len(lines[-1] + entry) > width else []
+            lines[-1] += entry
+        return "{" + "\n ".join(line.rstrip() for line in lines).removesuffix(",") + "}"
+    value = as_plain(value)
+    is_list = isinstance(value, (list, tuple))
+    return pprint.pformat(value, width=width, compact=True, sort_dicts=False) if is_list else repr(value)
+
+
 def numbers_in(value: Any) -> float:
-    """Count the numbers in a nested value."""
+    """Count the numbers in a nested value. A text counts as one for each ten letters."""
     if isinstance(value, dict):
         return numbers_in(list(value.values()))
+    if isinstance(value, str):
+        return 1 + len(value) // 10
     array = as_array(value)
     if array is not None:
         return array.size

@@ -216,7 +216,14 @@ def reference_answer(part: ExercisePart, case: Case, wrong: Switches) -> Any:
 
 
 def count_differences(predicted: Any, right: Any, nan_proves: bool) -> int:
-    """Count the numbers a mistake changes. Non-finite numbers are weak evidence: many mistakes produce them."""
+    """Count the numbers a mistake changes. Non-finite numbers are weak evidence: many mistakes produce them.
+
+    A text or the length of a list that it changes is enough evidence.
+    """
+    if is_same(predicted, right):
+        return 0
+    if isinstance(right, dict) and isinstance(predicted, dict) and right.keys() == predicted.keys():
+        return sum(count_differences(predicted[key], right[key], nan_proves) for key in right)
     if is_sequence(right) and is_sequence(predicted) and len(right) == len(predicted):
         return sum(count_differences(p, r, nan_proves) for p, r in zip(predicted, right, strict=True))
     a, b = as_array(predicted), as_array(right)
