@@ -1,4 +1,4 @@
-"""A solution of exercise 7, in PyTorch. Attention is written out, and the code that both attentions share is a function."""
+"""A solution of exercise 7, in PyTorch. Attention is written out, as a function that both attentions use."""
 
 import torch
 

@@ -446,10 +446,12 @@ EMBED_AT = ExercisePart(
     ("vectors",),
     embed_at,
     cases=(
-        Case("one token at position 2", (np.array([[1]]), numbers(3, 4, seed=1), 2)),
-        Case("two texts of three tokens, from position 0", (np.array([[1, 0, 1], [2, 2, 0]]), numbers(3, 4, seed=2), 0)),
-        Case("two texts of two tokens, from position 3", (np.array([[4, 1], [0, 0]]), numbers(5, 6, seed=3), 3)),
-        Case("four tokens, from position 30", (np.array([[2, 2, 0, 1]]), numbers(3, 8, seed=4), 30)),
+        Case("one token, start 2", (np.array([[1]]), numbers(3, 4, seed=1), 2)),
+        Case(
+            "two texts of three tokens, from position 0", (np.array([[1, 0, 1], [2, 2, 0]]), numbers(3, 4, seed=2), 0)
+        ),
+        Case("two texts of two tokens, start 3", (np.array([[4, 1], [0, 0]]), numbers(5, 6, seed=3), 3)),
+        Case("four tokens, start 30", (np.array([[2, 2, 0, 1]]), numbers(3, 8, seed=4), 30)),
     ),
     mistakes=EMBED_AT_MISTAKES,
     properties=(Property("a token alone is as in the whole text", (WHOLE_TEXT, LAST_TOKEN), last_token_is_the_same),),
@@ -682,8 +684,8 @@ def cached_equals_uncached(all_at_once: Any, alone: Any) -> str | None:
     if is_same(single[:, -1], together[:, -1]):
         return None
     return (
-        f"The output of the third token begins with {first_number(single[:, -1])} if two tokens are in the cache and it "
-        f"comes alone, but with {first_number(together[:, -1])} if all three come at once. Both should be equal."
+        f"The output of the third token begins with {first_number(single[:, -1])} if it comes alone, with the two "
+        f"others in the cache, but with {first_number(together[:, -1])} if all three come at once. Both should be equal."
     )
 
 
@@ -692,8 +694,8 @@ def future_changes_nothing(one: Any, other: Any) -> str | None:
     if is_same(a, b):
         return None
     return (
-        f"The output of the first token begins with {first_number(a)}; if only the last of the three tokens changes, it "
-        f"becomes {first_number(b)}. A token must not see later ones."
+        f"The output of the first token begins with {first_number(a)}; if only the last of the three tokens changes, "
+        f"it becomes {first_number(b)}. A token must not see later ones."
     )
 
 
@@ -847,7 +849,9 @@ def memory_shape(result: Any) -> str | None:
     for name in ("k", "v"):
         shape = list(np.shape(result[name]))
         if shape != [1, 1, 2, 2]:
-            return f"cache[{name!r}] has shape {shape}; for 1 text, 1 head, 2 tokens and E = 2 it should be [1, 1, 2, 2]."
+            return (
+                f"cache[{name!r}] has shape {shape}; for 1 text, 1 head, 2 tokens and E = 2 it should be [1, 1, 2, 2]."
+            )
     return None
 
 
@@ -1103,7 +1107,13 @@ ATTEND_MEMORY = ExercisePart(
         ),
         Case(
             "three target tokens, with a mask [N, S]",
-            (numbers(2, 3, 4, seed=10), random_cache(2, 2, 4, 2, seed=11), attention_weights(4, seed=12), 2, SOME_HIDDEN),
+            (
+                numbers(2, 3, 4, seed=10),
+                random_cache(2, 2, 4, 2, seed=11),
+                attention_weights(4, seed=12),
+                2,
+                SOME_HIDDEN,
+            ),
         ),
     ),
     mistakes=ATTEND_MEMORY_MISTAKES,
