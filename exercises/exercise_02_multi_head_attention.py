@@ -8,6 +8,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 2             which parts are right, and what is wrong with the others
     cutaway check 2 --watch     the same again each time you save this file
     cutaway check 2 --hint      a stronger hint
+    cutaway check 2 --think     the line of thought that leads to a solution
+    cutaway check 2 --solution  our solution, explained
 
 In the shapes below, B is the number of texts, T of words, D the width of a word (d_model), H the number of heads and
 E = D/H the width of a head. You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are

@@ -11,6 +11,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 3             which parts are right, and what is wrong with the others
     cutaway check 3 --watch     the same again each time you save this file
     cutaway check 3 --hint      a stronger hint
+    cutaway check 3 --think     the line of thought that leads to a solution
+    cutaway check 3 --solution  our solution, explained
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. All widths
 are even, and all positions are counted from 0.

@@ -18,6 +18,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 5             which parts are right, and what is wrong with the others
     cutaway check 5 --watch     the same again each time you save this file
     cutaway check 5 --hint      a stronger hint
+    cutaway check 5 --think     the line of thought that leads to a solution
+    cutaway check 5 --solution  our solution, explained
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors.
 

@@ -39,6 +39,8 @@ def feedback(mark: Mark, level: int = 0) -> list[str]:
         return [mark.failure.message if mark.failure else "not tried"]
     if mark.is_right:
         return []
+    if mark.imported:
+        return [mark.imported]
     lines: list[str] = []
     if mark.explanations:
         lines += explanation_lines(mark)
@@ -52,9 +54,9 @@ def feedback(mark: Mark, level: int = 0) -> list[str]:
     if not mark.explanations:
         lines += [*mark.facts, *filter(None, [mark.violation])]
         if mark.follows_from:
-            lines.append(f"It uses {mark.follows_from}, which is not right yet. Mend that first.")
+            lines.append(f"It uses {mark.follows_from}, which is not right yet. Correct that first.")
     elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.failure:
-        return [*lines, f"Mend {mark.follows_from}, and this will be right too."]
+        return [*lines, f"Correct {mark.follows_from}, and this will be right too."]
     return lines + hint_lines(mark, level)
 
 
@@ -64,7 +66,9 @@ def explanation_lines(mark: Mark) -> list[str]:
         lines = [sentence(f"{'either ' if i == 0 else 'or '}{e[0].message}") for i, e in enumerate(mark.explanations)]
         return [*lines, "From outside, the two look the same."]
     (mistakes,) = mark.explanations
-    lines = [sentence(m.message) + (f" (As in {mark.follows_from}.)" if m.name in mark.known else "") for m in mistakes]
+    lines = [
+        sentence(m.message) + (f" (As in {mark.known[m.name]}.)" if m.name in mark.known else "") for m in mistakes
+    ]
     if len(lines) == 1:
         return lines
     count = {2: "Two", 3: "Three", 4: "Four"}.get(len(lines), "Several")
@@ -74,7 +78,8 @@ def explanation_lines(mark: Mark) -> list[str]:
 def hint_lines(mark: Mark, level: int) -> list[str]:
     """Return the hints of the named mistakes; if none was named, those of the part, unless a called part is wrong."""
     named = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
-    part = () if mark.explanations or mark.follows_from else (mark.part,)
+    has_wrong_result = mark.counterexample or mark.violation or mark.failure
+    part = (mark.part,) if has_wrong_result and not mark.explanations and not mark.follows_from else ()
     hints = [about.strong_hint if level else about.hint for about in (*named, *part)]
     thought = [f"Line of thought: {mark.part.thought}"] if level > 1 and mark.part.thought else []
     return [f"Hint: {hint}" for hint in hints if hint] + thought
@@ -197,21 +202,31 @@ def numbers_in(value: Any) -> float:
 
 
 def sentence(text: str) -> str:
-    """Add a capital and a full stop; a code name such as d_model or eps keeps its case."""
+    """Add a capital and a full stop; a code name such as d_model, eps or x keeps its case."""
     first = text.partition(" ")[0]
-    start = text[:1] if re.search(r"[_\d(]", first) or first == "eps" else text[:1].upper()
+    is_code = re.search(r"[_\d(]", first) or first == "eps" or (len(first) == 1 and first != "a")
+    start = text[:1] if is_code else text[:1].upper()
     return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def explain_solution(exercise: Exercise, source: str) -> str:
-    """Replace each comment `# mistakes: NAME, NAME` of a solution by what the grader says about these mistakes."""
-    known = {mistake.name: mistake for part in exercise.parts for mistake in part.mistakes}
+    """Replace each comment `# mistakes: NAME, NAME` of a solution by what the grader says about these mistakes.
 
-    def explain(found: re.Match[str]) -> str:
-        wrong = [sentence(known[name.strip()].message) for name in found[2].split(",")]
-        return "\n".join([f"{found[1]}# Mistakes made here:", *(f"{found[1]}#   - {text}" for text in wrong)])
-
-    return re.sub(r"^( *)# mistakes: (.+)$", explain, source, flags=re.MULTILINE)
+    Several parts may have a mistake of the same name. The function above the comment decides.
+    """
+    known = {(part.name, mistake.name): mistake for part in exercise.parts for mistake in part.mistakes}
+    lines, function = [], ""
+    for line in source.split("\n"):
+        if found := re.match(r"def (\w+)", line):
+            function = found[1]
+        if found := re.match(r"( *)# mistakes: (.+)$", line):
+            lines.append(f"{found[1]}# Mistakes made here:")
+            for name in map(str.strip, found[2].split(",")):
+                others = [mistake for (_, other), mistake in known.items() if other == name]
+                lines.append(f"{found[1]}#   - {sentence(known.get((function, name), others[0]).message)}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def file_failure_lines(failure: Failure) -> list[str]:
