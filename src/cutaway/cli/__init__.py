@@ -40,6 +40,7 @@ from cutaway.cli.import_ import import_
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.mask import mask
+from cutaway.cli.quiz import quiz
 from cutaway.cli.runs import runs
 from cutaway.cli.serve import serve
 from cutaway.cli.tag import tag
@@ -74,7 +75,7 @@ COMMANDS = {
     "Train": (demo, train, evaluate, runs, doctor),
     "Use": (translate, generate, classify, tag, embed, serve),
     "Look inside": (explore, why, trace, mask, figures),
-    "Learn": (book, lesson, check, class_, lab),
+    "Learn": (book, lesson, quiz, check, class_, lab),
     "Exchange": (import_, export),
 }
 for topic, commands in COMMANDS.items():
