@@ -61,7 +61,7 @@ def attend_memory(x, cache, weights, n_heads, mask=None):
     # mistakes: cross-no-query-projection
     q = split_heads(x @ weights["query"], n_heads)
     # The cache has keys and values, already projected. The memory has no future: no causal mask.
-    # mistakes: projected-again, memory-causal, memory-grows, cross-mask-ignored
+    # mistakes: cross-projected-again, memory-causal, memory-grows, cross-mask-ignored
     output, _ = attention(q, cache["k"], cache["v"], mask)
     # mistakes: cross-no-output-projection, cross-two-returned
     return merge_heads(output) @ weights["output"]

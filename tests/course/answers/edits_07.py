@@ -99,6 +99,14 @@ EDITS = {
         "torch": [("torch.tensor(rows)", "torch.unique(torch.tensor(rows))")],
         "loops": [("for row in rows:", "for row in dict.fromkeys(rows):")],
     },
+    ("reorder", "as-many-rows-as-before"): {
+        "numpy": [(NUMPY_REORDER, 'k, v = cache["k"].copy(), cache["v"].copy()\n    for i in range(len(rows)):\n        k[i], v[i] = cache["k"][rows[i]], cache["v"][rows[i]]\n    return {"k": k, "v": v}')],
+        "torch": [(TORCH_REORDER, "result = {name: torch.zeros_like(stored) for name, stored in cache.items()}\n    for name in result:\n        for i, row in enumerate(rows):\n            result[name][i] = cache[name][row]\n    return result")],
+    },
+    ("reorder", "read-after-write"): {
+        "numpy": [(NUMPY_REORDER, 'k, v = cache["k"].copy(), cache["v"].copy()\n    for i in range(len(rows)):\n        k[i], v[i] = k[rows[i]], v[rows[i]]\n    return {"k": k, "v": v}')],
+        "torch": [(TORCH_REORDER, "for name in cache:\n        for i, row in enumerate(rows):\n            cache[name][i] = cache[name][row]\n    return cache")],
+    },
     ("reorder", "not-reordered"): {
         "numpy": [(NUMPY_REORDER, "return dict(cache)")],
         "torch": [("torch.tensor(rows)", "torch.arange(len(rows))")],
@@ -135,6 +143,10 @@ EDITS = {
     ("embed_at", "ends-at-start"): {
         "torch": [(TORCH_POSITION, "position = start - ids.size(1) + torch.arange(ids.size(1))")],
         "loops": [("position = start + i", "position = start - (n - 1) + i")],
+    },
+    ("embed_at", "start-added-to-ids"): {
+        "numpy": [(POSITIONS, "ids, positions = ids + start, sinusoidal(n, d)")],
+        "torch": [("position = start + ", "position = "), ("* table[ids] +", "* table[ids + start] +")],
     },
     ("embed_at", "not-scaled"): {
         "numpy": [("table[ids] * np.sqrt(d)", "table[ids]")],
@@ -187,6 +199,15 @@ EDITS = {
     ("cached_attention", "causal-mask-inverted"): {
         "numpy": [(NUMPY_MASK, "mask = ~np.tri(n, total, total - n, dtype=bool)")],
         "torch": [("mask = key <= query", "mask = key > query")],
+    },
+    ("cached_attention", "causal-mask-added"): {
+        "numpy": [(NUMPY_ATTENTION, 'scores = q @ cache["k"].swapaxes(-1, -2) / np.sqrt(q.shape[-1]) + mask\n    powers = np.exp(scores)\n    output = powers / powers.sum(-1, keepdims=True) @ cache["v"]')],
+        "torch": [("longer, mask, weights", "longer, mask.float(), weights"), ("scores.masked_fill(~mask, -torch.inf)", "scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask")],
+    },
+    ("cached_attention", "self-projected-again"): {
+        "numpy": [(NUMPY_ATTENTION, 'again = {n: split_heads(merge_heads(cache[n]) @ weights[w], n_heads) for n, w in (("k", "key"), ("v", "value"))}\n    output, _ = attention(q, again["k"], again["v"], mask)')],
+        "numpy, from keys": [(NUMPY_ATTENTION, 'again = {n: split_heads(merge_heads(cache["k"]) @ weights[w], n_heads) for n, w in (("k", "key"), ("v", "value"))}\n    output, _ = attention(q, again["k"], again["v"], mask)')],
+        "torch": [("longer, mask, weights", "longer | {'k': split(longer['k'].transpose(1, 2).flatten(2) @ weights['key'], n_heads)}, mask, weights")],
     },
     ("cached_attention", "old-cache-returned"): {
         "numpy": [('    cache = append(cache, k, v)\n', '    old, cache = cache, append(cache, k, v)\n'), (SELF_RETURN, SELF_RETURN.replace("cache", "old"))],
@@ -280,6 +301,10 @@ EDITS = {
         "torch": [(TORCH_CROSS, TORCH_CROSS.replace("mask", "None if mask is None else ~mask"))],
         "loops": [("seen & mask", "seen & ~mask")],
     },
+    ("attend_memory", "cross-mask-added"): {
+        "numpy": [(f'{NUMPY_ATTENTION}\n    # mistakes: cross-no-out', 'scores = q @ cache["k"].swapaxes(-1, -2) / np.sqrt(q.shape[-1])\n    powers = np.exp(scores if mask is None else scores + mask)\n    output = powers / powers.sum(-1, keepdims=True) @ cache["v"]\n    # mistakes: cross-no-out')],
+        "torch": [(TORCH_CROSS, TORCH_CROSS.replace("mask", "None if mask is None else mask.float()")), ("scores.masked_fill(~mask, -torch.inf)", "scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask")],
+    },
     ("attend_memory", "memory-causal"): {
         "numpy": [(f'{NUMPY_ATTENTION}\n    # mistakes: cross-no-out', 'causal = np.tri(x.shape[1], cache["k"].shape[2], dtype=bool)\n    output, _ = attention(q, cache["k"], cache["v"], causal if mask is None else causal & mask)\n    # mistakes: cross-no-out')],
         "torch": [(TORCH_CROSS, 'n, s = x.size(1), cache["k"].size(2)\n    mask = torch.ones(n, s, dtype=torch.bool).tril(s - n) & (True if mask is None else mask)\n    ' + TORCH_CROSS)],
@@ -289,7 +314,7 @@ EDITS = {
         "numpy": [('    # The cache has keys', '    return cached_attention(x, cache, weights, n_heads)[0]\n    # The cache has keys')],
         "torch": [(TORCH_CROSS, 'own = memory_cache(x, weights, n_heads)\n    return attend(split(x @ weights["query"], n_heads), append(cache, own["k"], own["v"]), None, weights["output"])')],
     },
-    ("attend_memory", "projected-again"): {
+    ("attend_memory", "cross-projected-again"): {
         "numpy": [(f'{NUMPY_ATTENTION}\n    # mistakes: cross-no-out', 'k = split_heads(merge_heads(cache["k"]) @ weights["key"], n_heads)\n    output, _ = attention(q, k, cache["v"], mask)\n    # mistakes: cross-no-out')],
         "torch": [(TORCH_CROSS, 'cache = {n: split(cache[n].transpose(1, 2).flatten(2) @ weights[w], n_heads) for n, w in (("k", "key"), ("v", "value"))}\n    ' + TORCH_CROSS)],
     },
@@ -343,6 +368,14 @@ EDITS = {
         "numpy": [(NUMPY_CROSS_CALL, 'cross_output, _ = cached_attention(x, memory_keys, weights["cross_attention"], n_heads)')],
         "loops": [(LOOP_CROSS_CALL, 'change, _ = cached_attention(x, memory_keys, weights["cross_attention"], n_heads)')],
         "torch": [(TORCH_CROSS_CALL, APPENDED_TO_MEMORY.lstrip() + "    " + TORCH_CROSS_CALL.replace("memory_mask", "None"))],
+    },
+    ("decoder_block_step", "no-causal-mask"): {
+        "torch": [(TORCH_SELF_CALL, 'w = weights["self_attention"]\n    new = memory_cache(x, w, n_heads)\n    cache = append(cache, new["k"], new["v"])\n    change = attend_memory(x, cache, w, n_heads)')],
+        "numpy": [(NUMPY_SELF_CALL, 'w = weights["self_attention"]\n    new = memory_cache(x, w, n_heads)\n    cache = append(cache, new["k"], new["v"])\n    self_output = attend_memory(x, cache, w, n_heads)')],
+    },
+    ("decoder_block_step", "new-keys-only"): {
+        "numpy": [(NUMPY_SELF_CALL, NUMPY_SELF_CALL.replace("self_output,", "_,") + '\n    empty = {name: array[:, :, :0] for name, array in cache.items()}\n    self_output, _ = cached_attention(x, empty, weights["self_attention"], n_heads)')],
+        "torch": [(TORCH_SELF_CALL, 'empty = {name: array[:, :, :0] for name, array in cache.items()}\n    change, cache = cached_attention(x, empty, weights["self_attention"], n_heads)')],
     },
     ("decoder_block_step", "memory-mask-ignored"): {
         "numpy": [("n_heads, memory_mask)", "n_heads)")],

@@ -34,8 +34,9 @@ FROM_3 = {mistake.name: mistake for mistake in EMBED_MISTAKES}
 FROM_5 = {mistake.name: mistake for mistake in DECODER_BLOCK_MISTAKES}
 
 
-def first_number(array: Any) -> str:
-    return f"{float(np.asarray(array).flat[0]):.2f}"
+def vector(array: Any) -> str:
+    """Format the numbers of a small array on one line."""
+    return f"[{', '.join(f'{number:.4g}' for number in np.asarray(array, np.float64).ravel())}]"
 
 
 def readable(n_texts: int, n_heads: int, n: int, width: int, first: int = 0) -> Cache:
@@ -185,8 +186,8 @@ def old_keys_are_kept(result: Any) -> str | None:
         mine = np.asarray(result[name])[:, :, :1]
         if not is_same(mine, old):
             return (
-                f"{what.capitalize()} 0 of head 0 was {old[0, 0, 0].tolist()} in the old cache; in the new one it is "
-                f"{mine[0, 0, 0].tolist()}."
+                f"{what.capitalize()} 0 of head 0 was {vector(old[0, 0, 0])} in the old cache; in the new one it is "
+                f"{vector(mine[0, 0, 0])}."
             )
     return None
 
@@ -241,6 +242,11 @@ def select_rows(array: Array, rows: list[int], wrong: Switches) -> Array:
         result = np.zeros_like(array)
         result[rows] = array
         return result
+    if {"copy-overwritten", "zeros-overwritten", "read-after-write"} & wrong:
+        result = np.zeros_like(array) if "zeros-overwritten" in wrong else array.copy()
+        for new, old in enumerate(rows):
+            result[new] = (result if "read-after-write" in wrong else array)[old]
+        return result
     if "inverse-sorted" in wrong:
         rows = [int(row) for row in np.argsort(rows, kind="stable")]
     if "rows-once" in wrong:
@@ -260,6 +266,9 @@ REORDERED_OTHERWISE = {
     "inverse-copy",
     "inverse-assignment",
     "inverse-sorted",
+    "copy-overwritten",
+    "zeros-overwritten",
+    "read-after-write",
     "rows-once",
     "rows-once-in-order",
     "first-rows",
@@ -289,6 +298,19 @@ REORDER_MISTAKES = (
         ways=("rows-once", "rows-once-in-order"),
     ),
     Mistake(
+        "as-many-rows-as-before",
+        "the result has as many rows as the old cache; it should have one row for each entry of rows",
+        "How many rows does your result have for rows = [3, 1]? It should be two.",
+        "The array that you fill has the size of the old one. Make one with len(rows) rows.",
+        ways=("copy-overwritten", "zeros-overwritten"),
+    ),
+    Mistake(
+        "read-after-write",
+        "rows are overwritten before they are read: a row that was replaced is read again later",
+        "For rows = [1, 2, 0], which numbers are in row 0 when your loop reads it for the last row?",
+        "Read from the old cache and write to a new array; do not read and write the same one.",
+    ),
+    Mistake(
         "not-reordered",
         "the rows stay in their old order",
         "What does your code do with the argument rows?",
@@ -310,7 +332,7 @@ REORDER_MISTAKES = (
     ),
 )
 
-THREE_ROWS = readable(3, 3, 1, 2)
+THREE_ROWS = readable(3, 1, 1, 2)
 IN_ORDER = Case("rows in their old order", (THREE_ROWS, [0, 1, 2]))
 REPEATED = Case("one row dropped, one repeated", (THREE_ROWS, [2, 0, 2]))
 
@@ -365,6 +387,8 @@ def embed_at(ids: Array, table: Array, start: int, wrong: Switches = NO_MISTAKES
     """sqrt(D) · table[ids] + PE(start), PE(start + 1), ...: ids [B, N], table [V, D] -> [B, N, D]"""
     only_one(wrong, POSITIONED_OTHERWISE)
     (_, n), width = ids.shape, table.shape[1]
+    if "start-added-to-ids" in wrong:
+        return embed_at(ids + start, table, 0, wrong - {"start-added-to-ids"})
     first = next((first for name, first in first_positions(start, n).items() if name in wrong), start)
     positions = np.full(n, first) if "same-position" in wrong else first + np.arange(n)
     angles = positions[:, None] / 10000 ** (np.arange(0, width, 2) / width)
@@ -386,7 +410,7 @@ def first_positions(start: int, n: int) -> dict[str, int]:
     }
 
 
-POSITIONED_OTHERWISE = {*first_positions(0, 0), "same-position", "no-positions"}
+POSITIONED_OTHERWISE = {*first_positions(0, 0), "start-added-to-ids", "same-position", "no-positions"}
 
 EMBED_AT_MISTAKES = (
     Mistake(
@@ -420,6 +444,12 @@ EMBED_AT_MISTAKES = (
         "The positions are start, start + 1, ..., start + N - 1. The text is start + N tokens long in the end.",
         ways=("ends-at-start", "ends-before-start"),
     ),
+    Mistake(
+        "start-added-to-ids",
+        "start is added to the ids; it should be added to the positions",
+        "Which token is id 1, and which one is id 1 + start?",
+        "The vector of a token in the table does not depend on where the token stands. Only its sinusoid does.",
+    ),
     replace(FROM_3["not-scaled"], hint="Compare with exercise 3: what happens to a vector of the table first?"),
     replace(FROM_3["no-positions"], strong_hint="The sinusoids of the N positions are added to the vectors."),
     FROM_3["positions-scaled"],
@@ -435,8 +465,18 @@ def last_token_is_the_same(whole: Array, last: Array) -> str | None:
     if is_same(last[:, -1], whole[:, -1]):
         return None
     return (
-        f"The token at position 2 begins with {first_number(last[:, -1])} if it comes alone (start 2), and with "
-        f"{first_number(whole[:, -1])} if the whole text comes (start 0). Both should be equal."
+        f"The token at position 2 becomes {vector(last[:, -1])} if it comes alone (start 2), and "
+        f"{vector(whole[:, -1])} if the whole text comes (start 0). Both should be equal."
+    )
+
+
+def position_0_adds_0_and_1(whole: Array) -> str | None:
+    mine, right = np.asarray(whole)[0, 0], TWO_NUMBERS[1] * math.sqrt(2) + np.array([0.0, 1.0])
+    if is_same(mine, right):
+        return None
+    return (
+        f"The sinusoid of position 0 is [0, 1], so the vector {vector(TWO_NUMBERS[1])} of a token becomes "
+        f"sqrt(2) · {vector(TWO_NUMBERS[1])} + [0, 1] = {vector(right)} there. Yours is {vector(mine)}."
     )
 
 
@@ -446,15 +486,17 @@ EMBED_AT = ExercisePart(
     ("vectors",),
     embed_at,
     cases=(
-        Case("one token, start 2", (np.array([[1]]), numbers(3, 4, seed=1), 2)),
-        Case(
-            "two texts of three tokens, from position 0", (np.array([[1, 0, 1], [2, 2, 0]]), numbers(3, 4, seed=2), 0)
-        ),
-        Case("two texts of two tokens, start 3", (np.array([[4, 1], [0, 0]]), numbers(5, 6, seed=3), 3)),
-        Case("four tokens, start 30", (np.array([[2, 2, 0, 1]]), numbers(3, 8, seed=4), 30)),
+        # id + start is a token of the table, too
+        Case("one token, start 2", (np.array([[1]]), numbers(4, 4, seed=1), 2)),
+        Case("two texts of three tokens, start 0", (np.array([[1, 0, 1], [2, 2, 0]]), numbers(3, 4, seed=2), 0)),
+        Case("two texts of two tokens, start 3", (np.array([[4, 1], [0, 0]]), numbers(8, 6, seed=3), 3)),
+        Case("four tokens, start 30", (np.array([[2, 2, 0, 1]]), numbers(33, 8, seed=4), 30)),
     ),
     mistakes=EMBED_AT_MISTAKES,
-    properties=(Property("a token alone is as in the whole text", (WHOLE_TEXT, LAST_TOKEN), last_token_is_the_same),),
+    properties=(
+        Property("position 0 adds 0 and 1", (WHOLE_TEXT,), position_0_adds_0_and_1),
+        Property("a token alone is as in the whole text", (WHOLE_TEXT, LAST_TOKEN), last_token_is_the_same),
+    ),
     hint="Compare with embed: embed_at(ids, table, 0) is embed(ids, table). Only the positions change with start.",
     strong_hint="You need the rows start to start + N - 1 of the table of sinusoids, which therefore has at least "
     "start + N rows. The vectors of the tokens do not depend on start.",
@@ -481,6 +523,8 @@ def self_attend(
     keys, values, mask = new["k"], new["v"], offset_mask(x.shape[1], cache["k"].shape[2], wrong)
     if {"cached-keys-only", "cached-keys-only-or-zeros"} & wrong:
         keys, values, mask = cache["k"], cache["v"], None
+    if SELF_PROJECTED_AGAIN & wrong:
+        keys, values = project_again(keys, values, weights, n_heads, "self", wrong)
     if {"new-keys-only", "cache-forgotten"} & wrong:
         keys, values, mask = k, v, None if mask is None else mask[:, cache["k"].shape[2] :]
     if "cached-keys-only-or-zeros" in wrong and not keys.shape[2]:
@@ -494,9 +538,34 @@ def self_attend(
     return x + output if "self-residual-inside" in wrong else output, cache if "old-cache-returned" in wrong else new
 
 
-OTHER_KEYS = {"cached-keys-only", "cached-keys-only-or-zeros", "new-keys-only", "cache-forgotten"}
+SELF_PROJECTED_AGAIN = {"self-projected-again", "self-keys-projected-again", "self-projected-from-keys"}
+OTHER_KEYS = {
+    *SELF_PROJECTED_AGAIN,
+    "cached-keys-only",
+    "cached-keys-only-or-zeros",
+    "new-keys-only",
+    "cache-forgotten",
+}
 OTHER_CACHES = {"only-new-returned", "cache-forgotten", "appended-twice", "old-cache-returned"}
-OTHER_MASKS = {"mask-not-shifted", "future-leak", "not-itself", "no-causal-mask", "causal-mask-inverted"}
+OTHER_MASKS = {
+    "mask-not-shifted",
+    "future-leak",
+    "not-itself",
+    "no-causal-mask",
+    "causal-mask-inverted",
+    "self-mask-added",
+}
+
+
+def project_again(
+    k: Array, v: Array, weights: Weights, n_heads: int, kind: str, wrong: Switches
+) -> tuple[Array, Array]:
+    """Multiply cached keys and values by their matrices a second time. kind: "self" or "cross"."""
+    from_keys = f"{kind}-projected-from-keys" in wrong
+    again = split_heads(merge_heads(k) @ weights["key"], n_heads)
+    if f"{kind}-keys-projected-again" in wrong:
+        return again, v
+    return again, split_heads(merge_heads(k if from_keys else v) @ weights["value"], n_heads)
 
 
 def attend(
@@ -504,8 +573,9 @@ def attend(
 ) -> Array:
     """Concat(head_1, ..., head_h) W_O of queries, keys and values that are split. kind: "self" or "cross"."""
     switches = wrong & set(MASKED_WITH)
-    if f"{kind}-no-scale" in wrong:
-        switches |= {"no-scale"}
+    for switch in ("no-scale", "mask-added"):
+        if f"{kind}-{switch}" in wrong:
+            switches |= {switch}
     merged = merge_heads(attention(q, k, v, mask, switches)[0])
     return merged if f"{kind}-no-output-projection" in wrong else merged @ weights["output"]
 
@@ -555,6 +625,21 @@ ONLY_OUTPUT = Mistake(
     "Without the new cache, the next call cannot know the keys of these tokens. Return both, with a comma between.",
 )
 
+NO_CAUSAL_MASK = Mistake(
+    "no-causal-mask",
+    "there is no causal mask: the first of several new tokens sees the ones after it",
+    "With N = 1 all is right. What may token 0 of a prompt of three tokens see?",
+    "All new tokens see all cached keys; among each other they need the triangle. The mask is [N, T + N]. If yours "
+    "hides nothing, look at how far its diagonal is shifted.",
+)
+NEW_KEYS_ONLY = Mistake(
+    "new-keys-only",
+    "the new tokens see only each other, not the tokens of the cache",
+    "How many keys do the scores have? It should be T + N.",
+    "Attention gets the keys and values of the new, longer cache; and the mask must not hide the first T columns.",
+    ways=("new-keys-only", "cache-forgotten"),
+)
+
 CACHED_ATTENTION_MISTAKES = (
     Mistake(
         "mask-not-shifted",
@@ -563,20 +648,8 @@ CACHED_ATTENTION_MISTAKES = (
         "The mask is [N, T + N]: the last N rows of the causal mask of all T + N tokens. Yours has the first N. The "
         "diagonal has to move to the right by T.",
     ),
-    Mistake(
-        "no-causal-mask",
-        "there is no causal mask: the first of several new tokens sees the ones after it",
-        "With N = 1 all is right. What may token 0 of a prompt of three tokens see?",
-        "All new tokens see all cached keys; among each other they need the triangle. The mask is [N, T + N]. If yours "
-        "hides nothing, look at how far its diagonal is shifted.",
-    ),
-    Mistake(
-        "new-keys-only",
-        "the new tokens see only each other, not the tokens of the cache",
-        "How many keys do the scores have? It should be T + N.",
-        "Attention gets the keys and values of the new, longer cache; and the mask must not hide the first T columns.",
-        ways=("new-keys-only", "cache-forgotten"),
-    ),
+    NO_CAUSAL_MASK,
+    NEW_KEYS_ONLY,
     Mistake(
         "cached-keys-only",
         "the new tokens see only the old cache, not themselves",
@@ -601,6 +674,21 @@ CACHED_ATTENTION_MISTAKES = (
         "the mask says the opposite: True stands where a query must not attend",
         "In this course True means: may attend. What may the last new token see? Everything.",
         "Turn the mask around.",
+    ),
+    Mistake(
+        "causal-mask-added",
+        "the mask is added to the scores as 0 and 1, which hides nothing",
+        "What is the type of your mask: True and False, or numbers?",
+        "If numbers are added to the scores, hidden keys need a very large negative one. scaled_dot_product_attention "
+        "of PyTorch adds a mask of numbers; it hides keys only if the mask is of type bool.",
+        ways=("self-mask-added",),
+    ),
+    Mistake(
+        "self-projected-again",
+        "the cached keys or values are multiplied by their matrices a second time",
+        "What is in the cache: the tokens x, or their keys and values?",
+        "The cached arrays are keys and values already, split into heads. Only the new x is projected.",
+        ways=tuple(sorted(SELF_PROJECTED_AGAIN)),
     ),
     OLD_CACHE_RETURNED,
     Mistake(
@@ -660,12 +748,14 @@ def random_cache(n_texts: int, n_heads: int, n: int, width: int, seed: float) ->
 _WEIGHTS = small_attention(seed=3)
 _TOKENS = np.array([[[1.0, 0.0], [0.5, -1.0], [-1.0, 2.0]]])
 _OTHER_END = np.concatenate([_TOKENS[:, :2], [[[2.0, 1.0]]]], axis=1)
+_OTHER_START = np.concatenate([[[[2.0, 1.0]]], _TOKENS[:, 1:]], axis=1)
 _NO_CACHE = empty_cache(1, 1, 2)
 _CACHE_OF_2 = self_attend(_TOKENS[:, :2], _NO_CACHE, _WEIGHTS, 1)[1]
 
-PROMPT = Case("three tokens at once, an empty cache", (_TOKENS, _NO_CACHE, _WEIGHTS, 1))
+PROMPT = Case("a prompt of three tokens, an empty cache", (_TOKENS, _NO_CACHE, _WEIGHTS, 1))
+OTHER_START = Case("another first token", (_OTHER_START, _NO_CACHE, _WEIGHTS, 1))
 OTHER_PROMPT = Case("another last token", (_OTHER_END, _NO_CACHE, _WEIGHTS, 1))
-THIRD_TOKEN = Case("the third of these tokens, two in the cache", (_TOKENS[:, 2:], _CACHE_OF_2, _WEIGHTS, 1))
+THIRD_TOKEN = Case("one new token, two in the cache", (_TOKENS[:, 2:], _CACHE_OF_2, _WEIGHTS, 1))
 
 
 def pair_of(result: Any) -> str | None:
@@ -680,12 +770,12 @@ def grows(n_cached: int, n_new: int) -> Callable[[Any], str | None]:
 
 
 def cached_equals_uncached(all_at_once: Any, alone: Any) -> str | None:
-    together, single = np.asarray(all_at_once[0]), np.asarray(alone[0])
-    if is_same(single[:, -1], together[:, -1]):
+    together, single = np.asarray(all_at_once[0])[:, -1], np.asarray(alone[0])[:, -1]
+    if is_same(single, together):
         return None
     return (
-        f"The output of the third token begins with {first_number(single[:, -1])} if it comes alone, with the two "
-        f"others in the cache, but with {first_number(together[:, -1])} if all three come at once. Both should be equal."
+        f"The output of the third token is {vector(single)} if it comes alone, with the two others in the cache, but "
+        f"{vector(together)} if all three come at once. Both should be equal."
     )
 
 
@@ -694,9 +784,16 @@ def future_changes_nothing(one: Any, other: Any) -> str | None:
     if is_same(a, b):
         return None
     return (
-        f"The output of the first token begins with {first_number(a)}; if only the last of the three tokens changes, "
-        f"it becomes {first_number(b)}. A token must not see later ones."
+        f"The output of the first of three tokens is {vector(a)}; if only the third one changes, it becomes "
+        f"{vector(b)}. A token must not see later ones."
     )
+
+
+def past_changes_the_future(one: Any, other: Any) -> str | None:
+    a, b = np.asarray(one[0])[:, -1], np.asarray(other[0])[:, -1]
+    if not is_same(a, b):
+        return None
+    return f"The output of the third token is {vector(a)}, whatever the first one is. It should see all earlier tokens."
 
 
 def first_sees_itself(result: Any) -> str | None:
@@ -704,8 +801,8 @@ def first_sees_itself(result: Any) -> str | None:
     if is_same(mine, own):
         return None
     return (
-        f"With an empty cache the first token sees only itself, so its output is x W_V W_O and begins with "
-        f"{first_number(own)}. Yours begins with {first_number(mine)}."
+        f"With an empty cache the first token sees only itself, so its output is x W_V W_O = {vector(own)}. "
+        f"Yours is {vector(mine)}."
     )
 
 
@@ -736,6 +833,7 @@ CACHED_ATTENTION = ExercisePart(
         Property("the new cache has T + N keys", (THIRD_TOKEN,), grows(2, 1)),
         Property("the first token sees only itself", (PROMPT,), first_sees_itself),
         Property("the future does not change the past", (PROMPT, OTHER_PROMPT), future_changes_nothing),
+        Property("the past changes the future", (PROMPT, OTHER_START), past_changes_the_future),
         Property("cached equals uncached", (PROMPT, THIRD_TOKEN), cached_equals_uncached),
     ),
     hint="Print the shapes: queries [B, H, N, E], keys and values [B, H, T + N, E], mask [N, T + N]. Which differs?",
@@ -860,16 +958,20 @@ def tokens_are_independent(both: Any, alone: Any) -> str | None:
         one, other = np.asarray(both[name])[:, :, 0], np.asarray(alone[name])[:, :, 0]
         if not is_same(one, other):
             return (
-                f"The {what} of the first source token begins with {first_number(other)} if it is alone, and with "
-                f"{first_number(one)} if another follows. Each token has its own key and value."
+                f"The {what} of the first source token is {vector(other)} if it is alone, and {vector(one)} if another "
+                "token follows. Each token has its own key and value."
             )
     return None
 
 
-def zero_memory(result: Any) -> str | None:
-    for name, what in (("k", "keys"), ("v", "values")):
-        if np.abs(np.asarray(result[name])).max() > 1e-6:
-            return f"For a memory of zeros, the {what} begin with {first_number(result[name])}; they should be 0."
+def projected_once(both: Any) -> str | None:
+    for name, what, matrix in (("k", "key", "key"), ("v", "value", "value")):
+        mine, right = np.asarray(both[name])[:, 0, 0], _MEMORY[:, 0] @ _WEIGHTS[matrix]
+        if not is_same(mine, right):
+            return (
+                f"With one head, the {what} of the source token {vector(_MEMORY[:, 0])} is its product with "
+                f"weights[{matrix!r}], {vector(right)}. Yours is {vector(mine)}."
+            )
     return None
 
 
@@ -887,8 +989,8 @@ MEMORY_CACHE = ExercisePart(
     mistakes=MEMORY_CACHE_MISTAKES,
     properties=(
         Property("the shape is [B, H, S, E]", (TWO_SOURCE_TOKENS,), memory_shape),
+        Property("keys and values are products with the memory", (TWO_SOURCE_TOKENS,), projected_once),
         Property("tokens are independent", (TWO_SOURCE_TOKENS, ONE_SOURCE_TOKEN), tokens_are_independent),
-        Property("zeros stay zeros", (Case("a memory of zeros", (0 * _MEMORY, _WEIGHTS, 1)),), zero_memory),
     ),
     hint="What does multi_head_attention do with memory before attention? That part, and only that, belongs here.",
     strong_hint="Multiply the memory by W_K and by W_V, and split both products into heads.",
@@ -924,10 +1026,8 @@ def cross_attend(
         own = self_attend(x, cache, weights, n_heads)[1]
         mask = offset_mask(n, k.shape[2]) if "memory-grows-causal" in wrong else None
         k, v = own["k"], own["v"]
-    if {"projected-again", "keys-projected-again"} & wrong:
-        k = split_heads(merge_heads(k) @ weights["key"], n_heads)
-    if "projected-again" in wrong:
-        v = split_heads(merge_heads(v) @ weights["value"], n_heads)
+    if CROSS_PROJECTED_AGAIN & wrong:
+        k, v = project_again(k, v, weights, n_heads, "cross", wrong)
     if "cross-keys-values-exchanged" in wrong:
         k, v = v, k
     if "cross-keys-as-values" in wrong:
@@ -947,7 +1047,9 @@ def cross_attend(
     return x + output if "cross-residual-inside" in wrong else output
 
 
+CROSS_PROJECTED_AGAIN = {"cross-projected-again", "cross-keys-projected-again", "cross-projected-from-keys"}
 OTHER_MEMORY_MASKS = {
+    "cross-mask-added",
     "cross-mask-ignored",
     "cross-mask-inverted",
     "memory-causal",
@@ -955,8 +1057,7 @@ OTHER_MEMORY_MASKS = {
     "memory-causal-only",
 }
 OTHER_MEMORY_KEYS = {
-    "projected-again",
-    "keys-projected-again",
+    *CROSS_PROJECTED_AGAIN,
     "cross-keys-values-exchanged",
     "cross-keys-as-values",
 }
@@ -984,6 +1085,13 @@ ATTEND_MEMORY_MISTAKES = (
         "Give the mask to attention just as it is.",
     ),
     Mistake(
+        "cross-mask-added",
+        "the mask is added to the scores as 0 and 1, which hides nothing",
+        "What does a score get that is hidden? And one that is not?",
+        "If numbers are added to the scores, hidden keys need a very large negative one. scaled_dot_product_attention "
+        "of PyTorch adds a mask of numbers; it hides keys only if the mask is of type bool.",
+    ),
+    Mistake(
         "memory-causal",
         "a causal mask hides a part of the memory; every target token may see the whole source",
         "Which source tokens may the first target token see?",
@@ -992,11 +1100,11 @@ ATTEND_MEMORY_MISTAKES = (
     ),
     MEMORY_GROWS,
     Mistake(
-        "projected-again",
-        "the cached keys are multiplied by their matrix a second time",
+        "cross-projected-again",
+        "the cached keys or values are multiplied by their matrices a second time",
         "What does memory_cache store: the memory, or its keys and values?",
         "The cached arrays are keys and values already, split into heads. Use them as they are.",
-        ways=("projected-again", "keys-projected-again"),
+        ways=tuple(sorted(CROSS_PROJECTED_AGAIN)),
     ),
     Mistake(
         "cross-keys-values-exchanged",
@@ -1056,8 +1164,8 @@ def order_of_keys_is_irrelevant(one: Any, other: Any) -> str | None:
     if is_same(other, np.asarray(one)):
         return None
     return (
-        f"The output begins with {first_number(one)}; if keys and values are both reversed, it begins with "
-        f"{first_number(other)}. The order of cached keys should not matter."
+        f"The output is {vector(one)}; if keys and values are both reversed, it is {vector(other)}. The order of "
+        "cached keys should not matter."
     )
 
 
@@ -1066,8 +1174,8 @@ def targets_are_independent(both: Any, alone: Any) -> str | None:
     if is_same(one, other):
         return None
     return (
-        f"The output of a target token begins with {first_number(other)} if it is alone, and with {first_number(one)} "
-        "if another stands before it. Target tokens do not see each other here."
+        f"The output of a target token is {vector(other)} if it is alone, and {vector(one)} if another stands before "
+        "it. Target tokens do not see each other here."
     )
 
 
@@ -1076,8 +1184,8 @@ def one_key_is_its_value(result: Any) -> str | None:
     if is_same(mine, own):
         return None
     return (
-        f"If only the first source token may be seen, its weight is 1, and the output is its value times W_O, "
-        f"beginning with {first_number(own)}. Yours begins with {first_number(mine)}."
+        "If only the first source token may be seen, its weight is 1, and the output is its value times W_O, "
+        f"{vector(own)}. Yours is {vector(mine)}."
     )
 
 
@@ -1208,6 +1316,8 @@ DECODER_BLOCK_STEP_MISTAKES = (
         hint="How many keys does your cross-attention have? It should be S, however many tokens x has.",
         strong_hint="cached_attention is for the self-attention; the memory has attend_memory.",
     ),
+    NO_CAUSAL_MASK,
+    NEW_KEYS_ONLY,
     FROM_5["memory-mask-ignored"],
     FROM_5["cross-first"],
     FROM_5["same-attention"],
@@ -1239,7 +1349,9 @@ _TEXT_CACHE = self_attend(_TEXT[:, :2], empty_cache(1, 2, 2), _LAYER["self_atten
 
 STEP_PROMPT = Case("three tokens at once", (_TEXT, empty_cache(1, 2, 2), _SOURCE_KEYS, _LAYER, 2, None))
 STEP_OTHER_PROMPT = Case("another last token", (_OTHER_TEXT, empty_cache(1, 2, 2), _SOURCE_KEYS, _LAYER, 2, None))
-STEP_THIRD = Case("the third token, two in the cache", (_TEXT[:, 2:], _TEXT_CACHE, _SOURCE_KEYS, _LAYER, 2, None))
+STEP_THIRD = Case(
+    "one new token, two in the cache, two source tokens", (_TEXT[:, 2:], _TEXT_CACHE, _SOURCE_KEYS, _LAYER, 2, None)
+)
 
 
 def output_is_normed(result: Any) -> str | None:
