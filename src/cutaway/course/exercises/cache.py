@@ -513,8 +513,8 @@ def self_attend(
     x: Array, cache: Cache, weights: Weights, n_heads: int, wrong: Switches = NO_MISTAKES
 ) -> tuple[Array, Any]:
     """Self-attention of N new tokens to T cached ones and to themselves; returns output and new cache."""
-    only_one(wrong, OTHER_KEYS | {"no-causal-mask"})
-    only_one(wrong, OTHER_MASKS)
+    only_one(wrong, OTHER_KEYS)
+    only_one(wrong, OTHER_MASKS | {"cached-keys-only", "cached-keys-only-or-zeros"})
     only_one(wrong, OTHER_CACHES)
     q, k, v = (split_heads(x @ weights[name], n_heads) for name in ("query", "key", "value"))
     if "self-keys-values-exchanged" in wrong:
