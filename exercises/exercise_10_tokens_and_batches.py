@@ -1,6 +1,6 @@
 """Exercise 10. Tokens and batches      ("Neural Machine Translation of Rare Words with Subword Units"; the paper, 5.1)
 
-    "low low lower"  ──split──▶  l o w </w>   l o w e r </w>  ──merges──▶  low</w>   low er</w>  ──ids──▶  [3, 3, 7, 5]
+    "low lower"  ──split──▶  l o w </w>  l o w e r </w>  ──merges──▶  low</w>  low er</w>  ──ids──▶  [2, 0, 3]
 
     texts of different lengths  ──make_batches──▶  batches of similar length  ──pad_batch──▶  [B, T]
 
@@ -129,9 +129,10 @@ def make_batches(lengths, budget):
 
     -> a list of batches; a batch is a list of indices of texts
 
-    Take the texts from the shortest to the longest; texts of the same length keep their order. Add a text to the
-    current batch if the batch then has at most `budget` places. Otherwise a new batch begins with this text. A text
-    that is longer than the budget gets a batch of its own. No batch is empty.
+    Take the texts from the shortest to the longest. Texts of the same length keep their order: np.argsort needs
+    kind="stable" for this, torch.argsort stable=True. Add a text to the current batch if the batch then has at most
+    `budget` places. Otherwise a new batch begins with this text. A text that is longer than the budget gets a batch of
+    its own. No batch is empty.
 
     make_batches([2, 5, 2, 4], 8) is [[0, 2], [3], [1]]: 2 · 2 = 4 places, 1 · 4 = 4 places, 1 · 5 = 5 places.
     """

@@ -29,7 +29,7 @@ def merge_pair(symbols, pair):
         if tuple(symbols[i : i + 2]) == tuple(pair):
             merged.append(pair[0] + pair[1])
             # Both symbols are used up.
-            # mistakes: right-symbol-kept
+            # mistakes: right-symbol-kept, symbol-used-twice
             i += 2
         else:
             merged.append(symbols[i])
@@ -48,7 +48,7 @@ def learn_merges(words, n_merges):
         if not counts:
             break
         # min of (-count, pair): the largest count; for equal counts, the smallest pair.
-        # mistakes: ties-first-seen, ties-largest, rarest-pair
+        # mistakes: ties-broken, ties-largest, rarest-pair
         best = min(counts, key=lambda pair: (-counts[pair], pair))
         # mistakes: merged-strings
         merges.append(best)

@@ -23,7 +23,7 @@ def merge_pair(symbols, pair):
     is_used = False
     for i, symbol in enumerate(symbols):
         # The right symbol of a pair was merged one step before.
-        # mistakes: right-symbol-kept
+        # mistakes: right-symbol-kept, symbol-used-twice
         if is_used:
             is_used = False
             continue
@@ -43,7 +43,7 @@ def learn_merges(words, n_merges):
         if not counts:
             break
         # First the largest count, then the smallest of the pairs that have it.
-        # mistakes: ties-first-seen, ties-largest, rarest-pair
+        # mistakes: ties-broken, ties-largest, rarest-pair
         most = max(counts.values())
         best = min(pair for pair, count in counts.items() if count == most)
         # mistakes: merged-strings

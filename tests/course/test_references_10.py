@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from cutaway.course.exercises.tokens_and_batches import (
     END,
+    EXERCISE,
     apply_merges,
     count_pairs,
     decode,
@@ -21,6 +22,8 @@ from cutaway.course.exercises.tokens_and_batches import (
     pad_batch,
 )
 from cutaway.course.exercises.tokens_and_batches import learn_merges as learn
+from cutaway.course.feedback import explain_solution
+from cutaway.system.resources import shipped_folder
 
 MARK = "·"  # the end of a word for the tokenizers library: one character
 TIES = ("ties-largest", "ties-first-seen", "ties-last-seen")
@@ -108,8 +111,16 @@ def test_decode_inverts_encode(seed):
         assert decode(encode(text, merges, {token: i for i, token in enumerate(tokens)}, 99), tokens) == text
 
 
+@pytest.mark.parametrize("style", ["", "_torch"])
+def test_the_solutions_name_mistakes_that_exist(style):
+    source = (shipped_folder("exercises") / "solutions" / f"exercise_10_tokens_and_batches{style}.py").read_text(
+        "utf-8"
+    )
+    assert "# mistakes:" not in explain_solution(EXERCISE, source)
+
+
 def test_the_words_of_the_paper():
-    """The merges that algorithm 1 of the paper prints for its example, up to the choice among equal counts."""
+    """Algorithm 1 of the paper has these words and counts. e s is the first of three pairs that occur 9 times."""
     merges = learn({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 10)
     assert merges[:5] == [("e", "s"), ("es", "t"), ("est", END), ("l", "o"), ("lo", "w")]
 

@@ -64,6 +64,13 @@ LEFTMOST = """    pairs, tokens, i = set(merges), [*word, "</w>"], 0
             i += 1
     return tokens
 """
+USED_TWICE = """    for i, symbol in enumerate(symbols):
+        if symbols[i : i + 2] == list(pair):
+            merged.append("".join(pair))
+        elif i == 0 or symbols[i - 1 : i + 1] != list(pair):
+            merged.append(symbol)
+    return merged
+"""
 REPLACED = 'return " ".join(symbols).replace(" ".join(pair), "".join(pair)).split(" ")'
 APPLY_REPLACED = """    text = " ".join([*word, "</w>"])
     for left, right in merges:
@@ -124,6 +131,10 @@ EDITS = {
     ("merge_pair", "text-replaced"): {
         "numpy": [(MERGE_START, f"    {REPLACED}\n{MERGE_START}")],
         "loops": [(LOOP_MERGE, f"    {REPLACED}\n{LOOP_MERGE}")],
+    },
+    ("merge_pair", "symbol-used-twice"): {
+        "numpy": [(MERGE_START, MERGE_START + USED_TWICE)],
+        "torch": [("        if is_used:\n            is_used = False\n            continue\n", ""), ("        merged.append(left + right if is_used else symbol)", "        if is_used or i == 0 or (symbols[i - 1], symbol) != (left, right):\n            merged.append(left + right if is_used else symbol)")],
     },
     ("merge_pair", "merged-from-the-right"): {
         "loops": [("merged, i = list(symbols), 0", "merged, i = list(symbols), len(symbols) - 2"), ("while i < len(merged) - 1:\n        if merged[i]", "while i >= 0:\n        if i + 1 < len(merged) and merged[i]"), ("        i += 1\n    return merged", "        i -= 1\n    return merged")],
@@ -403,6 +414,7 @@ UNLISTED = [
     ("merge_pair", "loops", [("    return merged\n", '    return " ".join(merged)\n')]),
     ("merge_pair", "torch", [("left + right if is_used", "right + left if is_used")]),
     ("merge_pair", "numpy", [("    return merged\n", "    return list(symbols)\n")]),
+    ("merge_pair", "loops", [("        i += 1\n    return merged", "        elif merged[i] == pair[0]:\n            break\n        i += 1\n    return merged")]),
     ("learn_merges", "numpy", [("    return merges\n", "    return merges[::-1]\n")]),
     ("learn_merges", "numpy", [("[([*word, END], count)", "[([END, *word], count)")]),
     ("learn_merges", "loops", [("entry[0] = merge_pair(entry[0], best)", "entry[0] = merge_pair(entry[0], best) if entry[1] > 2 else entry[0]")]),

@@ -141,16 +141,24 @@ def merge_pair(symbols: list[str], pair: Pair, wrong: Switches = NO_MISTAKES) ->
         return " ".join(symbols).replace(f"{left} {right}", left + right).split()
     if "merged-from-the-right" in wrong:
         return merge_from_the_right(symbols, pair)
+    if "symbol-used-twice" in wrong:
+        is_pair = [each == (left, right) for each in pairwise(symbols)]
+        padded = [False, *is_pair, False]  # is symbol i the right one, padded[i], or the left one, padded[i + 1]?
+        return [
+            left + right if padded[i + 1] else symbol
+            for i, symbol in enumerate(symbols)
+            if padded[i + 1] or not padded[i]
+        ]
     merged: list[str] = []
     i, merges = 0, 0
     while i < len(symbols):
-        is_pair = tuple(symbols[i : i + 2]) == (left, right) and not ("first-only" in wrong and merges)
-        if is_pair:
+        matches = tuple(symbols[i : i + 2]) == (left, right) and not ("first-only" in wrong and merges)
+        if matches:
             merged.append(left + right)
             merges += 1
         elif not ("last-symbol-lost" in wrong and i == len(symbols) - 1):
             merged.append(symbols[i])
-        i += 2 if is_pair and "right-symbol-kept" not in wrong else 1
+        i += 2 if matches and "right-symbol-kept" not in wrong else 1
     return merged
 
 
@@ -189,6 +197,12 @@ MERGE_PAIR_MISTAKES = (
     ),
     TEXT_REPLACED,
     Mistake(
+        "symbol-used-twice",
+        "a symbol is merged twice, with its left and with its right neighbour: a a a becomes aa aa",
+        "Join your symbols of a a a. How many letters are there?",
+        "Before you merge two symbols, ask whether the left one was already merged one step before.",
+    ),
+    Mistake(
         "merged-from-the-right",
         "the pairs are merged from right to left",
         "a a a has two places where (a, a) could be merged. Which comes first?",
@@ -221,6 +235,7 @@ MERGE_PAIR = ExercisePart(
         BANANA,
         merge_case("a pair at the end", "n e w </w>", ("w", "</w>")),
         merge_case("the same symbol three times", "a a a", ("a", "a")),
+        merge_case("each symbol of the pair also alone", "a c b a b a", ("a", "b")),
         merge_case("a pair that does not occur", "l o w", ("o", "l")),
         merge_case("longer symbols", "ba b a b ab bc", ("a", "b")),
         merge_case("longer symbols, twice in a row", "lo w lo w e", ("lo", "w")),
@@ -386,7 +401,7 @@ def check_no_merge_twice(merges: Any) -> str | None:
     return None if i is None else f"merges[{i}] is {pairs[i]}, as is merges[{pairs.index(pairs[i])}]."
 
 
-PAPER_CASE = Case("the words of the paper, six merges", (PAPER_WORDS, 6))
+TWO_SMALL_WORDS = Case("two words, three merges", ({"low": 5, "lot": 2}, 3))
 
 LEARN_MERGES = ExercisePart(
     "learn_merges",
@@ -394,17 +409,17 @@ LEARN_MERGES = ExercisePart(
     ("merges",),
     learn_merges,
     cases=(
-        Case("two words, three merges", ({"low": 5, "lot": 2}, 3)),
+        TWO_SMALL_WORDS,
         Case("one merge", ({"hug": 2, "bug": 1, "bun": 3}, 1)),
-        PAPER_CASE,
+        Case("the words of the paper, six merges", (PAPER_WORDS, 6)),
         Case("many pairs that occur equally often", ({"ca": 1, "db": 1, "cb": 1, "da": 1, "ee": 1}, 7)),
         Case("the same letter in a row", ({"aaaa": 3, "baaa": 2}, 3)),
         Case("fewer pairs than merges", ({"ab": 2, "abc": 1}, 10)),
     ),
     mistakes=LEARN_MERGES_MISTAKES,
     properties=(
-        Property("no pair is learned twice", (PAPER_CASE,), check_no_merge_twice),
-        Property("merges build on earlier ones", (PAPER_CASE,), check_order_of_merges(6)),
+        Property("no pair is learned twice", (TWO_SMALL_WORDS,), check_no_merge_twice),
+        Property("merges build on earlier ones", (TWO_SMALL_WORDS,), check_order_of_merges(3)),
     ),
     hint="Do the first two merges of the smallest case by hand, and print what your code does in each round.",
     strong_hint="Write each word as a list of symbols first. A round counts all pairs, chooses one, and merges it in "
@@ -1036,10 +1051,13 @@ MAKE_BATCHES_MISTAKES = (
 
 
 def check_batches(check: Callable[[list[list[int]], list[int], int], str | None], case: Case) -> Property:
+    """A property of the batches of this case. Only the first case needs no description: it is printed."""
     lengths, budget = case.arguments
+    start = "" if case is FOUR_TEXTS else f"With the lengths {lengths} and the budget {budget}: "
 
     def check_result(batches: Any) -> str | None:
-        return check([[int(i) for i in batch] for batch in batches], lengths, budget)
+        says = check([[int(i) for i in batch] for batch in batches], lengths, budget)
+        return start + says if says else None
 
     return Property(str(check.__doc__), (case,), check_result)
 
@@ -1082,9 +1100,6 @@ def as_full_as_possible(batches: list[list[int]], lengths: list[int], budget: in
 def little_padding(batches: list[list[int]], lengths: list[int], budget: int) -> str | None:
     """there is as little padding as with sorted texts"""
 
-    def count_padding(batches: list[list[int]]) -> int:
-        return sum(max(lengths[i] for i in batch) - lengths[j] for batch in batches for i in batch[:1] for j in batch)
-
     def padding_of(batches: list[list[int]]) -> int:
         return sum(len(batch) * max(lengths[i] for i in batch) - sum(lengths[i] for i in batch) for batch in batches)
 
@@ -1097,7 +1112,7 @@ def same_length_in_order(batches: list[list[int]], lengths: list[int], budget: i
     found = [i for batch in batches for i in batch]
     for i, j in pairwise(found):
         if lengths[i] == lengths[j] and i > j:
-            return f"Texts {j} and {i} have the same length, {lengths[i]}, but {i} comes before {j}."
+            return f"Texts {j} and {i} have the same length, {lengths[i]}, but {i} comes before {j}: use a stable sort."
     return None
 
 
@@ -1121,7 +1136,8 @@ MAKE_BATCHES = ExercisePart(
     ),
     mistakes=MAKE_BATCHES_MISTAKES,
     properties=tuple(
-        check_batches(check, SEVEN_TEXTS)
+        check_batches(check, case)
+        for case in (FOUR_TEXTS, SEVEN_TEXTS)
         for check in (every_text_once, within_budget, as_full_as_possible, little_padding, same_length_in_order)
     ),
     hint="Sort the lengths of the smallest case by hand, and fill the batches. Compare the number of places of each.",
