@@ -16,7 +16,8 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 8 --think     also the line of thought
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. Return new
-arrays: do not change those that you are given.
+arrays: do not change those that you are given. Write Adam yourself: torch.optim takes
+longer to start than the check may take.
 
 The paper's learning rate was part of exercise 5. This exercise has the other usual one.
 """

@@ -34,7 +34,7 @@ def smooth(target, n_tokens, epsilon, pad):
 def smoothed_loss(logits, target, epsilon, pad):
     q = smooth(target, logits.shape[-1], epsilon, pad)
     # Each token costs -Σ q log p. Rows of padding are 0 in q, so they cost nothing.
-    # mistakes: sign, kl-divergence, no-smoothing, probabilities-smoothed
+    # mistakes: loss-sign, kl-divergence, no-smoothing, probabilities-smoothed
     total = -(q * log_softmax(logits)).sum()
     # The mean over tokens: padding does not count here either.
     # mistakes: divided-by-all, sum-not-mean, divided-by-texts, mean-of-means, mean-over-vocabulary
@@ -58,7 +58,7 @@ def warmup_cosine(step, peak, warmup, total, floor):
 
 def clip(gradients, max_norm):
     # One norm for all arrays: the squares of all numbers are added up before the root.
-    # mistakes: norm-not-rooted, norm-of-last, sum-of-norms, sum-of-sizes
+    # mistakes: norm-not-rooted, norm-of-one-array, sum-of-norms, other-norm
     norm = np.sqrt(sum((g**2).sum() for g in gradients))
     if norm <= max_norm:
         # Short gradients stay as they are.
@@ -76,7 +76,7 @@ def adam(weight, gradient, m, v, step, lr, beta1, beta2, eps):
     # mistakes: v-not-squared, v-from-m
     v = beta2 * v + (1 - beta2) * gradient**2
     # Both begin at 0 and are too small at first. Their shares add up to 1 - beta^step so far: divide by that.
-    # mistakes: no-correction, half-correction, power-missing, steps-from-zero
+    # mistakes: no-correction, half-correction, power-missing, other-step
     m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
     # Dividing by the root of v makes all weights move about lr per step. eps keeps 0 / 0 away.
     # mistakes: v-not-rooted, eps-inside-root, no-eps, gradient-for-m, ascent

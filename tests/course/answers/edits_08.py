@@ -77,6 +77,11 @@ EDITS = {
         "torch": [(TORCH_COUNT, "target.ne(1).sum()")],
         "loops": [("token != pad", "token")],
     },
+    ("count_tokens", "until-padding"): {
+        "numpy": [("(target != pad).sum()", "np.logical_and.accumulate(target != pad, axis=1).sum()")],
+        "torch": [(TORCH_COUNT, "target.ne(pad).int().cumprod(dim=1).sum()")],
+        "loops": [("            if token != pad:\n                count += 1\n", "            if token == pad:\n                break\n            count += 1\n")],
+    },
     ("count_tokens", "mask-returned"): {
         "numpy": [(COUNT, "target != pad")],
         "torch": [(TORCH_COUNT, "target.ne(pad)")],
@@ -85,6 +90,12 @@ EDITS = {
         "numpy": [(LOG, "np.log(np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True))")],
         "torch": [(TORCH_LOG, "logits.softmax(dim=-1).log()")],
         "loops": [(LOOP_LOG, "np.log(math.exp(x - largest) / total)")],
+    },
+    ("log_softmax", "small-number-in-log"): {
+        "numpy": [(LOG, "np.log(softmax(x) + 1e-12)")],
+        "torch": [(TORCH_LOG, "(logits.softmax(dim=-1) + 1e-9).log()")],
+        "torch, cut off": [(TORCH_LOG, "logits.softmax(dim=-1).clamp(min=1e-8).log()")],
+        "loops": [(LOOP_LOG, "math.log(math.exp(x - largest) / total + 1e-7)")],
     },
     ("log_softmax", "no-maximum"): {
         "numpy": [("x = logits - logits.max(axis=-1, keepdims=True)", "x = logits")],
@@ -210,6 +221,7 @@ EDITS = {
     ("smoothed_loss", "padding-in-the-sum"): {
         "numpy": [("q = smooth(target, logits.shape[-1], epsilon, pad)", "q = smooth(target, logits.shape[-1], epsilon, -1)")],
         "torch": [(TORCH_LOSS, "((1 - epsilon) * of_right.sum() - epsilon * log_softmax(logits).mean(dim=-1).sum()) / count_tokens(target, pad)")],
+        "torch, two means": [(TORCH_LOSS, "(1 - epsilon) * of_right.mean() - epsilon * log_softmax(logits).mean()")],
     },
     ("smoothed_loss", "divided-by-all"): {
         "numpy": [(MEAN, "return total / target.size")],
@@ -265,6 +277,10 @@ EDITS = {
     ("smoothed_loss", "log-of-softmax"): {
         "numpy": [("q * log_softmax(logits)", "q * np.log(softmax(logits))")],
         "torch": [("log_softmax(logits[is_token])", "logits[is_token].softmax(dim=-1).log()")],
+    },
+    ("smoothed_loss", "small-number-in-log"): {
+        "numpy": [("q * log_softmax(logits)", "q * np.log(softmax(logits) + 1e-10)")],
+        "torch": [("log_softmax(logits[is_token])", "(logits[is_token].softmax(dim=-1) + 1e-9).log()")],
     },
     ("smoothed_loss", "no-maximum"): {
         "numpy": [("q * log_softmax(logits)", "q * np.log(np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True))")],
@@ -438,6 +454,10 @@ EDITS = {
     ("adam", "power-missing"): {
         "numpy": [("beta1**step", "beta1"), ("beta2**step", "beta2")],
         "torch": [("beta2**step", "beta2"), ("beta1**step", "beta1")],
+    },
+    ("adam", "power-of-share"): {
+        "numpy": [("(1 - beta1**step)", "(1 - beta1) ** step"), ("(1 - beta2**step)", "(1 - beta2) ** step")],
+        "loops": [("(1 - beta1**step)", "(1 - beta1) ** step"), ("(1 - beta2**step)", "(1 - beta2) ** step")],
     },
     ("adam", "multiplied-by-correction"): {
         "numpy": [(HATS, "m_hat, v_hat = m * (1 - beta1**step), v * (1 - beta2**step)")],
@@ -617,6 +637,6 @@ UNLISTED = [
     ("adam", "numpy", [(V, "v = beta2 * v + (1 - beta2) * (gradient - m) ** 2")]),
     ("training_step", "numpy", [("softmax(logits) - smooth", "logits - smooth")]),
     ("training_step", "numpy", [("table, m, v = adam(table,", "read = np.zeros(len(table), bool)\n    read[target_in] = True\n    old = table\n    table, m, v = adam(table,"), ("    return loss, table, m, v", "    return loss, np.where(read[:, None], table, old), m, v")]),
-    ("training_step", "torch", [("0.1, pad)\n    (gradient,)", "0.2, pad)\n    (gradient,)")]),
+    ("training_step", "torch", [("smoothed_loss(logits, target, 0.1, pad)", "smoothed_loss(logits, target, 0.2, pad)")]),
     ("training_step", "loops", [("            before = token\n", "            before = 0\n")]),
 ]  # fmt: skip

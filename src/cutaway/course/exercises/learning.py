@@ -37,6 +37,8 @@ def count_tokens(target: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Any:
     """The number of ids that are not padding."""
     fixed = next((i for i in range(2) if f"counted-pad-{i}" in wrong), pad)
     is_token = target != fixed
+    if "until-padding" in wrong:
+        is_token = np.logical_and.accumulate(is_token, axis=1)
     if "padding-counted" in wrong:
         is_token = np.ones_like(is_token)
     if "padding-only-counted" in wrong:
@@ -56,9 +58,9 @@ COUNT_TOKENS = ExercisePart(
     # 0 and 1 are ordinary tokens in most cases, to detect a padding id that is not `pad`.
     cases=(
         Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
-        Case("three texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 0, 9], [1, 0, 9, 9]]), 9)),
+        Case("three texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 0], [1, 0, 9, 9]]), 9)),
         Case("padding in front and between", (np.array([[7, 3, 7, 5, 0], [0, 7, 7, 4, 1], [0, 1, 7, 0, 7]]), 7)),
-        Case("pad is 0", (np.array([[5, 0, 0, 0], [1, 1, 8, 0]]), 0)),
+        Case("pad is 0", (np.array([[5, 0, 3, 0], [1, 1, 8, 0]]), 0)),
         Case("one text of one id", (np.array([[4]]), 2)),
         Case("a text that is all padding", (np.array([[3, 3], [1, 3]]), 3)),
     ),
@@ -88,6 +90,12 @@ COUNT_TOKENS = ExercisePart(
             "Which of the arguments does your code never read?",
             "Which id means padding depends on the vocabulary; it need not be 0. Take it from the argument pad.",
             ways=("counted-pad-0", "counted-pad-1"),
+        ),
+        Mistake(
+            "until-padding",
+            "counting stops at the first padding of a text; tokens after it are missing",
+            "Is there a text in the example with a token after padding?",
+            "Padding may stand anywhere: look at every id, also after a padding.",
         ),
         Mistake(
             "mask-returned",
@@ -120,12 +128,16 @@ def log_softmax(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
         return powers / total
     if "total-not-logged" in wrong:
         return x - total
-    if {"log-of-softmax", "no-maximum", "one-maximum-p", "minimum-subtracted"} & wrong:
-        log_p = np.log(powers / total)
+    small = next((value for name, value in SMALL.items() if name in wrong), 0.0)
+    if small or {"log-of-softmax", "no-maximum", "one-maximum-p", "minimum-subtracted"} & wrong:
+        log_p = np.log(powers / total + small)
     else:
         log_p = x - np.log(total)
     log_p = log_p / (np.log(2) if "log-2" in wrong else np.log(10) if "log-10" in wrong else 1.0)
     return -log_p if "sign" in wrong else log_p
+
+
+SMALL = {f"plus-1e-{digits}": 10.0**-digits for digits in (7, 8, 9, 10, 12)}
 
 
 def subtracted(x: Array, axis: int | None, wrong: Switches) -> Array | float:
@@ -144,6 +156,13 @@ LOG_OF_SOFTMAX = Mistake(
     "The logarithm of e^x / total is x - log(total). In this form nothing becomes 0 on the way. (Subtract the largest "
     "logit of the row first.)",
     shows_as_nan=True,
+)
+SMALL_NUMBER = Mistake(
+    "small-number-in-log",
+    "a small number is added to the softmax before the logarithm, so very unlikely tokens get a wrong result",
+    "What do you get for [0, 1000]? It should be [-1000, 0].",
+    "Do not compute the softmax first. The logarithm of e^x / total is x - log(total), which needs no small number.",
+    ways=tuple(SMALL),
 )
 LOG_NO_MAXIMUM = replace(
     NO_MAXIMUM,
@@ -192,6 +211,7 @@ LOG_SOFTMAX = ExercisePart(
     ),
     mistakes=(
         LOG_OF_SOFTMAX,
+        SMALL_NUMBER,
         LOG_NO_MAXIMUM,
         LOG_ONE_MAXIMUM,
         WRONG_AXIS,
@@ -436,6 +456,10 @@ def smoothed_loss(x: Array, target: Array, epsilon: float, pad: int, wrong: Swit
     if "per-real-token" in wrong:
         return losses[target != pad]
     n = target.size if "padding-as-tokens" in wrong else count_tokens(target, pad, wrong)
+    if "uniform-over-positions" in wrong:  # the term with epsilon is a mean over all positions
+        of_right = losses_at_positions(x, target, smooth(target, v, 0.0, pad, wrong), 0.0, wrong)
+        of_all = losses_at_positions(x, target, np.full(x.shape, 1 / v), epsilon, wrong)
+        return (1 - epsilon) * of_right[target != pad].mean() + epsilon * of_all.mean()
     if "mean-of-means" in wrong:
         return np.mean(losses.sum(axis=1) / (target != pad).sum(axis=1))
     divisors = {
@@ -533,10 +557,10 @@ SMOOTHED_LOSS = ExercisePart(
         ),
         Mistake(
             "padding-in-the-sum",
-            "padding adds to the sum of the losses, though it is not counted as a token",
+            "padding adds to the loss; it should add nothing",
             "What does a position cost whose target is pad? It should be 0.",
             "Leave the padding positions out of all terms of the sum, also out of the term with epsilon.",
-            ways=("padding-smoothed", "padding-uniform"),
+            ways=("padding-smoothed", "padding-uniform", "uniform-over-positions"),
         ),
         Mistake(
             "divided-by-all",
@@ -616,6 +640,10 @@ SMOOTHED_LOSS = ExercisePart(
         ),
         replace(
             LOG_OF_SOFTMAX,
+            hint="What is your loss for the logits [0, 1000], the target 0 and epsilon 0? It should be 1000.",
+        ),
+        replace(
+            SMALL_NUMBER,
             hint="What is your loss for the logits [0, 1000], the target 0 and epsilon 0? It should be 1000.",
         ),
         replace(LOG_NO_MAXIMUM, ways=("no-maximum", "overflow-to-infinity")),
@@ -840,7 +868,7 @@ WARMUP_COSINE = ExercisePart(
         ),
         Mistake(
             "floor-added",
-            "floor is added to the whole curve, so it begins above the peak",
+            "the floor is added to the whole curve, so it begins above the peak",
             "What is your rate just after the warmup? Compare it with peak.",
             "Stretch the cosine by the distance from floor to peak, not by peak.",
         ),
@@ -852,7 +880,7 @@ WARMUP_COSINE = ExercisePart(
         ),
         Mistake(
             "floor-as-fraction",
-            "floor is taken for a fraction of peak; here it is a rate itself",
+            "the floor is taken for a fraction of peak; here it is a rate itself",
             "What should the rate at the end be, with peak 2 and floor 0.5?",
             "The lowest rate is floor, not floor · peak.",
         ),
@@ -1179,6 +1207,8 @@ def correct(m: Array, v: Array, step: int, beta1: float, beta2: float, wrong: Sw
     if "power-missing" in wrong:
         step = 1
     sums = np.float64(1 - beta1**step), np.float64(1 - beta2**step)
+    if "power-of-share" in wrong:
+        sums = np.float64((1 - beta1) ** step), np.float64((1 - beta2) ** step)
     if "multiplied-by-correction" in wrong:
         sums = 1 / sums[0], 1 / sums[1]
     m_hat = m if {"no-correction", "only-v-corrected"} & wrong else m / sums[0]
@@ -1245,7 +1275,7 @@ ADAM = ExercisePart(
     cases=(
         Case(
             "the first step",
-            (np.array([1.0, -2.0, 0.5]), np.array([0.5, -1.0, 2.0]), zeros(3), zeros(3), 1, 0.1, 0.9, 0.8, 1e-9),
+            (np.array([1.0, -2.0, 0.5]), np.array([0.5, -1.0, 2.0]), zeros(3), zeros(3), 1, 0.1, 0.9, 0.8, 0.001),
         ),
         Case(
             "the second step",
@@ -1258,7 +1288,7 @@ ADAM = ExercisePart(
                 0.1,
                 0.9,
                 0.8,
-                1e-9,
+                0.001,
             ),
         ),
         Case(
@@ -1277,7 +1307,7 @@ ADAM = ExercisePart(
         ),
         Case(
             "a gradient of 0 at the first step",
-            (np.array([3.0, 1.0, 2.0]), np.array([0.0, 1.0, 0.0]), zeros(3), zeros(3), 1, 0.5, 0.9, 0.98, 1e-9),
+            (np.array([3.0, 1.0, 2.0]), np.array([0.0, 1.0, 0.0]), zeros(3), zeros(3), 1, 0.5, 0.9, 0.98, 0.001),
         ),
         Case(
             "a matrix, at step 10",
@@ -1343,6 +1373,12 @@ ADAM = ExercisePart(
             "The exponent of beta in the correction is step.",
         ),
         Mistake(
+            "power-of-share",
+            "the correction divides by (1 - beta)^step; it should be 1 - beta^step",
+            "By what is m divided at a very late step? It should be about 1.",
+            "Only beta gets the exponent. Look at the brackets.",
+        ),
+        Mistake(
             "multiplied-by-correction",
             "m and v are multiplied by the correction instead of divided",
             "Does the correction make m larger at the first step? It should.",
@@ -1358,7 +1394,7 @@ ADAM = ExercisePart(
         ),
         Mistake(
             "corrected-returned",
-            "m̂ and v̂ come back; asked for are m and v without the correction",
+            "what comes back are m̂ and v̂; asked for are m and v without the correction",
             "What does the next step need: the running means, or their corrected values?",
             "Give m̂ and v̂ names of their own, and return m and v.",
         ),
@@ -1384,7 +1420,7 @@ ADAM = ExercisePart(
         ),
         Mistake(
             "shares-exchanged",
-            "beta and 1 - beta have changed places: the new gradient gets the large share",
+            "the shares beta and 1 - beta have changed places: the new gradient gets the large share",
             "With beta1 = 0.9, how much of the old m should remain?",
             "The old mean is multiplied by beta, the new number by 1 - beta.",
         ),
@@ -1410,7 +1446,7 @@ ADAM = ExercisePart(
         ),
         Mistake(
             "v-not-rooted",
-            "m̂ is divided by v̂; it should be divided by its square root",
+            "the divisor of m̂ is v̂; it should be the square root of v̂",
             "If all gradients were 10 times as large, should the step be different? It should not.",
             "v̂ has the unit of a squared gradient. What is done with it in the last formula?",
         ),
@@ -1558,7 +1594,7 @@ def table_loss(table: Any, target: Array, start: int, pad: int) -> float:
 
 
 ONE_TEXT = (
-    np.array([[0.0, 1.0, 0.5], [1.5, 0.0, -1.0], [0.5, 0.5, 1.0]]),
+    np.array([[2.0, -1.0, 0.0], [0.0, 1.0, 2.0], [0.5, 0.5, 1.0]]),
     np.array([[1, 1, 0]]),
     0,
     2,
