@@ -728,7 +728,10 @@ CE_CASES = (
         "large logits",
         (
             np.array(
-                [[[1000.0, 999.0, 998.0, 1000.5], [0.0, 1.0, 2.0, 0.5]], [[4000.0, 10.0, 3999.0, 0.0], [7, 8, 9, 5]]]
+                [
+                    [[1000.0, 999.0, 998.0, 1000.5], [0.0, 1.0, 2.0, 0.5]],
+                    [[4000.0, 3998.0, 3999.0, 3997.0], [7, 8, 9, 5]],
+                ]
             ),
             np.array([[1, 3], [2, 0]]),
             3,
@@ -1043,13 +1046,21 @@ def feed_forward_backward(
     d_hidden, d_w2, d_b2 = linear_backward(
         d_output, before if "ffn-before-relu" in wrong else hidden, weights["w2"], wrong
     )
+    if "ffn-w2-not-transposed" in wrong:
+        d_hidden = d_output @ weights["w2"]
     d_before = relu_backward(d_hidden, before, wrong)
     d_x, d_w1, d_b1 = linear_backward(d_before, x, weights["w1"], wrong)
+    if "ffn-w1-not-transposed" in wrong:
+        d_x = d_before @ weights["w1"]
     if {"ffn-relu-only-for-x", "ffn-b1-before-relu"} & wrong:
         _, without_relu, d_b1 = linear_backward(d_hidden, x, weights["w1"], wrong)
         d_w1 = without_relu if "ffn-relu-only-for-x" in wrong else d_w1
     if "ffn-residual" in wrong:
         d_x = d_x + d_output
+    if "ffn-d-w1-transposed" in wrong:
+        d_w1 = d_w1.T
+    if "ffn-d-w2-transposed" in wrong:
+        d_w2 = d_w2.T
     return d_x, {"w1": d_w1, "b1": d_b1, "w2": d_w2, "b2": d_b2}
 
 
@@ -1093,8 +1104,12 @@ FEED_FORWARD_MISTAKES = (
         "Is there a plus x in the feed-forward network's equation?",
         "Leave it out here: encoder_block_backward adds it.",
     ),
-    LINEAR_W_NOT_TRANSPOSED,
-    LINEAR_D_W_TRANSPOSED,
+    replace(
+        LINEAR_W_NOT_TRANSPOSED,
+        message="a matrix is not transposed on the way back",
+        ways=("linear-w-not-transposed", "ffn-w1-not-transposed", "ffn-w2-not-transposed"),
+    ),
+    replace(LINEAR_D_W_TRANSPOSED, ways=("linear-d-w-transposed", "ffn-d-w1-transposed", "ffn-d-w2-transposed")),
     LINEAR_D_W_PER_TEXT,
     LINEAR_D_B_NOT_SUMMED,
     LINEAR_MEAN,
@@ -1436,9 +1451,9 @@ def multi_head_attention_backward(
     narrow = math.sqrt(heads) if "heads-scale-model-width" in wrong else 1.0
     sources = {"query": x, "key": memory, "value": memory}
     q, k, v = (split_heads(sources[name] @ weights[name], heads) for name in sources)
-    q = q / narrow
+    forward_q, q = q / (math.sqrt(heads) if "heads-scale-forward" in wrong else narrow), q / narrow
     forward_mask = None if {"heads-mask-forward", "heads-mask-ignored"} & wrong else mask
-    merged = merge_heads(attention(q, k, v, forward_mask)[0])
+    merged = merge_heads(attention(forward_q, k, v, forward_mask)[0])
     for_output = merged @ weights["output"] if "heads-output-for-merged" in wrong else merged
     d_merged, d_w_output, _ = linear_backward(d_output, for_output, weights["output"], wrong)
     if "heads-output-skipped" in wrong:
@@ -1561,6 +1576,7 @@ MULTI_HEAD_MISTAKES = (
         "the scores are divided by sqrt(D); each head divides by the square root of its own width",
         "How wide is the query of one head?",
         "d_k is E = D/H here, the last axis after splitting.",
+        ways=("heads-scale-model-width", "heads-scale-forward"),
     ),
     replace(
         ATTENTION_MASK_IGNORED,
@@ -1682,15 +1698,17 @@ def sub_layers_backward(
     """Go back through x = LayerNorm(x + Sublayer(x)) for each sub-layer; also return the derivatives of the norms."""
     for names in BLOCK_ALTERNATIVES:
         only_one(wrong, {switch for switch in wrong if switch.rstrip("-123") in names})
-    inputs, sums = [x], []
-    for sub_layer, norm in zip(sub_layers, norms, strict=True):
+    inputs, sums, count = [x], [], len(norms)
+    forward_norms = (
+        norms[::-1] if {"block-norms-exchanged-forward", "block-norms-exchanged-everywhere"} & wrong else norms
+    )
+    for sub_layer, norm in zip(sub_layers, forward_norms, strict=True):
         sums.append(inputs[-1] + sub_layer(inputs[-1]))
         inputs.append(layer_norm(sums[-1], norm["gain"], norm["bias"], EPS))
-    count = len(norms)
     d, d_norms = d_output, {}
     for i in range(count) if "block-forward-order" in wrong else reversed(range(count)):
         place = i + 1
-        gain_of = count - 1 - i if {"block-norms-exchanged", "block-gains-exchanged"} & wrong else i
+        gain_of = count - 1 - i if GAINS_EXCHANGED & wrong else i
         reads = sums[i]
         if is_on(wrong, "block-norm-reads-output", place):
             reads = inputs[i + 1]
@@ -1699,7 +1717,7 @@ def sub_layers_backward(
         if is_on(wrong, "block-norm-reads-input", place):
             reads = inputs[i]
         d_sum, d_gain, d_bias = layer_norm_backward(d, reads, norms[gain_of]["gain"], EPS, wrong)
-        named = count - i if {"block-norms-exchanged", "block-norm-results-exchanged"} & wrong else place
+        named = count - i if NORM_RESULTS_EXCHANGED & wrong else place
         d_norms[f"norm_{named}"] = {"gain": d_gain, "bias": d_bias}
         if is_on(wrong, "block-norm-skipped", place):
             d_sum = d
@@ -1715,11 +1733,22 @@ def sub_layers_backward(
     return d, d_norms
 
 
+GAINS_EXCHANGED = {
+    "block-norms-exchanged",
+    "block-norms-exchanged-forward",
+    "block-norms-exchanged-everywhere",
+    "block-gains-exchanged",
+}
+NORM_RESULTS_EXCHANGED = {
+    "block-norms-exchanged",
+    "block-norms-exchanged-everywhere",
+    "block-norm-results-exchanged",
+}
 BLOCK_ALTERNATIVES = (
     {"block-no-residual", "block-residual-around-norm", "block-no-sub-layer", "block-norm-skipped"},
     {"block-sub-layer-gets-d-output", "block-norm-skipped", "block-no-sub-layer"},
     {"block-norm-reads-output", "block-norm-reads-sub-layer", "block-norm-reads-input"},
-    {"block-norms-exchanged", "block-gains-exchanged", "block-norm-results-exchanged"},
+    GAINS_EXCHANGED | NORM_RESULTS_EXCHANGED,
 )
 
 
@@ -1727,6 +1756,8 @@ def sub_layer_input(inputs: list[Array], i: int, wrong: Switches) -> Array:
     """Return the input of sub-layer i, or another array if something is wrong."""
     if is_on(wrong, "block-sub-layer-reads-x", i + 1):
         return inputs[0]
+    if is_on(wrong, "block-sub-layer-reads-earlier", i + 1):
+        return inputs[max(i - 1, 0)]
     if is_on(wrong, "block-sub-layer-reads-output", i + 1):
         return inputs[i + 1]
     return inputs[i]
@@ -1895,14 +1926,14 @@ ENCODER_BLOCK_MISTAKES = (
         "What goes into the attention, and what goes into the feed-forward network? Is x overwritten in between?",
         "The attention got the block's input x; the feed-forward network got what the first norm gave. Give each array "
         "a name of its own.",
-        ways=("block-sub-layer-reads-x-2", "block-sub-layer-reads-output-1", "block-sub-layer-reads-output-2"),
+        ways=("block-sub-layer-reads-x-2", *at_places("block-sub-layer-reads-output", 1, 2)),
     ),
     Mistake(
         "block-norms-exchanged",
         "the two norms have changed places",
         "Which norm comes after the attention?",
         "norm_1 belongs to the attention, norm_2 to the feed-forward network: their gains, and their derivatives.",
-        ways=("block-norms-exchanged", "block-gains-exchanged", "block-norm-results-exchanged"),
+        ways=tuple(sorted(GAINS_EXCHANGED | NORM_RESULTS_EXCHANGED)),
     ),
     Mistake(
         "block-pre-norm",
@@ -1992,16 +2023,20 @@ def embed_backward(d_output: Array, ids: Array, table: Array, wrong: Switches = 
     d_vectors = d_output * scale
     if "embed-positions" in wrong:
         d_vectors = d_vectors + sinusoidal(ids.shape[1], width)
+    if "embed-positions-scaled" in wrong:
+        d_vectors = (d_output + sinusoidal(ids.shape[1], width)) * scale
     if "embed-positions-subtracted" in wrong:
         d_vectors = (d_output - sinusoidal(ids.shape[1], width)) * scale
     if "embed-per-position" in wrong:
         return d_vectors
-    d_table = table.astype(np.float64) if "embed-starts-from-table" in wrong else np.zeros(table.shape)
+    d_table = np.zeros(table.shape)
+    if {"embed-starts-from-table", "embed-starts-from-scaled-table"} & wrong:
+        d_table = table * (scale if "embed-starts-from-scaled-table" in wrong else 1.0)
     rows, d_rows = ids.reshape(-1), d_vectors.reshape(-1, width)
     if "embed-overwritten" in wrong:
-        d_table[rows] = d_rows if "embed-starts-from-table" not in wrong else d_table[rows] + d_rows
+        d_table[rows] += d_rows
     elif "embed-overwritten-by-first" in wrong:
-        d_table[rows[::-1]] = d_rows[::-1]
+        d_table[rows[::-1]] += d_rows[::-1]
     else:
         np.add.at(d_table, rows, d_rows)
     if "embed-averaged" in wrong:
@@ -2042,13 +2077,14 @@ EMBED_MISTAKES = (
         "the sinusoids occur in the derivative; they are added in the forward and do not depend on the table",
         "What is the derivative of a constant?",
         "Leave them out: y = sqrt(D) · vector + constant.",
-        ways=("embed-positions", "embed-positions-subtracted"),
+        ways=("embed-positions", "embed-positions-scaled", "embed-positions-subtracted"),
     ),
     Mistake(
         "embed-starts-from-table",
         "the derivatives are added to the table itself; the sum begins with 0",
         "What does your result have for a token that does not occur?",
         "Begin with zeros in the shape of the table.",
+        ways=("embed-starts-from-table", "embed-starts-from-scaled-table"),
     ),
     Mistake(
         "embed-per-position",
@@ -2128,23 +2164,34 @@ def decoder_block_backward(
     """LayerNorm(x + ·) around self-attention, cross-attention to the memory, and the feed-forward network"""
     only_one(wrong, DECODER_MASKS)
     only_one(wrong, DECODER_MEMORIES | {"block-no-memory"})
+    # in the forward order, the self-attention comes before the cross-attention
+    only_one(wrong, {"block-forward-order", "decoder-memory-into-x-late", "decoder-cross-for-own"})
     found: Weights = {}
     d_memories: dict[str, Array] = {}
     for_self, for_cross = (mask, memory_mask) if "decoder-masks-exchanged" not in wrong else (memory_mask, mask)
     self_masks = masks_of(for_self, "decoder-self-mask", wrong)
     cross_masks = masks_of(for_cross, "decoder-memory-mask", wrong)
     names = ("self_attention", "cross_attention")
-    self_name, cross_name = names[::-1] if "decoder-attentions-exchanged" in wrong else names
+    self_name, cross_name = (
+        names[::-1] if {"decoder-attentions-exchanged", "decoder-attention-weights-exchanged"} & wrong else names
+    )
+    self_result, cross_result = (
+        names[::-1] if {"decoder-attentions-exchanged", "decoder-attention-results-exchanged"} & wrong else names
+    )
 
     def self_backward(d: Array, x: Array) -> Array:
-        d_x, d_own, found[self_name] = multi_head_attention_backward(
+        d_x, d_own, found[self_result] = multi_head_attention_backward(
             d, x, x, weights[self_name], n_heads, self_masks[1], wrong
         )
         d_memories["self"] = d_own
+        if {"decoder-memory-into-x-late", "decoder-cross-for-own"} & wrong:
+            if d_own.shape != d_memories["cross"].shape:
+                raise ValueError("the shapes do not fit")
+            return d_x + d_memories["cross"] + (0 if "decoder-cross-for-own" in wrong else d_own)
         return d_x if {"block-no-memory", "decoder-own-memory-returned"} & wrong else d_x + d_own
 
     def cross_backward(d: Array, x: Array) -> Array:
-        d_x, d_memories["cross"], found[cross_name] = multi_head_attention_backward(
+        d_x, d_memories["cross"], found[cross_result] = multi_head_attention_backward(
             d, x, memory, weights[cross_name], n_heads, cross_masks[1], wrong
         )
         return d_x + d_memories["cross"] if "decoder-memory-into-x" in wrong else d_x
@@ -2181,6 +2228,8 @@ DECODER_MASKS = {
 DECODER_MEMORIES = {
     "decoder-own-memory-returned",
     "decoder-memory-into-x",
+    "decoder-memory-into-x-late",
+    "decoder-cross-for-own",
     "decoder-memory-both",
     "decoder-memory-of-self",
 }
@@ -2218,6 +2267,8 @@ DECODER_BLOCK_MISTAKES = (
             "block-sub-layer-reads-x-2",
             "block-sub-layer-reads-x-3",
             "block-sub-layer-reads-x",
+            "block-sub-layer-reads-earlier-3",
+            "block-sub-layer-reads-output",
             "block-sub-layer-reads-output-1",
             "block-sub-layer-reads-output-2",
             "block-sub-layer-reads-output-3",
@@ -2228,6 +2279,11 @@ DECODER_BLOCK_MISTAKES = (
         "self-attention and cross-attention use each other's weights",
         "Which weights belong to the attention that looks at the memory?",
         "Self-attention comes first. Look at which entries of the weights you read, and under which you store.",
+        ways=(
+            "decoder-attentions-exchanged",
+            "decoder-attention-weights-exchanged",
+            "decoder-attention-results-exchanged",
+        ),
     ),
     Mistake(
         "decoder-masks-exchanged",
