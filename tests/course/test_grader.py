@@ -94,7 +94,7 @@ def test_an_unknown_mistake_is_not_named(number, part, style, edits, tmp_path):
     )
     assert mark.state == "wrong"
     assert mark.explanations == ()
-    assert mark.facts or mark.failure
+    assert mark.facts or mark.failure or mark.violation
 
 
 @pytest.mark.parametrize("style", ["numpy", "torch", "loops"])

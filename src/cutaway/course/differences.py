@@ -280,7 +280,7 @@ def count_entries(count: int) -> str:
 
 def verb_for(name: str) -> str:
     """Return "are" for a plural name, else "is"."""
-    return "are" if name.endswith("s") else "is"
+    return "are" if name.endswith("s") and not name.endswith("ss") else "is"
 
 
 def describe_expected(right: Array) -> str:
