@@ -100,6 +100,7 @@ def softmax_backward(d_output, weights):
 
     -> d_scores [..., K]
 
+    There may be any number of axes in front, as in [B, H, Q, K]: each row along the last axis is a softmax of its own.
     With two equal scores the weights are [0.5, 0.5]. For d_output = [1, 0], d_scores is [0.25, -0.25].
     """
     raise NotImplementedError

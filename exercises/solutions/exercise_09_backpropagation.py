@@ -32,7 +32,7 @@ def linear_backward(d_output, x, w):
     # mistakes: linear-d-w-transposed, linear-d-w-per-text, linear-mean, linear-last-row
     d_w = rows.T @ d_rows
     # and b[j] reaches y[j] with the factor 1, in every row.
-    # mistakes: linear-d-b-not-summed
+    # mistakes: linear-d-b-not-summed, linear-d-b-one-number
     d_b = d_rows.sum(axis=0)
     return d_x, d_w, d_b
 
@@ -68,7 +68,7 @@ def layer_norm_backward(d_output, x, gain, eps):
     sigma = np.sqrt(x.var(axis=-1, keepdims=True) + eps)
     normed = centred / sigma
     # gain and bias are shared by all tokens: sum over all axes but the last.
-    # mistakes: norm-d-gain-x, norm-parameters-times-gain, norm-parameters-not-summed, norm-parameters-mean
+    # mistakes: norm-d-gain-x, norm-parameters-times-gain, norm-parameters-not-summed, norm-parameters-one-number
     d_gain = (d_output * normed).sum(axis=(0, 1))
     d_bias = d_output.sum(axis=(0, 1))
     # mistakes: norm-no-gain, norm-gain-last
@@ -109,7 +109,7 @@ def attention_backward(d_output, q, k, v, mask=None):
     # mistakes: attention-no-softmax
     d_scores = softmax_backward(d_weights, weights)
     # The scores are again a product, with a constant factor.
-    # mistakes: attention-no-scale, attention-scale-times, attention-scale-d, attention-scale-one-side
+    # mistakes: attention-no-scale, attention-scale-times, attention-scale-one-side, attention-scale-axis
     d_products = d_scores / np.sqrt(q.shape[-1])
     # mistakes: attention-q-for-k, attention-exchanged
     d_q = d_products @ k
@@ -157,7 +157,7 @@ def encoder_block_backward(d_output, x, weights, n_heads, mask=None):
     # sum_2 = h + FFN(h): its derivative goes to h directly, and to h through the feed-forward network.
     # mistakes: block-sub-layer-wrong-input, block-sub-layer-gets-d-output
     d_h, d_feed_forward = feed_forward_backward(d_sum_2, h, weights["feed_forward"])
-    # mistakes: block-no-residual-feed-forward, block-no-sub-layer, block-residual-around-norm
+    # mistakes: block-no-residual-feed-forward, block-residual-overwritten, block-residual-around-norm
     d_h = d_h + d_sum_2
     d_sum_1, d_gain_1, d_bias_1 = layer_norm_backward(d_h, sum_1, norm_1["gain"], EPS)
     d_queries, d_memory, d_attention = multi_head_attention_backward(d_sum_1, x, x, weights["attention"], n_heads, mask)

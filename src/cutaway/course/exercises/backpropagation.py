@@ -41,7 +41,7 @@ def walk_arrays(mine: Any, right: Any, path: str) -> Iterator[tuple[str, Any, Ar
     """Yield (path, given, expected) for each array of a result, in the order of the expected one."""
     if isinstance(right, dict):
         for key, inner in right.items():
-            yield from walk_arrays(mine.get(key), inner, f"{path}[{key!r}]")
+            yield from walk_arrays(mine.get(key) if isinstance(mine, dict) else None, inner, f"{path}[{key!r}]")
     else:
         yield path, mine, right
 
@@ -88,8 +88,9 @@ def describe_change(
     predicted = STEP * float(mine[place])
     if abs(predicted - change) < 3 * abs(STEP * float(right[place]) - change):
         return None  # the step is too large to show it
+    of = "For the loss (d_output * output).sum(): adding" if "d_output" in values else "Adding"
     return (
-        f"Adding {STEP} to {target}{at} changes the loss by {plain(change)}; "
+        f"{of} {STEP} to {target}{at} changes the loss by {plain(change)}; "
         f"your {path}{at} says {plain(predicted)} ({plain(float(mine[place]))} · {STEP})."
     )
 
@@ -159,7 +160,7 @@ def relu_backward(d_output: Array, x: Array, wrong: Switches = NO_MISTAKES) -> A
         return d_output * (x < 0)
     if "relu-unchanged" in wrong:
         return d_output * 1.0
-    return d_output * (x > 0)
+    return np.where(x > 0, d_output, 0.0)
 
 
 RELU_WHERE_D_OUTPUT = Mistake(
@@ -233,7 +234,13 @@ RELU_BACKWARD = ExercisePart(
 # --- linear map --------------------------------------------------------------------------------------------------
 
 LINEAR_D_W = {"linear-d-w-per-text", "linear-last-row", "linear-last-row-d-w", "linear-d-w-transposed"}
-LINEAR_D_B = {"linear-d-b-as-it-is", "linear-d-b-first-axis", "linear-d-b-last-but-one-axis", "linear-last-row"}
+LINEAR_D_B = {
+    "linear-d-b-one-number",
+    "linear-d-b-as-it-is",
+    "linear-d-b-first-axis",
+    "linear-d-b-last-but-one-axis",
+    "linear-last-row",
+}
 LINEAR_MEANS = {"linear-mean", "linear-mean-d-w", "linear-mean-d-b"}
 
 
@@ -254,6 +261,8 @@ def linear_backward(
         d_w = d_w.T
     if "linear-d-b-as-it-is" in wrong:
         d_b = d_output
+    if "linear-d-b-one-number" in wrong:
+        d_b = d_output.sum()
     if "linear-d-b-first-axis" in wrong:
         d_b = d_output.sum(axis=0)
     if "linear-d-b-last-but-one-axis" in wrong:
@@ -292,6 +301,12 @@ LINEAR_D_B_NOT_SUMMED = Mistake(
     "Add up d_output over all axes except the last, however many there are.",
     ways=("linear-d-b-as-it-is", "linear-d-b-first-axis", "linear-d-b-last-but-one-axis"),
 )
+LINEAR_D_B_ONE_NUMBER = Mistake(
+    "linear-d-b-one-number",
+    "d_b is one number, the sum of everything; each output has a bias of its own",
+    "A derivative has the shape of what it belongs to. Which shape has b?",
+    "Add up d_output over all axes except the last.",
+)
 LINEAR_MEAN = Mistake(
     "linear-mean",
     "the derivatives of the matrix or of the bias are means over the rows; they should be sums",
@@ -311,6 +326,7 @@ LINEAR_MISTAKES = (
     LINEAR_D_W_TRANSPOSED,
     LINEAR_D_W_PER_TEXT,
     LINEAR_D_B_NOT_SUMMED,
+    LINEAR_D_B_ONE_NUMBER,
     LINEAR_MEAN,
     LINEAR_LAST_ROW,
 )
@@ -781,6 +797,7 @@ NORM_TERMS = {
     "norm-sums",
     "norm-axis",
     "norm-axis-0",
+    "norm-axis-everything",
     "norm-x-in-term",
     "norm-centred-in-term",
     "norm-plus-mean",
@@ -791,6 +808,7 @@ NORM_PARAMETERS = {
     "norm-parameters-first-axis",
     "norm-parameters-second-axis",
     "norm-parameters-mean",
+    "norm-parameters-one-number",
 }
 
 
@@ -824,7 +842,9 @@ def layer_norm_backward(
 
 def norm_terms(d_normed: Array, x: Array, centred: Array, normed: Array, wrong: Switches) -> Array:
     """d_n - mean(d_n) - n · mean(d_n · n)"""
-    axis = -2 if "norm-axis" in wrong else 0 if "norm-axis-0" in wrong else -1
+    axis: int | None = -2 if "norm-axis" in wrong else 0 if "norm-axis-0" in wrong else -1
+    if "norm-axis-everything" in wrong:
+        axis = None
     average = np.sum if "norm-sums" in wrong else np.mean
     factor = x if "norm-x-in-term" in wrong else centred if "norm-centred-in-term" in wrong else normed
     mean_term = average(d_normed, axis=axis, keepdims=True)
@@ -843,6 +863,8 @@ def norm_terms(d_normed: Array, x: Array, centred: Array, normed: Array, wrong: 
 def sum_of_rows(part: Array, wrong: Switches) -> Array:
     if "norm-parameters-as-they-are" in wrong:
         return part * 1.0
+    if "norm-parameters-one-number" in wrong:
+        return np.asarray(part.sum())
     if "norm-parameters-first-axis" in wrong:
         return part.sum(axis=0)
     if "norm-parameters-second-axis" in wrong:
@@ -912,7 +934,7 @@ LAYER_NORM_MISTAKES = (
         "the means in d_x run over the wrong axis",
         "The forward takes mean and variance over the numbers of one token. What do your means run over?",
         "Both means run over the last axis and keep it (keepdims).",
-        ways=("norm-axis", "norm-axis-0"),
+        ways=("norm-axis", "norm-axis-0", "norm-axis-everything"),
     ),
     Mistake(
         "norm-term-sign",
@@ -941,6 +963,12 @@ LAYER_NORM_MISTAKES = (
         "gain and bias are shared by all tokens. Which shape should their derivatives have?",
         "Add up over all axes except the last.",
         ways=("norm-parameters-as-they-are", "norm-parameters-first-axis", "norm-parameters-second-axis"),
+    ),
+    Mistake(
+        "norm-parameters-one-number",
+        "d_gain and d_bias are one number each, the sum of everything; each of the D places has its own gain and bias",
+        "A derivative has the shape of what it belongs to. Which shape has gain?",
+        "Add up over all axes except the last.",
     ),
     Mistake(
         "norm-parameters-mean",
@@ -1169,6 +1197,10 @@ def attention_backward(
     if mask is not None and "attention-mask-inverted" in wrong:
         mask = ~mask
     forward_scale = math.sqrt(d_width) if {"attention-no-scale-forward", "attention-no-scale-both"} & wrong else 1.0
+    if "attention-scale-length-both" in wrong:
+        forward_scale = math.sqrt(d_width / k.shape[-2])
+    if "attention-scale-value-width-both" in wrong:
+        forward_scale = math.sqrt(d_width / v.shape[-1])
     hidden = None if {"attention-mask-ignored", "attention-mask-late"} & wrong else mask
     weights = attention(q * forward_scale, k, v, hidden)[1]
     d_v = (weights if "attention-d-v-not-transposed" in wrong else np.swapaxes(weights, -1, -2)) @ d_output
@@ -1178,6 +1210,10 @@ def attention_backward(
         d_scores = np.where(mask, d_scores, 0.0)
     for_q, for_k = (q, k) if "attention-q-for-k" in wrong else (k, q)
     turned = d_scores if "attention-d-k-not-transposed" in wrong else np.swapaxes(d_scores, -1, -2)
+    if {"attention-scale-length", "attention-scale-length-both"} & wrong:
+        d_width = k.shape[-2]
+    if {"attention-scale-value-width", "attention-scale-value-width-both"} & wrong:
+        d_width = v.shape[-1]
     scale_q, scale_k, scale_v = scales_of(d_width, wrong)
     d_q, d_k, d_v = d_scores @ for_q * scale_q, turned @ for_k * scale_k, d_v * scale_v
     return (d_k, d_q, d_v) if "attention-exchanged" in wrong else (d_q, d_k, d_v)
@@ -1192,6 +1228,10 @@ ATTENTION_SCALES = {
     "attention-scale-q-only",
     "attention-scale-k-only",
     "attention-scale-values",
+    "attention-scale-length",
+    "attention-scale-length-both",
+    "attention-scale-value-width",
+    "attention-scale-value-width-both",
     "heads-scale-model-width",
 }
 
@@ -1241,6 +1281,18 @@ ATTENTION_MISTAKES = (
         "d_q and d_k are divided by d_k; they are divided by its square root, once",
         "How often is sqrt(d_k) in the equation?",
         "Divide the derivative of the scores once by sqrt(d_k), before or after the products, but not both.",
+    ),
+    Mistake(
+        "attention-scale-axis",
+        "it divides by the square root of the number of keys, or of the width of a value; d_k is the width of a key",
+        "Which axis of q or k is d_k?",
+        "d_k is the last axis of q and of k.",
+        ways=(
+            "attention-scale-length",
+            "attention-scale-length-both",
+            "attention-scale-value-width",
+            "attention-scale-value-width-both",
+        ),
     ),
     Mistake(
         "attention-scale-one-side",
@@ -1727,6 +1779,8 @@ def sub_layers_backward(
         around = d if is_on(wrong, "block-residual-around-norm", place) else d_sum
         if is_on(wrong, "block-no-residual", place):
             around = np.zeros_like(d)
+        if is_on(wrong, "block-residual-overwritten", place):
+            around = through
         if is_on(wrong, "block-no-sub-layer", place):
             through = np.zeros_like(d)
         d = around + through
@@ -1745,7 +1799,13 @@ NORM_RESULTS_EXCHANGED = {
     "block-norm-results-exchanged",
 }
 BLOCK_ALTERNATIVES = (
-    {"block-no-residual", "block-residual-around-norm", "block-no-sub-layer", "block-norm-skipped"},
+    {
+        "block-no-residual",
+        "block-residual-around-norm",
+        "block-residual-overwritten",
+        "block-no-sub-layer",
+        "block-norm-skipped",
+    },
     {"block-sub-layer-gets-d-output", "block-norm-skipped", "block-no-sub-layer"},
     {"block-norm-reads-output", "block-norm-reads-sub-layer", "block-norm-reads-input"},
     GAINS_EXCHANGED | NORM_RESULTS_EXCHANGED,
@@ -1841,6 +1901,13 @@ NO_RESIDUAL = Mistake(
     "Where the forward adds two arrays, the derivative goes to both of them; where it uses an array twice, two "
     "derivatives add up.",
 )
+RESIDUAL_OVERWRITTEN = Mistake(
+    "block-residual-overwritten",
+    "what the sub-layer's backward returns is added twice; on the residual way comes the derivative of the sum",
+    "Which two arrays do you add behind the sub-layer's backward? Is one of them overwritten before?",
+    "The derivative of the sum x + Sublayer(x) is needed twice. Give the result of the sub-layer's backward a name of "
+    "its own.",
+)
 RESIDUAL_AROUND_NORM = Mistake(
     "block-residual-around-norm",
     "the derivative on the residual way skips the norm; in the post-norm block the norm stands behind the addition",
@@ -1912,6 +1979,7 @@ ENCODER_BLOCK_MISTAKES = (
         "Add what the sub-layer's backward returns to the derivative of the sum.",
         ways=at_places("block-no-sub-layer", 1, 2),
     ),
+    replace(RESIDUAL_OVERWRITTEN, ways=at_places("block-residual-overwritten", 1, 2)),
     replace(RESIDUAL_AROUND_NORM, ways=at_places("block-residual-around-norm", 1, 2)),
     replace(SUB_LAYER_GETS_D_OUTPUT, ways=at_places("block-sub-layer-gets-d-output", 1, 2)),
     replace(NORM_SKIPPED, ways=at_places("block-norm-skipped", 1, 2)),
@@ -2254,6 +2322,7 @@ DECODER_BLOCK_MISTAKES = (
         ways=tuple(sorted(DECODER_MEMORIES)),
     ),
     replace(NO_RESIDUAL, ways=at_places("block-no-residual", 1, 2, 3)),
+    replace(RESIDUAL_OVERWRITTEN, ways=at_places("block-residual-overwritten", 1, 2, 3)),
     replace(RESIDUAL_AROUND_NORM, ways=at_places("block-residual-around-norm", 1, 2, 3)),
     replace(SUB_LAYER_GETS_D_OUTPUT, ways=at_places("block-sub-layer-gets-d-output", 1, 2, 3)),
     replace(NORM_READS_OUTPUT, ways=at_places("block-norm-reads-output", 1, 2, 3)),
