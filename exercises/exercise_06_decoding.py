@@ -33,6 +33,8 @@ You can try your functions with this model. It takes arrays, tensors or lists of
 
     from cutaway.course.exercises.decoding import example_model
     print(beam_search(example_model, start=0, end=1, beam_size=2, alpha=0.6, max_length=3))
+
+The grader also uses early_end_model and repeating_model. They are in the same module.
 """
 
 import numpy as np

@@ -94,7 +94,7 @@ def beam_search(next_logits, start, end, beam_size, alpha, max_length):
         # mistakes: logits-added, no-logarithm
         log_p_next = np.log(softmax(logits))
         # candidate (n, v) is hypothesis n extended by token v; [N, 1] + [N, V] -> [N, V]
-        # mistakes: not-added-up
+        # mistakes: not-added-up, penalty-each-step
         totals = log_p[:, None] + log_p_next
         # all hypotheses have length ids now
         # mistakes: length-wrong

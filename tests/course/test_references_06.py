@@ -229,3 +229,26 @@ def test_properties_say_what_is_wrong(old, new, part, says, tmp_path):
     mark = grade_file(exercise_6.EXERCISE, path).marks[part]
     assert mark.explanations == ()
     assert says in mark.violation
+
+
+def test_other_types_and_an_earlier_or_no_stop_are_right(tmp_path):
+    text = (SOLUTIONS / "exercise_06_decoding.py").read_text(encoding="utf-8")
+    for old, new in {
+        "return logits / temperature": "return (logits / temperature).tolist()",
+        "return np.argmax(logits, axis=-1)": "return np.argmax(logits, axis=-1).tolist()",
+        "return np.where(logits >= kth_largest, logits, -np.inf)": "return np.where(logits >= kth_largest, logits, -np.inf).astype(np.float32)",
+        "return np.where(stays, logits, -np.inf)": "return np.where(stays, logits, -np.inf).tolist()",
+        "logits = apply_temperature(logits, temperature)": "logits = np.array(apply_temperature(logits, temperature))",
+        "logits = keep_top_p(logits, top_p)": "logits = np.array(keep_top_p(logits, top_p))",
+        "return int(np.argmax(cumulative > u))": "return np.argmax(cumulative > u)",
+        "    return ids[1:]\n\n\ndef length_penalty": "    return np.array(ids[1:])\n\n\ndef length_penalty",
+        "next_logits(np.array(live))": "next_logits(np.array(live, np.int32)).astype(np.float32)",
+        "elif finished and log_p[0] / length_penalty(max_length, alpha) <= max(finished)[0]:": "elif False:",
+        "return ids[1:], float(score)": "return [np.array(ids[1:]), np.float32(score)]",
+    }.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    path = tmp_path / "exercise_06_decoding.py"
+    path.write_text(text, encoding="utf-8")
+    grade = grade_file(exercise_6.EXERCISE, path)
+    assert grade.is_right, [(mark.part.name, mark.facts, mark.failure) for mark in grade.marks if not mark.is_right]

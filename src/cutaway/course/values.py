@@ -27,6 +27,9 @@ class TableModel:
     def __init__(self, table: Any):
         self.table = table
 
+    def __repr__(self) -> str:
+        return f"a model with {len(self.table)} tokens"
+
     def __call__(self, ids: Any) -> Any:
         """ids [B, T] -> logits [B, V] of the same library; for a list, of the library of the table"""
         array, table = np.asarray(to_array(ids) if is_tensor(ids) else ids), np.asarray(to_array(self.table))

@@ -211,6 +211,16 @@ EDITS = {
         "torch": [(FILTERS, "[(apply_temperature, temperature), (keep_top_p, top_p), (keep_top_k, top_k)]")],
         "loops": [(IF_TOP_K + IF_TOP_P, IF_TOP_P + IF_TOP_K)],
     },
+    ("sample", "filters-on-probabilities"): {
+        "numpy": [(TEMPERATURE, "    logits = softmax(apply_temperature(logits, temperature))\n")],
+        "numpy, softmax again": [
+            (TEMPERATURE, "    logits = softmax(apply_temperature(logits, temperature))\n"),
+            ("logits = keep_top_k(logits, top_k)", "logits = softmax(keep_top_k(logits, top_k))"),
+            ("logits = keep_top_p(logits, top_p)", "logits = softmax(keep_top_p(logits, top_p))"),
+            (CUMULATIVE, "cumulative = np.cumsum(logits)"),
+        ],
+        "torch": [(FILTERS, FILTERS.replace("[", "[(lambda x, t: (x / t).softmax(-1), temperature), ").replace("(apply_temperature, temperature), ", ""))],
+    },
     ("sample", "temperature-ignored"): {
         "numpy": [(TEMPERATURE, "")],
         "torch": [("(apply_temperature, temperature), ", "")],
@@ -356,6 +366,12 @@ EDITS = {
     },
     ("beam_search", "parents-mixed"): {
         "numpy": [("ids = [*parents[n], token]", "ids = [*parents[n if token == end else min(len(live), len(parents) - 1)], token]")],
+        "numpy, remainder": [
+            ("n, token = divmod(int(place), totals.shape[1])", "token, n = divmod(int(place), totals.shape[0])\n            total = totals.flat[place]"),
+            ("totals[n, token] / penalty", "total / penalty"),
+            ("going_on.append(totals[n, token])", "going_on.append(total)"),
+        ],
+        "torch, remainder": [("places // totals.size(1), places % totals.size(1)", "places % len(totals), places // len(totals)")],
         "torch": [("torch.cat([live[rows], tokens", "torch.cat([live.expand(len(rows), -1) if length == 1 else live[: len(rows)] if len(rows) <= len(live) else torch.cat([live, live[-1:].expand(len(rows) - len(live), -1)]), tokens")],
         "loops": [
             (LOOP_FOR, "for i, (log_p, ids) in enumerate(candidates):"),
@@ -366,6 +382,19 @@ EDITS = {
     ("beam_search", "finished-take-places"): {
         "numpy": [("for place in order:", "for place in order[:beam_size]:"), (AT_LIMIT, "        if not live:\n            break\n" + AT_LIMIT)],
         "loops": [(LOOP_FOR, "for log_p, ids in candidates[:beam_size]:")],
+        "loops, they stay": [
+            ("            logits = next_logits([[start, *ids]])[0]", "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]"),
+            (LOOP_STEP, "    for _ in range(max_length):\n"),
+            (LOOP_FOR, "for log_p, ids in candidates[:beam_size]:"),
+            ("                done.append((log_p, ids))", "                beam.append((log_p, ids))"),
+        ],
+        "loops, they stay by score": [
+            ("            logits = next_logits([[start, *ids]])[0]", "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]"),
+            (LOOP_STEP, "    for _ in range(max_length):\n"),
+            ("candidates.sort(reverse=True)", "candidates.sort(key=lambda c: c[0] / length_penalty(len(c[1]), alpha), reverse=True)"),
+            (LOOP_FOR, "for log_p, ids in candidates[:beam_size]:"),
+            ("                done.append((log_p, ids))", "                beam.append((log_p, ids))"),
+        ],
         "loops, for good": [(LOOP_FOR, "for log_p, ids in candidates[: beam_size - len(done)]:")],
     },
     ("beam_search", "end-extended"): {
@@ -375,6 +404,11 @@ EDITS = {
     ("beam_search", "every-end-counts"): {
         "torch": [("ended >= log_p[-1] if len(log_p) == beam_size else torch.ones_like(ended, dtype=torch.bool)", "torch.ones_like(ended, dtype=torch.bool)")],
         "loops": [(LOOP_FULL, ""), ("            else:\n                beam.append((log_p, ids))", "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))")],
+        "loops, of twice as many": [
+            (LOOP_FULL, ""),
+            (LOOP_FOR, "for log_p, ids in candidates[: 2 * beam_size]:"),
+            ("            else:\n                beam.append((log_p, ids))", "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))"),
+        ],
     },
     ("beam_search", "first-finished"): {
         "numpy": [(BOUND, "if finished:")],
@@ -401,6 +435,13 @@ EDITS = {
     ("beam_search", "penalty-multiplied"): {
         "torch": [(TORCH_SCORE, "score = total.item() * length_penalty(length, alpha)"), (TORCH_BOUND, "if False:")],
         "loops": [(LOOP_SCORE, "score = log_p * length_penalty(len(ids), alpha)")],
+    },
+    ("beam_search", "penalty-each-step"): {
+        "numpy": [
+            ("totals = log_p[:, None] + log_p_next", "totals = (log_p[:, None] + log_p_next) / length_penalty(length, alpha)"),
+            (PENALTY, "penalty = 1"),
+        ],
+        "loops, and at the end": [(LOOP_GAIN, "(log_p + logit - log_sum) / length_penalty(len(ids) + 1, alpha)")],
     },
     ("beam_search", "length-wrong"): {
         "numpy": [(PENALTY, "penalty = length_penalty(length + 1, alpha)")],
@@ -461,6 +502,8 @@ UNLISTED = [
     ("keep_top_k", "loops", [("for _ in range(k):", "for _ in range(2):\n            if not left: break")]),
     ("keep_top_p", "numpy", [("before < p", "before < p * p")]),
     ("keep_top_p", "torch", [("before >= p", "before > 0")]),
+    ("keep_top_p", "torch", [(TORCH_TOP_P, 'logits.index_fill(-1, ids[before >= p], float("-inf"))')]),
+    ("keep_top_p", "torch", [(TORCH_BEFORE, "before = probabilities.cumsum(dim=-1)"), (TORCH_TOP_P, 'logits.index_fill(-1, ids[before >= p], float("-inf"))')]),
     ("keep_top_p", "loops", [("total += probabilities[i]", "total += probabilities[i] ** 2")]),
     ("sample", "numpy", [("cumulative > u", "cumulative > u * u")]),
     ("sample", "torch", [("cumulative <= u", "cumulative <= 0.5")]),

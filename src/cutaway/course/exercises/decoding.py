@@ -384,6 +384,8 @@ CROSSING_EXCLUDED = Mistake(
 )
 
 THREE = np.log([0.2, 0.5, 0.3])
+# The most probable tokens of the rows are nearly the same, so that a wrong filter does not exclude everything.
+P_ROWS = np.array([[2.0, 1.2, 0.3, -1.0, 0.5], [1.5, 1.8, -0.5, 0.2, -1.0]])
 
 
 def check_kept_sum(result: Any) -> str | None:
@@ -413,11 +415,11 @@ KEEP_TOP_P = ExercisePart(
     cases=(
         Case("probabilities 0.2, 0.5, 0.3 and p = 0.6", (np.round(THREE, 4), 0.6)),
         Case("five logits, p = 0.7", (np.array([0.5, 1.5, -1.0, 1.0, 0.0]), 0.7)),
-        Case("two rows, p = 0.8", (K_ROWS[:, [3, 0, 4, 2, 1]] * 0.7, 0.8)),
+        Case("two rows, p = 0.8", (P_ROWS, 0.8)),
         Case("the first reaches p = 0.1", (np.array([0.0, 1.0, 1.5, -1.0]), 0.1)),
         Case("all are needed for p = 0.99", (np.array([0.2, 0.7, -0.4, 0.1]), 0.99)),
         Case("minus infinity among the logits", (np.array([-np.inf, 0.3, 1.2, -np.inf, 0.8]), 0.65)),
-        Case("three axes, p = 0.5", (numbers(2, 3, 5, seed=5) * 0.6, 0.5)),
+        Case("three axes, p = 0.5", (numbers(2, 3, 5, seed=5) * 0.3 + P_ROWS[0], 0.7)),
         Case("one logit, p = 0.5", (np.array([2.0]), 0.5)),
     ),
     mistakes=(
@@ -526,7 +528,10 @@ def sample(
 ) -> int:
     """Temperature, top-k, top-p; then the first id whose cumulative probability exceeds u."""
     tempered = apply_temperature(logits, temperature, wrong)
-    filtered = filter_logits(logits, temperature, top_k, top_p, wrong)
+    if {"filters-on-probabilities", "softmax-after-each-filter"} & wrong:
+        filtered = filter_probabilities(softmax(tempered), top_k, top_p, wrong)
+    else:
+        filtered = filter_logits(logits, temperature, top_k, top_p, wrong)
     probabilities = softmax(filtered)
     if {"not-renormalised-first", "not-renormalised-last", "not-renormalised-beyond"} & wrong:
         probabilities = np.where(np.isfinite(filtered), softmax(tempered), 0)
@@ -568,6 +573,16 @@ def filter_logits(logits: Array, temperature: float, top_k: int | None, top_p: f
         elif name == "top-p" and top_p is not None and "top-p-ignored" not in wrong:
             logits = keep_top_p(logits, top_p, wrong)
     return logits
+
+
+def filter_probabilities(probabilities: Array, top_k: int | None, top_p: float | None, wrong: Switches) -> Array:
+    """Give the filters probabilities as if they were logits. Return what a softmax makes the result of."""
+    again = softmax if "softmax-after-each-filter" in wrong else np.asarray
+    if top_k is not None:
+        probabilities = again(keep_top_k(probabilities, top_k, wrong))
+    if top_p is not None:
+        probabilities = again(keep_top_p(probabilities, top_p, wrong))
+    return np.log(probabilities) if "softmax-after-each-filter" in wrong else probabilities
 
 
 SHARES = np.array([0.2, 0.5, 0.3])
@@ -635,6 +650,13 @@ SAMPLE = ExercisePart(
             "top-p comes before top-k",
             "After top-k the probabilities of the tokens that stay are larger. Which of the filters notices that?",
             "The order is: temperature, top-k, top-p.",
+        ),
+        Mistake(
+            "filters-on-probabilities",
+            "the filters get probabilities; they take logits",
+            "Where is your first softmax: before or after the filters?",
+            "Temperature, top-k and top-p all take logits and return logits. One softmax comes after all of them.",
+            ways=("filters-on-probabilities", "softmax-after-each-filter"),
         ),
         TEMPERATURE_IGNORED,
         Mistake(
@@ -1000,6 +1022,9 @@ LENGTH_PENALTY = ExercisePart(
 # --- beam_search ---------------------------------------------------------------------------------------------------
 
 
+PENALTY_EACH_STEP = {"penalty-each-step", "penalty-each-step-and-at-the-end"}
+
+
 class Hypothesis(NamedTuple):
     log_p: float
     ids: list[int]  # with the start
@@ -1026,9 +1051,12 @@ def beam_search(
     limit = max_length + max_length_error(wrong)
     compared: list[Hypothesis] = []
     for length in range(1, limit + 1):
-        candidates = list_candidates(live, next_logits, wrong)
-        live, new = select(live, candidates, end, size, len(finished), wrong)
-        finished += new
+        candidates = list_candidates(live, next_logits, alpha, wrong)
+        if {"finished-stay", "finished-stay-by-score"} & wrong:
+            live, finished = keep_best(live, finished, candidates, end, size, alpha, wrong)
+        else:
+            live, new = select(live, candidates, end, size, len(finished), wrong)
+            finished += new
         compared = list(finished)
         if not live:
             break
@@ -1049,7 +1077,7 @@ def beam_search(
     return (result, ids) if "score-first" in wrong else (ids, result)
 
 
-def list_candidates(live: list[Hypothesis], next_logits: Model, wrong: Switches) -> list[Candidate]:
+def list_candidates(live: list[Hypothesis], next_logits: Model, alpha: float, wrong: Switches) -> list[Candidate]:
     """Each hypothesis with each token, the most probable first."""
     logits = next_logits(np.array([context_of(h.ids, wrong) for h in live]))
     gains = logits - logits.max(axis=-1, keepdims=True)
@@ -1064,7 +1092,18 @@ def list_candidates(live: list[Hypothesis], next_logits: Model, wrong: Switches)
         is_product = "probabilities-multiplied" in wrong
         factor = hypothesis.log_p if len(hypothesis.ids) > 1 else 1.0
         candidates += [Candidate(factor * g if is_product else before + g, parent, v) for v, g in enumerate(row)]
+    if PENALTY_EACH_STEP & wrong:
+        penalty = length_penalty(len(live[0].ids), alpha, wrong)
+        candidates = [c._replace(log_p=c.log_p / penalty) for c in candidates]
+    if "parents-by-remainder" in wrong:
+        candidates = [by_remainder(c, len(live), logits.shape[-1]) for c in candidates]
     return sorted(candidates, key=lambda c: -c.log_p)
+
+
+def by_remainder(candidate: Candidate, n: int, vocabulary: int) -> Candidate:
+    """Exchange the hypothesis and the token when a place in the flattened array [N·V] is taken apart."""
+    place = candidate.parent * vocabulary + candidate.token
+    return Candidate(candidate.log_p, place % n, place // n)
 
 
 def select(
@@ -1076,13 +1115,18 @@ def select(
         limit = size
     elif "finished-take-places-for-good" in wrong:
         limit = max(size - n_finished, 0)
+    elif "ends-of-2k" in wrong:
+        limit = 2 * size
+    later_ends = bool({"every-end-counts", "ends-of-2k"} & wrong)
     if "no-competition" in wrong and len(live[0].ids) > 1:
         candidates = [next(c for c in candidates if c.parent == i) for i in range(len(live))]
     goes_on, finished = list[Hypothesis](), list[Hypothesis]()
     for i, candidate in enumerate(candidates[:limit]):
         is_end = candidate.token == end and "end-extended" not in wrong
-        if len(goes_on) == size and not (is_end and "every-end-counts" in wrong):
-            if "every-end-counts" in wrong:
+        if "parents-by-remainder-live" in wrong and not is_end:
+            candidate = by_remainder(candidate, len(live), len(candidates) // len(live))
+        if len(goes_on) == size and not (is_end and later_ends):
+            if later_ends:
                 continue
             break
         place = i if "parents-mixed" in wrong else len(goes_on)
@@ -1092,13 +1136,29 @@ def select(
     return goes_on, finished
 
 
+def keep_best(
+    live: list[Hypothesis],
+    finished: list[Hypothesis],
+    candidates: list[Candidate],
+    end: int,
+    size: int,
+    alpha: float,
+    wrong: Switches,
+) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    """Let finished hypotheses stay in the beam and compete with the candidates."""
+    pool = finished + [Hypothesis(c.log_p, [*live[c.parent].ids, c.token]) for c in candidates]
+    by_score = "finished-stay-by-score" in wrong
+    pool.sort(key=lambda h: -(score_of(h, end, alpha, wrong) if by_score else h.log_p))
+    return [h for h in pool[:size] if h.ids[-1] != end], [h for h in pool[:size] if h.ids[-1] == end]
+
+
 def score_of(hypothesis: Hypothesis, end: int, alpha: float, wrong: Switches) -> float:
     length = len(hypothesis.ids) - 1
     if "length-with-start" in wrong:
         length += 1
     if "length-minus-1" in wrong or ("length-without-end" in wrong and hypothesis.ids[-1] == end):
         length -= 1
-    if "no-penalty" in wrong:
+    if {"no-penalty", "penalty-each-step"} & wrong:
         return hypothesis.log_p
     penalty = length_penalty(length, alpha, wrong)
     if not penalty:
@@ -1177,14 +1237,14 @@ BEAM_MISTAKES = (
         "A candidate is a hypothesis and a token. Does each token that goes on still know its hypothesis?",
         "The hypothesis at place i of the new beam extends any of the old beam, not the one at place i. For a place in "
         "the flattened array [N·V], the hypothesis is the place divided by V, rounded down, and the token is the rest.",
-        ways=("parents-mixed", "parents-mixed-live"),
+        ways=("parents-mixed", "parents-mixed-live", "parents-by-remainder", "parents-by-remainder-live"),
     ),
     Mistake(
         "finished-take-places",
         "finished hypotheses take places in the beam, so fewer than beam_size go on",
         "Suppose beam_size is 2 and the most probable candidate ends. How many hypotheses should go on?",
         "Finished candidates leave. Go further down the list until beam_size others go on.",
-        ways=("finished-take-places", "finished-take-places-for-good"),
+        ways=("finished-take-places", "finished-take-places-for-good", "finished-stay", "finished-stay-by-score"),
     ),
     Mistake(
         "end-extended",
@@ -1197,6 +1257,7 @@ BEAM_MISTAKES = (
         "candidates with the end count as finished even if they are not probable enough",
         "In the first step of the example the candidate with the end has the probability 0.1. Is it finished?",
         "Go through the candidates from the most probable. As soon as beam_size go on, ignore the rest.",
+        ways=("every-end-counts", "ends-of-2k"),
     ),
     Mistake(
         "first-finished",
@@ -1235,6 +1296,13 @@ BEAM_MISTAKES = (
         "the log-probability is multiplied by the length penalty instead of divided",
         "Log-probabilities are negative. Does your penalty help long texts or hurt them?",
         "score = log p / lp(number of ids). A larger penalty brings a negative number closer to 0.",
+    ),
+    Mistake(
+        "penalty-each-step",
+        "the penalty is applied again at each step, to a sum that it has already divided",
+        "Which number does a hypothesis carry on to the next step: its log p or its score?",
+        "The sum of the log-probabilities is carried on without a penalty. Only a finished hypothesis gets a score.",
+        ways=tuple(sorted(PENALTY_EACH_STEP)),
     ),
     Mistake(
         "length-wrong",
@@ -1336,8 +1404,8 @@ BEAM_SEARCH = ExercisePart(
         beam_case("the example", example_model, 0, 1, 2, 0.6, 3),
         beam_case("the example", example_model, 0, 1, 2, 0.6, 1),
         beam_case("the example", example_model, 0, 1, 1, 0.0, 3),
-        beam_case("the end first", early_end_model, 0, 1, 2, 2.0, 4),
-        beam_case("a model that repeats a", repeating_model, 0, 1, 2, 2.0, 6),
+        beam_case("early_end_model", early_end_model, 0, 1, 2, 2.0, 4),
+        beam_case("repeating_model", repeating_model, 0, 1, 2, 2.0, 6),
         # chosen by a search among random models, so that together they distinguish the mistakes
         beam_case("alpha is 0", random_model(4, 188, 2.5, 3, -1.0), 1, 3, 4, 0.0, 4),
         beam_case("two go on", random_model(4, 269, 2.0, 1, 1.0), 0, 1, 2, 0.6, 5),
