@@ -81,7 +81,8 @@ def hint_lines(mark: Mark, level: int) -> list[str]:
     has_wrong_result = mark.counterexample or mark.violation or mark.failure
     part = (mark.part,) if has_wrong_result and not mark.explanations and not mark.follows_from else ()
     hints = [about.strong_hint if level else about.hint for about in (*named, *part)]
-    thought = [f"Line of thought: {mark.part.thought}"] if level > 1 and mark.part.thought else []
+    has_thought = level > 1 and mark.part.thought and (hints or not mark.follows_from)
+    thought = [f"Line of thought: {mark.part.thought}"] if has_thought else []
     return [f"Hint: {hint}" for hint in hints if hint] + thought
 
 
