@@ -83,8 +83,11 @@ def test_a_mistake_is_named(number, part, mistake, style, edits, tmp_path):
     assert [[m.name for m in e] for e in mark.explanations] == [[mistake]], (mark.facts, mark.failure)
     assert mark.state == "wrong"
     assert mark.counterexample is not None
-    for other in result.marks:  # all other parts are right, unless they call this one
-        assert other.is_right or other is mark or other.follows_from, (other.part.name, other.facts)
+    for other in result.marks:  # all other parts are right, unless they call this one; then nothing else is named
+        if other is not mark and not other.is_right:
+            assert other.follows_from, (other.part.name, other.facts)
+            if number not in (7, 8):  # some of their mistakes have another name in a part that calls this one
+                assert {m.name for e in other.explanations for m in e} <= {mistake}, other.part.name
 
 
 @pytest.mark.parametrize(("number", "part", "style", "edits"), ALL_UNLISTED)

@@ -111,7 +111,7 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     facts, known, counterexample = make_remarks(part, outcomes), certain_mistakes(used), None
     explanations = list[tuple[Mistake, ...]]()
     if wrong and all(m.explanations for m in used):  # else a called part's unknown mistake has an unknown effect here
-        explanations = find_explanations(part, outcomes, answers, tuple(known))
+        explanations = find_explanations(part, outcomes, answers, tuple(known) if used else None)
     if explanations:
         violation, failure, failed_case = "", None, None  # they follow from the named mistake
     if crashed is not None:
@@ -161,14 +161,15 @@ def certain_mistakes(marks: Sequence[Mark]) -> dict[Mistake, str]:
 
 
 def find_explanations(
-    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] = ()
+    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] | None = None
 ) -> list[tuple[Mistake, ...]]:
-    """Return the smallest sets of mistakes that reproduce all outcomes. Several sets: they cannot be distinguished."""
+    """Return the smallest sets of mistakes that reproduce all outcomes. Several sets: they cannot be distinguished.
+
+    `known`: the certain mistakes of called parts; None if all called parts are right.
+    """
     if outcomes[0].is_nondeterministic or sum(o.failure is not None for o in outcomes) > len(outcomes) / 2:
         return []  # too little evidence
-    for count, also in set_sizes(known):
-        if count == 2 and known and not also and any_effect(part, right, known):
-            continue  # two new mistakes, but no trace of those of the called parts: a coincidence
+    for count, also in set_sizes(part, right, known):
         found = {
             frozenset(m.name for m in mistakes): mistakes
             for mistakes, switches in mistake_sets(part, count, also)
@@ -180,12 +181,19 @@ def find_explanations(
     return []
 
 
-def set_sizes(known: tuple[Mistake, ...]) -> list[tuple[int, tuple[Mistake, ...]]]:
-    """Return (number of new mistakes, known mistakes of called parts) to try, smallest sets first."""
-    return [(0, known), (1, ()), (1, known), (2, ()), (2, known)] if known else [(1, ()), (2, ())]
+def set_sizes(
+    part: ExercisePart, right: Sequence[Any], known: tuple[Mistake, ...] | None
+) -> list[tuple[int, tuple[Mistake, ...]]]:
+    """Return (number of new mistakes, mistakes of called parts) to try, smallest sets first.
+
+    If a called part is wrong, two new mistakes would be a guess; and its own must be seen if they have an effect.
+    """
+    if known is None:
+        return [(1, ()), (2, ())]
+    return [(0, known), (1, known)] if have_effect(part, right, known) else [(1, ())]
 
 
-def any_effect(part: ExercisePart, right: Sequence[Any], known: tuple[Mistake, ...]) -> bool:
+def have_effect(part: ExercisePart, right: Sequence[Any], known: tuple[Mistake, ...]) -> bool:
     """Check whether the mistakes of called parts change the results of this part."""
     for switches in itertools.product(*(m.switches for m in known)):
         answers = [reference_answer(part, case, frozenset(switches)) for case in part.cases]
