@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from cutaway.course.exercise import Exercise
@@ -16,8 +16,8 @@ Import = tuple[str, str]  # module and name
 
 def find_calls(names: Sequence[str], path: Path) -> dict[str, set[str]]:
     """Return the parts that each part calls, directly or through functions of the same file."""
-    tree = read_tree(path)
-    return {name: reached & set(names) - {name} for name, reached in find_mentions(tree).items() if name in names}
+    _, mentions = read_file(path)
+    return {name: reached & set(names) - {name} for name, reached in mentions.items() if name in names}
 
 
 def find_imports(exercise: Exercise, path: Path) -> dict[str, str]:
@@ -26,8 +26,8 @@ def find_imports(exercise: Exercise, path: Path) -> dict[str, str]:
     Each with a sentence about it. The functions that the stub of the exercise imports are allowed, and so are the
     learner's own files.
     """
-    tree, parts = read_tree(path), [part.name for part in exercise.parts]
-    mentions = find_mentions(tree)
+    parts = [part.name for part in exercise.parts]
+    tree, mentions = read_file(path)
     imported = imported_answers(tree, parts, stub_imports(exercise))
     imported = {name: source for name, source in imported.items() if name not in mentions}  # defined in the file
     found = {}
@@ -38,11 +38,18 @@ def find_imports(exercise: Exercise, path: Path) -> dict[str, str]:
     return found
 
 
-def read_tree(path: Path) -> ast.Module:
+def read_file(path: Path) -> tuple[ast.Module, dict[str, set[str]]]:
+    """Return the syntax tree of a file, empty if Python cannot read it, and the names that its functions use."""
     try:
-        return ast.parse(path.read_bytes())
+        return parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
-        return ast.Module([], [])
+        return ast.Module([], []), {}
+
+
+@lru_cache(maxsize=4)
+def parse(source: bytes) -> tuple[ast.Module, dict[str, set[str]]]:
+    tree = ast.parse(source)
+    return tree, find_mentions(tree)
 
 
 def find_mentions(tree: ast.Module) -> dict[str, set[str]]:
@@ -94,6 +101,6 @@ def imported_answers(tree: ast.Module, parts: Sequence[str], allowed: frozenset[
 @cache
 def stub_imports(exercise: Exercise) -> frozenset[Import]:
     """Return what the learner's file imports before it is edited."""
-    tree = read_tree(shipped_folder("exercises") / exercise.file)
+    tree, _ = read_file(shipped_folder("exercises") / exercise.file)
     nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     return frozenset((node.module or "", alias.name) for node in nodes for alias in node.names)

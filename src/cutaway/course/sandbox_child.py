@@ -129,7 +129,7 @@ def try_part(module: ModuleType, name: str, cases: list[Any], library: str) -> l
 def try_case(module: ModuleType, function: Any, packed: Any, library: str) -> dict[str, Any]:
     given = as_tensors if library == "torch" else as_arrays
     arguments = given(unpack(packed))
-    before = [json.dumps(pack(a)) for a in arguments]
+    before = [pack(a) for a in arguments]
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
@@ -142,7 +142,7 @@ def try_case(module: ModuleType, function: Any, packed: Any, library: str) -> di
             value = pack(function(*arguments))
     except BaseException as error:
         return {"failure": describe_error(error, Path(module.__file__ or ""))}
-    changed = [i for i, a in enumerate(arguments) if json.dumps(pack(a)) != before[i]]
+    changed = [i for i, a in enumerate(arguments) if pack(a) != before[i]]
     return {"value": value, "changed": changed}
 
 
