@@ -51,6 +51,8 @@ def pack(value: Any) -> Any:
     """Encode numbers, texts, arrays, tensors, models, and lists, tuples and dicts of them for JSON."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, range):
+        value = list(value)
     if isinstance(value, (list, tuple)):
         return {"tuple" if isinstance(value, tuple) else "list": [pack(v) for v in value]}
     if isinstance(value, dict):
