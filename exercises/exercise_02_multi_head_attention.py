@@ -8,13 +8,16 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 2             which parts are right, and what is wrong with the others
     cutaway check 2 --watch     the same again each time you save this file
     cutaway check 2 --hint      a stronger hint
+    cutaway check 2 --think     the line of thought that leads to a solution
+    cutaway check 2 --solution  our solution, explained
 
 In the shapes below, B is the number of texts, T of words, D the width of a word (d_model), H the number of heads and
 E = D/H the width of a head. You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are
 then given tensors.
 
-`attention` is what exercise 1 asks for. To use your own instead (if
-it is written with the same library):
+Later functions can call earlier ones. Return new arrays: do not change those that you are given.
+
+`attention` is what exercise 1 asks for. To use your own instead (if it is written with the same library):
 
     from exercise_01_scaled_dot_product import attention
 """
@@ -22,6 +25,18 @@ it is written with the same library):
 import numpy as np
 
 from cutaway.course.given import attention  # (q, k, v, mask=None) -> output, weights
+
+
+def head_columns(d_model, n_heads, head):
+    """Which numbers of a word belong to a head.
+
+    head: 0, 1, ..., n_heads - 1
+
+    -> [E] whole numbers: h·E, h·E + 1, ..., (h+1)·E - 1, as a list or an array
+
+    head_columns(6, 2, 1) is [3, 4, 5].
+    """
+    raise NotImplementedError
 
 
 def split_heads(x, n_heads):
@@ -44,6 +59,29 @@ def merge_heads(x):
     x: [B, H, T, E]  ->  [B, T, D]
 
     merge_heads(split_heads(x, n_heads)) is x.
+    """
+    raise NotImplementedError
+
+
+def project_heads(x, w, n_heads):
+    """The queries (or keys, or values) of all heads: multiply the words with a matrix, then cut them into heads.
+
+    x: [B, T, D]
+    w: [D, D]     used as in the paper, x @ W; its columns belong to the heads, the first E to head 0
+
+    ->  [B, H, T, E]
+    """
+    raise NotImplementedError
+
+
+def attend_heads(q, k, v, mask=None):
+    """Attention in each head by itself, and the results of the heads side by side.
+
+    q: [B, H, Q, E]
+    k, v: [B, H, K, E]
+    mask: None, or anything that broadcasts to [B, H, Q, K], such as [Q, K] or [B, 1, 1, K]. True = may attend
+
+    ->  [B, Q, D], without the weights
     """
     raise NotImplementedError
 

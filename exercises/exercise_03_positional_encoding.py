@@ -11,12 +11,41 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 3             which parts are right, and what is wrong with the others
     cutaway check 3 --watch     the same again each time you save this file
     cutaway check 3 --hint      a stronger hint
+    cutaway check 3 --think     the line of thought that leads to a solution
+    cutaway check 3 --solution  our solution, explained
 
 You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. All widths
-are even, and all positions are counted from 0.
+are even, and all positions are counted from 0. Return new arrays: do not change those that you are given. Later
+functions can call earlier ones; the first two are warm-ups of about three lines.
 """
 
 import numpy as np
+
+
+def angles(position, width):
+    """By what angle each pair has turned at a position: pos / 10000^(2i/width), for i = 0, 1, ..., width/2 - 1.
+
+    position: a whole number
+
+    ->  [width/2], in radians
+
+    angles(3, 4) is [3 / 10000^(0/4), 3 / 10000^(2/4)] = [3, 0.03].
+    """
+    raise NotImplementedError
+
+
+def turn(a, b, angle):
+    """Rotate pairs of numbers (a, b) by an angle.
+
+        (a, b)  ->  (a cos(angle) - b sin(angle),  a sin(angle) + b cos(angle))
+
+    a, b, angle: arrays of the same shape: many first numbers, the second numbers, and an angle for each pair
+
+    ->  the new first numbers, the new second numbers, each of the same shape
+
+    With an angle of π/2, (1, 0) becomes (0, 1).
+    """
+    raise NotImplementedError
 
 
 def sinusoidal(n_positions, d_model):
@@ -49,7 +78,7 @@ def embed(ids, table):
 def shift_matrix(k, d_model):
     """The matrix that goes k places on, from anywhere: PE(pos + k) = M @ PE(pos), for every pos.
 
-    k: a whole number, may be negative  ->  M [d_model, d_model]
+    k: a whole number, may be negative or 0  ->  M [d_model, d_model]
 
     That there is such a matrix is why the authors chose sines (section 3.5). Each pair of numbers turns by an angle of
     its own, so M has a block of 2 × 2 for each pair on its diagonal, and is 0 elsewhere. The addition theorems:

@@ -11,11 +11,15 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 4             which parts are right, and what is wrong with the others
     cutaway check 4 --watch     the same again each time you save this file
     cutaway check 4 --hint      a stronger hint
+    cutaway check 4 --think     the line of thought that leads to a solution
+    cutaway check 4 --solution  our solution, explained
 
-You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors.
+You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. Return new
+arrays: do not change those that you are given. Later functions can call earlier ones; the first two are warm-ups of
+about three lines.
 
-Multi-head attention comes from exercise 2, ready made. If you solved it (with the same
-library), you can use your own instead:
+Multi-head attention comes from exercise 2, ready made. If you solved it (with the same library), you can use your own
+instead:
 
     from exercise_02_multi_head_attention import multi_head_attention
 """
@@ -23,6 +27,26 @@ library), you can use your own instead:
 import numpy as np
 
 from cutaway.course.given import multi_head_attention  # (x, memory, weights, n_heads, mask=None) -> [B, T, D]
+
+
+def center(x):
+    """Subtract from each token the mean of its numbers.
+
+    x: [..., D]  ->  the same shape
+
+    The mean is that of the last axis, for each token by itself. center([[1, 2, 6]]) is [[-2, -1, 3]].
+    """
+    raise NotImplementedError
+
+
+def relu(x):
+    """max(0, x), number by number: negative numbers become 0, all others stay.
+
+    x: any shape  ->  the same shape
+
+    relu([-2, 0, 3]) is [0, 0, 3].
+    """
+    raise NotImplementedError
 
 
 def layer_norm(x, gain, bias, eps):

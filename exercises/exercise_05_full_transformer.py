@@ -18,11 +18,14 @@ Replace each `raise NotImplementedError` and check yourself as often as you like
     cutaway check 5             which parts are right, and what is wrong with the others
     cutaway check 5 --watch     the same again each time you save this file
     cutaway check 5 --hint      a stronger hint
+    cutaway check 5 --think     the line of thought that leads to a solution
+    cutaway check 5 --solution  our solution, explained
 
-You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors.
+You work with NumPy arrays. If you prefer PyTorch, write `import torch` instead: you are then given tensors. Return new
+arrays: do not change those that you are given. Later functions can call earlier ones.
 
-What earlier exercises built is here, ready made. If you solved them (with the same
-library), you can use your own instead:
+What earlier exercises built is here, ready made. If you solved them (with the same library), you can use your own
+instead:
 
     from exercise_04_encoder_block import encoder, feed_forward, layer_norm
 """
@@ -37,6 +40,19 @@ from cutaway.course.given import (
     multi_head_attention,  # (x, memory, weights, n_heads, mask=None) -> [B, T, D]
     softmax,  # (x) -> the same shape, along the last axis; large numbers do it no harm
 )
+
+
+def real_tokens(ids, pad):
+    """Which ids are tokens, and which only fill up a text that is shorter than the others. (A warm-up.)
+
+    ids: [B, T]
+    pad: the id of padding
+
+    -> [B, T], True where there is a token
+
+    real_tokens([[5, 9]], 9) is [[True, False]].
+    """
+    raise NotImplementedError
 
 
 def shift_right(target, start):
@@ -99,6 +115,29 @@ def decoder_block(x, memory, weights, n_heads, mask, memory_mask):
     raise NotImplementedError
 
 
+def decoder(x, memory, layers, n_heads, mask, memory_mask):
+    """Decoder blocks on top of each other.
+
+    x: [B, T, D], memory: [B, S, D]
+    layers: a list with the weights of each layer, as decoder_block takes them; layers[0] comes first
+    n_heads, mask, memory_mask: the same for all layers
+
+    -> [B, T, D], what the last layer gives
+    """
+    raise NotImplementedError
+
+
+def token_logits(x, table):
+    """How well each token of the vocabulary would fit at each place.
+
+    x: [B, T, D]     what leaves the decoder
+    table: [V, D]    the vectors of all tokens
+
+    -> [B, T, V]: for each token, the dot product of x and its vector. No softmax.
+    """
+    raise NotImplementedError
+
+
 def transformer(source, target_in, weights, n_heads, pad):
     """Figure 1, from ids to logits.
 
@@ -112,6 +151,23 @@ def transformer(source, target_in, weights, n_heads, pad):
     One matrix has three places (section 3.4): it embeds the source, it embeds the target, and transposed it turns the
     decoder's output into logits. No attention may look at padding, and the decoder's self-attention not at the future
     either. All decoder layers look at the same memory, what the last encoder layer gives.
+    """
+    raise NotImplementedError
+
+
+def token_losses(logits, target):
+    """How surprised the model is by each of the right tokens.
+
+        -log p(target),    p = softmax(logits)
+
+    logits: [B, T, V]
+    target: [B, T], the right ids (not shifted: logits[:, t] speaks of target[:, t])
+
+    -> [B, T]
+
+    The logarithm is the natural one. If the model gives each of four tokens the probability 1/4, each loss is log 4 =
+    1.386. It has to work for large logits too, as in exercise 1, and for tokens that the model thinks impossible: for
+    the logits [0, 1000] and the target 0 the loss is 1000.
     """
     raise NotImplementedError
 

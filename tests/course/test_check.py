@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cutaway.course.exercise import Case, Exercise, Property
 from cutaway.course.exercises import all_exercises, get_exercise
-from cutaway.course.feedback import feedback, file_failure_lines
+from cutaway.course.feedback import explain_solution, feedback, file_failure_lines
 from cutaway.course.grader import grade_file
 from cutaway.course.sandbox import run_file
 from cutaway.system.resources import shipped_folder
@@ -36,8 +40,17 @@ def with_mask(body):
     return SOLUTION.replace("    return np.tril(np.ones((n, n), dtype=bool))", body)
 
 
+def mark_of(grade, part):
+    return next(mark for mark in grade.marks if mark.part.name == part)
+
+
 def states(grade):
-    return [mark.state for mark in grade.marks]
+    """Return the states of softmax, causal_mask and attention."""
+    return [mark_of(grade, part).state for part in ("softmax", "causal_mask", "attention")]
+
+
+def line_number(text, line):
+    return next(i for i, other in enumerate(text.splitlines(), 1) if line in other)
 
 
 # --- misbehaving code -----------------------------------------------------------------------------------
@@ -46,8 +59,8 @@ def states(grade):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("    while True:\n        n += 1", ["It did not finish in time.", "line 1"]),
-        ("    return 1 / (n - n)", ["It stops with ZeroDivisionError", "return 1 / (n - n)", "line 13"]),
+        ("    while True:\n        n += 1", ["It did not finish in time.", "line "]),
+        ("    return 1 / (n - n)", ["It stops with ZeroDivisionError", "return 1 / (n - n)"]),
         ("    np.ones((n, n + 1)) @ np.ones((n, n))", ["It stops with ValueError: matmul"]),
         ("    mask = np.ones((n, n))\n    other = mask[n]", ["IndexError", "there:  mask [3, 3]"]),
         ("    exit()", ["SystemExit", "does not end the program"]),
@@ -71,12 +84,17 @@ def states(grade):
 )
 def test_feedback_for_misbehaving_code(body, expected, tmp_path):
     result = check_text(with_mask(body), tmp_path)
-    assert result.marks[1].state == "wrong"
-    assert result.marks[1].explanations == ()
+    assert mark_of(result, "causal_mask").state == "wrong"
+    assert mark_of(result, "causal_mask").explanations == ()
     for text in expected:
         assert text in feedback_text(result, "causal_mask"), feedback_text(result, "causal_mask")
-    others = [result.marks[0].state, result.marks[2].state]
-    assert others == (["right", "not tried"] if "os._exit" in body else ["right", "right"])
+    assert states(result) == ["right", "wrong", "not tried" if "os._exit" in body else "right"]
+
+
+def test_the_line_of_an_error_is_named(tmp_path):
+    text = with_mask("    return 1 / (n - n)")
+    shown = feedback_text(check_text(text, tmp_path), "causal_mask")
+    assert f"line {line_number(text, '1 / (n - n)')}:  return 1 / (n - n)" in shown
 
 
 def test_code_that_sleeps_is_stopped(tmp_path):
@@ -134,8 +152,106 @@ def test_printed_output_is_returned_and_limited(tmp_path):
 def test_a_changed_argument_is_reported(tmp_path):
     text = SOLUTION.replace("x = x - x.max", "x -= x.max")
     result = check_text(text, tmp_path)
-    assert states(result) == ["right"] * 3
-    assert "It changes its argument x" in feedback_text(result, "softmax")
+    assert states(result) == ["wrong", "right", "right"]
+    assert "It changes its argument x: the caller's array has other numbers" in feedback_text(result, "softmax")
+    assert "Hint" not in feedback_text(result, "softmax"), "the hints are about wrong numbers"
+
+
+def test_a_property_is_reported_if_no_known_mistake_fits(tmp_path):
+    part = next(part for part in get_exercise(1).parts if part.name == "softmax")
+    rows_sum_to_1 = Property(
+        "rows sum to 1",
+        (Case("one row", (np.array([0.0, 1.0]),)),),
+        lambda weights: None if abs(weights.sum() - 1) < 1e-4 else f"The weights sum to {weights.sum():.2f}, not to 1.",
+    )
+    exercise = Exercise(1, "softmax", "", (replace(part, properties=(rows_sum_to_1,), thought="First the powers."),))
+    path = tmp_path / NAME
+    path.write_text(SOLUTION.replace("return powers /", "return 0.56 * powers * (powers < 9) /"), encoding="utf-8")
+    [mark] = grade_file(exercise, path).marks
+    assert mark.violation == "The weights sum to 0.56, not to 1."
+    assert mark.violation in feedback(mark)
+    assert "Line of thought: First the powers." in feedback(mark, 2)
+    path.write_text(SOLUTION.replace("return powers /", "if x.ndim == 1: 1 / 0\n    return powers /"), encoding="utf-8")
+    [mark] = grade_file(exercise, path).marks  # only the property's case fails
+    assert mark.state == "wrong"
+    assert mark.failed_case.description == "one row"
+
+
+def test_a_solution_is_explained():
+    source = "a = 1\n    # mistakes: no-scale, scale-d\n    b = 2\n"
+    assert explain_solution(get_exercise(1), source) == (
+        "a = 1\n    # Mistakes made here:\n    #   - The scores are not divided by sqrt(d_k).\n"
+        "    #   - The scores are divided by d_k; the paper divides by its square root.\n    b = 2\n"
+    )
+    first, second = (
+        explain_solution(get_exercise(1), f"def {part}(x):\n    # mistakes: mask-inverted\n    return x\n")
+        for part in ("causal_mask", "attention")
+    )
+    assert "The mask says the opposite" in first
+    assert "The mask is used the wrong way round" in second
+
+
+@pytest.mark.parametrize("number", [exercise.number for exercise in all_exercises()])
+def test_the_mistakes_in_the_comments_of_a_solution_exist(number):
+    exercise = get_exercise(number)
+    known = {mistake.name for part in exercise.parts for mistake in part.mistakes}
+    paths = list(SOLUTIONS.glob(f"exercise_{number:02d}_*.py"))
+    assert len(paths) == 2
+    for path in paths:
+        source = path.read_text(encoding="utf-8")
+        named = [name.strip() for line in re.findall(r"# mistakes: (.+)", source) for name in line.split(",")]
+        assert named, path.name
+        assert set(named) <= known, (path.name, set(named) - known)
+        assert "# mistakes:" not in explain_solution(exercise, source)
+
+
+@pytest.mark.parametrize("number", [exercise.number for exercise in all_exercises()])
+def test_every_part_has_hints_and_a_line_of_thought(number):
+    for part in get_exercise(number).parts:
+        assert part.hint, part.name
+        assert part.strong_hint, part.name
+        assert part.thought, part.name
+        assert part.properties, part.name
+
+
+ANSWER = "This file imports attention from cutaway.course.given. Write it yourself: it is what this exercise asks for."
+FROM_SOLUTIONS = "from exercises.solutions.exercise_01_scaled_dot_product import attention"
+
+
+@pytest.mark.parametrize(
+    ("imports", "says"),
+    [
+        ("from cutaway.course.given import attention", ANSWER),
+        ("from cutaway.course.given import attention as f\n\n\ndef attention(q, k, v, mask=None):\n    return f(q, k, v, mask)", ANSWER),
+        ("from cutaway.course import given\n\n\ndef attention(q, k, v, mask=None):\n    return given.attention(q, k, v, mask)", ANSWER),
+        ("from cutaway.course import given\nattention = given.attention", ANSWER),
+        ("from cutaway.course.exercises.scaled_dot_product import attention", ANSWER.replace("given", "exercises.scaled_dot_product")),
+        (FROM_SOLUTIONS, ANSWER.replace("cutaway.course.given", "exercises.solutions.exercise_01_scaled_dot_product")),
+        (
+            "import cutaway.nn.attention\n\n\ndef attention(q, k, v, mask=None):\n    return helper(q, k, v)\n\n\n"
+            "def helper(q, k, v):\n    return cutaway.nn.attention.dot_product_attention(q, k, v)",
+            "This file imports cutaway.nn.attention. Write it yourself: it is what this exercise asks for.",
+        ),
+    ],
+)  # fmt: skip
+def test_an_imported_answer_is_not_right(imports, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(SOLUTIONS.parents[1]))  # so that exercises.solutions can be imported
+    result = check_text(SOLUTION.partition("def attention")[0] + imports + "\n", tmp_path)
+    assert states(result) == ["right", "right", "wrong"]
+    assert feedback(mark_of(result, "attention"), 2) == [says]
+
+
+def test_imports_that_are_not_used_or_belong_to_the_exercise_are_fine(tmp_path):
+    (tmp_path / NAME).write_text(SOLUTION)
+    text = (SOLUTIONS / "exercise_02_multi_head_attention.py").read_text(encoding="utf-8")
+    line = "from cutaway.course.given import attention"
+    assert line in text
+    for other in (
+        "from cutaway.course.given import multi_head_attention\nfrom cutaway.course.given import attention",
+        "from exercise_01_scaled_dot_product import attention",
+        "from cutaway.course.given import attention as f\nattention = f",
+    ):
+        assert check_text(text.replace(line, other), tmp_path, 2).is_right, other
 
 
 def test_single_precision_and_plain_lists_are_right(tmp_path):
@@ -243,8 +359,8 @@ def test_a_running_thread_does_not_delay_the_check(tmp_path):
 def test_a_mistake_of_a_called_part_is_separated_from_a_new_one(tmp_path):
     text = SOLUTION.replace("axis=-1", "axis=-2").replace(" / np.sqrt(d_k)", "")
     result = check_text(text, tmp_path)
-    assert [m.name for m in result.marks[0].explanations[0]] == ["softmax-axis"]
-    assert {m.name for m in result.marks[2].explanations[0]} == {"softmax-axis", "no-scale"}
+    assert [m.name for m in mark_of(result, "softmax").explanations[0]] == ["softmax-axis"]
+    assert {m.name for m in mark_of(result, "attention").explanations[0]} == {"softmax-axis", "no-scale"}
     shown = feedback_text(result, "attention")
     assert "Two mistakes at once:" in shown
     assert "(As in softmax.)" in shown
@@ -253,23 +369,23 @@ def test_a_mistake_of_a_called_part_is_separated_from_a_new_one(tmp_path):
 
 def test_a_part_that_is_wrong_only_because_of_a_called_part(tmp_path):
     result = check_text(SOLUTION.replace("axis=-1", "axis=-2"), tmp_path)
-    assert "Mend softmax, and this will be right too." in feedback_text(result, "attention")
+    assert "Correct softmax, and this will be right too." in feedback_text(result, "attention")
     result = check_text(SOLUTION.replace("np.exp(x)", "np.cosh(x)"), tmp_path)
-    assert "It uses softmax, which is not right yet. Mend that first." in feedback_text(result, "attention")
+    assert "It uses softmax, which is not right yet. Correct that first." in feedback_text(result, "attention")
 
 
 def test_a_crash_in_one_case_does_not_hide_the_mistake_in_others(tmp_path):
     text = SOLUTION.replace("k.swapaxes(-1, -2) / np.sqrt(d_k)", "k.T")
     result = check_text(text, tmp_path)
-    assert [m.name for m in result.marks[2].explanations[0]] == ["no-scale"]
+    assert [m.name for m in mark_of(result, "attention").explanations[0]] == ["no-scale"]
     shown = feedback_text(result, "attention")
     assert "It stops with ValueError" in shown
     assert ".T turns all axes round" in shown
 
 
 def test_feedback_has_the_smallest_case_and_a_hint(tmp_path):
-    mark = check_text(with_mask("    return np.triu(np.ones((n, n)))"), tmp_path).marks[1]
-    weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, stronger=True))
+    mark = mark_of(check_text(with_mask("    return np.triu(np.ones((n, n)))"), tmp_path), "causal_mask")
+    weak, strong = "\n".join(feedback(mark)), "\n".join(feedback(mark, 1))
     assert "n = 3" in weak
     assert "your mask     = [[1., 1., 1.]," in weak
     assert "Hint: " + mark.explanations[0][0].hint in weak
@@ -308,7 +424,7 @@ def test_start_then_check_then_solve(tmp_path):
     first = cutaway("check", "1", cwd=tmp_path)
     assert first.returncode == 1
     assert "not begun" in first.stdout
-    assert "Start with softmax in mine/exercise_01" in first.stdout
+    assert "Start with dot in mine/exercise_01" in first.stdout
     (tmp_path / "mine" / NAME).write_text(SOLUTION)
     solved = cutaway("check", "1", cwd=tmp_path / "mine", home=tmp_path / "home")
     assert solved.returncode == 0
@@ -317,7 +433,7 @@ def test_start_then_check_then_solve(tmp_path):
     assert f"Not overwritten: {NAME}" in again.stderr
     assert (tmp_path / "mine" / NAME).read_text() == SOLUTION
     everything = cutaway("check", cwd=tmp_path)
-    assert "3 of 3" in everything.stdout
+    assert "5 of 5" in everything.stdout
     assert everything.returncode == 1
 
 
@@ -325,15 +441,15 @@ def test_json_and_a_file_by_name(tmp_path):
     (tmp_path / "exercise_01_my_try.py").write_text(SOLUTION.replace(" / np.sqrt(d_k)", ""))
     result = cutaway("check", "exercise_01_my_try.py", "--json", cwd=tmp_path)
     (record,) = json.loads(result.stdout)
-    assert record["parts"][2]["mistakes"] == [["no-scale"]]
+    assert record["parts"][-1]["mistakes"] == [["no-scale"]]
     assert record["right"] is False
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["9"], "unknown exercise 9. Choose one of: 1, 2, 3, 4, 5."),
-        (["nothing.py"], "'nothing.py' is neither the number of an exercise (1 to 5) nor a file"),
+        (["99"], "unknown exercise 99. Choose one of: 1, 2, 3, 4, 5"),
+        (["nothing.py"], "'nothing.py' is neither the number of an exercise (1 to 10) nor a file"),
         (["exercise_01.py"], "there is no file 'exercise_01.py'"),
         (["1"], "is neither in this folder nor in exercises/. Copy the exercises with:"),
         (["--watch"], "--watch needs an exercise"),
@@ -381,7 +497,7 @@ def wait_for(log: Path, text, seconds=60):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("number", [exercise.number for exercise in all_exercises()])
 @pytest.mark.parametrize("library", ["", "_torch"])
 def test_a_check_takes_seconds(number, library, tmp_path):
     """Both for a right file and for one in which everything is wrong."""

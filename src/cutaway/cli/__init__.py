@@ -24,6 +24,7 @@ from cutaway import __version__, missing_extra
 from cutaway.cli.base_command import BaseCommand, CommandGroup
 from cutaway.cli.book import book
 from cutaway.cli.check import check
+from cutaway.cli.class_ import class_
 from cutaway.cli.classify import classify
 from cutaway.cli.console import fail, say
 from cutaway.cli.data import app as data_app
@@ -39,6 +40,7 @@ from cutaway.cli.import_ import import_
 from cutaway.cli.lab import lab
 from cutaway.cli.lesson import lesson
 from cutaway.cli.mask import mask
+from cutaway.cli.quiz import quiz
 from cutaway.cli.runs import runs
 from cutaway.cli.serve import serve
 from cutaway.cli.tag import tag
@@ -73,7 +75,7 @@ COMMANDS = {
     "Train": (demo, train, evaluate, runs, doctor),
     "Use": (translate, generate, classify, tag, embed, serve),
     "Look inside": (explore, why, trace, mask, figures),
-    "Learn": (book, lesson, check, lab),
+    "Learn": (book, lesson, quiz, check, class_, lab),
     "Exchange": (import_, export),
 }
 for topic, commands in COMMANDS.items():

@@ -16,7 +16,7 @@ from cutaway.cli.console import command, out, print_json, print_text, say
 from cutaway.cli.options import Json
 from cutaway.course.exercise import Exercise
 from cutaway.course.exercises import all_exercises, get_exercise
-from cutaway.course.feedback import feedback, file_failure_lines, to_json
+from cutaway.course.feedback import explain_solution, feedback, file_failure_lines, to_json
 from cutaway.course.grader import Grade, Mark, grade_file
 from cutaway.course.progress import read_exercise_folder, save_exercise_folder, save_progress
 from cutaway.course.sandbox_child import detect_library, imported_exercises
@@ -41,8 +41,9 @@ def check(
     ] = None,
     start: Annotated[Path | None, typer.Option(help="Copy the exercises into this folder.", metavar="FOLDER")] = None,
     hint: Annotated[bool, typer.Option("--hint", help="Print stronger hints.")] = False,
+    think: Annotated[bool, typer.Option("--think", help="Print the line of thought that leads to a solution.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Check again each time the file is saved.")] = False,
-    solution: Annotated[bool, typer.Option("--solution", help="Print the solution.")] = False,
+    solution: Annotated[bool, typer.Option("--solution", help="Print the solutions, explained.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check your solutions of the exercises, and name the mistakes.
@@ -53,12 +54,13 @@ def check(
 
     There are five exercises. Solve them with NumPy or PyTorch.
     """
+    level = 2 if think else 1 if hint else 0
     if start is not None:
         return start_exercises(start)
     if solution:
         return print_solution(exercise_number(require_exercise(which, "--solution")))
     if watch:
-        return watch_file(require_exercise(which, "--watch"), hint)
+        return watch_file(require_exercise(which, "--watch"), level)
     files = [find_exercise(which)] if which else list_files()
     grades = [grade_file(exercise, path) for exercise, path in files]
     for grade in grades:
@@ -66,7 +68,7 @@ def check(
     if as_json:
         print_json([to_json(grade) for grade in grades])
     elif which:
-        print_grade(grades[0], hint, which)
+        print_grade(grades[0], level, which)
     else:
         print_overview(grades)
     if not grades or not all(grade.is_right for grade in grades):
@@ -143,7 +145,7 @@ def start_exercises(folder: Path) -> None:
 def print_solution(number: int) -> None:
     exercise = get_exercise(number)
     for path in sorted((shipped_folder("exercises") / "solutions").glob(f"{Path(exercise.file).stem}*.py")):
-        out.print(path.read_text(encoding="utf-8"), markup=False)
+        out.print(explain_solution(exercise, path.read_text(encoding="utf-8")), markup=False)
 
 
 # --- print the grades --------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def record_progress(grade: Grade) -> None:
     save_progress(Path(grade.exercise.file).stem, sum(mark.is_right for mark in grade.marks))
 
 
-def print_grade(grade: Grade, stronger: bool, which: str) -> None:
+def print_grade(grade: Grade, level: int, which: str) -> None:
     exercise = grade.exercise
     print_text(f"Exercise {exercise.number}. {exercise.title}", style="bold")
     print_text(f"{short_path(grade.file)}, with {LIBRARIES[grade.library]}\n")
@@ -165,27 +167,27 @@ def print_grade(grade: Grade, stronger: bool, which: str) -> None:
             note = f"Note: {other.name} is written for {LIBRARIES[library]}, but this file is tested with "
             print_text(f"{note}{LIBRARIES[grade.library]}. Functions that it imports from there may fail.\n", indent=2)
     for mark in grade.marks:
-        print_mark(mark, stronger)
+        print_mark(mark, level)
     if grade.printed:
         out.print("\nYour code printed:")
         lines = grade.printed.rstrip("\n").split("\n")
         for line in lines[:MAX_LINES] + ["..."] * (len(lines) > MAX_LINES):
             out.print(f"  {line}", markup=False)
     out.print()
-    out.print(next_step(grade, stronger, which))
+    out.print(next_step(grade, level, which))
 
 
-def print_mark(mark: Mark, stronger: bool) -> None:
-    lines = feedback(mark, stronger)
+def print_mark(mark: Mark, level: int) -> None:
+    lines = feedback(mark, level)
     if mark.state in ("to do", "not tried"):
         out.print(f"  {SIGNS[mark.state]} {escape(mark.part.signature)}    {escape(lines[0])}")
         return
     out.print(f"  {SIGNS[mark.state]} [bold]{escape(mark.part.signature)}[/]")
     for line in lines:
-        print_text(line, indent=6, style="cyan" if line.startswith("Hint: ") else "")
+        print_text(line, indent=6, style="cyan" if line.startswith(("Hint: ", "Line of thought: ")) else "")
 
 
-def next_step(grade: Grade, stronger: bool, which: str) -> str:
+def next_step(grade: Grade, level: int, which: str) -> str:
     right, total = sum(mark.is_right for mark in grade.marks), len(grade.exercise.parts)
     number = grade.exercise.number
     if grade.is_right:
@@ -194,8 +196,14 @@ def next_step(grade: Grade, stronger: bool, which: str) -> str:
         return f"[green]All correct.[/] {after}"
     if all(mark.state == "to do" for mark in grade.marks) and grade.marks:
         return f"Start with {grade.marks[0].part.name} in {escape(short_path(grade.file))}."
-    has_hint = not stronger and any(mark.explanations for mark in grade.marks)
-    hint = f"\nA stronger hint: {command('check', which, '--hint')}" if has_hint else ""
+    wrong = [mark for mark in grade.marks if mark.state == "wrong"]
+    hint = ""
+    if level == 0 and any(mark.explanations or mark.part.strong_hint for mark in wrong):
+        hint = f"\nA stronger hint: {command('check', which, '--hint')}"
+    elif level < 2 and any(mark.part.thought for mark in wrong):
+        hint = f"\nThe line of thought: {command('check', which, '--think')}"
+    elif level == 2 and wrong:
+        hint = f"\nThe solution, explained: {command('check', which, '--solution')}"
     return f"{right} of {total} parts are correct.{hint}"
 
 
@@ -224,7 +232,7 @@ def short_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def watch_file(which: str, stronger: bool) -> None:
+def watch_file(which: str, level: int) -> None:
     """Check each time the file is saved, until Ctrl-C."""
     exercise, path = find_exercise(which)
     last: tuple[float, int] | None = None
@@ -237,7 +245,7 @@ def watch_file(which: str, stronger: bool) -> None:
                 record_progress(grade)
                 if out.is_terminal:
                     out.clear()
-                print_grade(grade, stronger, which)
+                print_grade(grade, level, which)
                 say(f"Watching {path}. Press Ctrl-C to stop.")
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:

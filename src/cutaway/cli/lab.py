@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +14,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from cutaway.cli.completion import complete_experiments
-from cutaway.cli.console import clock, command, out, print_json, print_text, say
+from cutaway.cli.console import clock, command, err, out, print_json, print_text, say
 from cutaway.cli.options import Json, Set
+from cutaway.course.predictions import (
+    ANSWERS,
+    Predictions,
+    add_results,
+    count_correct,
+    parse_prediction,
+    questions,
+    read_predictions,
+    save_predictions,
+)
 from cutaway.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -37,6 +48,12 @@ def lab(
         Path | None, typer.Option("--out", help="Write to this folder. Default: lab/EXPERIMENT.", metavar="FOLDER")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: train finished variants again.")] = False,
+    predict: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Your prediction: better, worse or same. Default: asks on a terminal.", metavar="[VARIANT=]X"
+        ),
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Trainings in parallel. Default: all cores.", metavar="N")] = None,
     json: Json = False,
 ) -> None:
@@ -44,11 +61,12 @@ def lab(
 
     Examples:  cutaway lab
                cutaway lab no-residual
+               cutaway lab no-mask --predict worse
                cutaway lab no-mask --seeds 1,2,3,4,5
                cutaway lab mine.toml --set train.steps=100
 
-    Trains each variant with several seeds and compares them with a baseline. After Ctrl-C, the same command trains the
-    rest.
+    Asks what you expect, trains each variant with several seeds, and compares them with a baseline. After Ctrl-C, the
+    same command trains the rest.
     """
     if experiment is None:
         list_experiments(json)
@@ -68,14 +86,18 @@ def lab(
     from cutaway.course.lab_page import write_page
 
     introduce(chosen)
+    predictions = collect_predictions(chosen, predict or [])
     started = time.monotonic()
     with LabProgress() as progress:
         results = run_experiment(chosen, folder, workers or os.cpu_count() or 1, fresh, progress)
     page = write_page(results, folder)
+    predictions = add_results(predictions, results.comparisons)
+    if predictions:
+        save_predictions(chosen.name, predictions)
     if json:
-        print_json(results.as_json())
+        print_json({**results.as_json(), "predictions": predictions})
     else:
-        print_results(results)
+        print_results(results, predictions)
     say(f"Took {clock(time.monotonic() - started)}. The report: {page}")
 
 
@@ -87,13 +109,38 @@ def parse_seeds(text: str | None) -> tuple[int, ...]:
 
 
 def introduce(experiment: Experiment) -> None:
-    """Print the question, the theory and the variants before the training, so that readers can guess the result."""
+    """Print the question and the variants before the training. The theory comes with the results."""
     say(experiment.title, style="bold")
-    for label, text in (("Question", experiment.question), ("Theory", experiment.theory)):
-        say(f"{label}: {text}")
+    say(f"Question: {experiment.question}")
     variants = ", ".join(variant.name for variant in experiment.variants)
     time_needed = f", about {experiment.minutes:g} minutes on two cores" if experiment.minutes else ""
-    say(f"Variants: {variants}; {len(experiment.seeds)} seeds each{time_needed}. What do you expect?")
+    say(f"Variants: {variants}; {len(experiment.seeds)} seeds each{time_needed}.")
+
+
+def collect_predictions(experiment: Experiment, given: list[str]) -> Predictions:
+    """Return the predictions of --predict; else earlier ones; else ask, on a terminal."""
+    metric = experiment.judge_by[0]
+    chosen = dict(parse_prediction(text, experiment) for text in given)
+    if not chosen and (kept := read_predictions().get(experiment.name)):
+        names = {variant.name for variant in experiment.variants}
+        return {variant: one for variant, one in kept.items() if variant in names}
+    if not chosen and sys.stdin.isatty() and err.is_terminal:
+        chosen = ask(experiment, metric)
+    found = {variant: {"metric": metric, "predicted": value} for variant, value in chosen.items()}
+    if found:
+        save_predictions(experiment.name, found)
+    return found
+
+
+def ask(experiment: Experiment, metric: str) -> dict[str, str]:
+    """Ask about each variant: better, worse, or no difference. Enter skips."""
+    baseline, chosen = experiment.variants[0].name, {}
+    for variant in questions(experiment):
+        say(f"What do you expect of “{variant}”, compared with “{baseline}” in {metric}?")
+        answer = input("  b = better, w = worse, n = no difference, Enter = no idea: ").strip().lower()[:1]
+        if answer in ANSWERS:
+            chosen[variant] = ANSWERS[answer]
+    return chosen
 
 
 def list_experiments(as_json: bool) -> None:
@@ -106,12 +153,15 @@ def list_experiments(as_json: bool) -> None:
         )
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("experiment", "", "runs", "time", ""):
+    predictions = read_predictions()
+    for column in ("experiment", "", "runs", "time", "", "your predictions"):
         table.add_column(column, justify="right" if column in ("runs", "time") else "left")
     for one in experiments:
         done = "done" if is_done(one) else ""
         minutes = f"{one.minutes:g} min" if one.minutes else ""
-        table.add_row(one.name, one.title, str(one.trainings), minutes, done)
+        right, compared = count_correct(predictions.get(one.name, {}))
+        mine = f"{right} of {compared} right" if compared else ""
+        table.add_row(one.name, one.title, str(one.trainings), minutes, done, mine)
     out.print(table)
     first = next((one for one in experiments if not is_done(one)), experiments[0])
     say(f"Next:  {command('lab', first.name)}")
@@ -122,13 +172,28 @@ def is_done(experiment: Experiment) -> bool:
     return (Path("lab") / experiment.name / "index.html").is_file()
 
 
-def print_results(results: Results) -> None:
+def print_results(results: Results, predictions: Predictions) -> None:
+    """Print your predictions, the theory and the verdict, in this order."""
     experiment = results.experiment
+    if predictions:
+        out.print(prediction_table(predictions))
+        out.print()
+    print_text(f"Theory: {experiment.theory}\n")
     out.print("Verdict:")
     for sentence in results.verdict:
         print_text(sentence, indent=2)
     if len(experiment.variants) > 2 and not results.scaling:
         out.print(verdict_table(results))
+
+
+def prediction_table(predictions: Predictions) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("variant", "in", "you predicted", "result"):
+        table.add_column(column)
+    for variant, one in predictions.items():
+        sign = "" if one["found"] == "no result" else " ✓" if one["predicted"] == one["found"] else " ✗"
+        table.add_row(escape(variant), one["metric"], one["predicted"], one["found"] + sign)
+    return table
 
 
 def verdict_table(results: Results) -> Table:

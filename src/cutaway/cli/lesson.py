@@ -115,6 +115,7 @@ def run_lesson(path: Path, pauses: bool, first_cell: int = 1) -> None:
         if is_visible and pauses and cell.kind == "code" and i < len(cells) and not wait_for_enter(i, len(cells)):
             say(f"Stopped. Continue with: {command('lesson', number, '--from', i + 1)}")
             return
+    say(f"Six questions on this lesson: {command('quiz', number)}")
 
 
 def show_cell(cell: Cell) -> None:

@@ -12,17 +12,25 @@ from cutaway.course.values import UnsupportedValue
 Array = NDArray[Any]
 # Relative to the largest number. Learners may use single precision; the cases make every mistake far larger than this.
 TOLERANCE = 1e-4
+SHORT = 6  # lists of at most this many numbers or texts are printed within a sentence
 MIN_SCALE = 1e-2  # below this scale, differences cannot be distinguished from rounding
 
 
 def is_same(given: Any, right: Any) -> bool:
     """Compare two answers up to rounding. True equals 1, and a list of numbers equals an array."""
+    if right is None or isinstance(right, str):
+        return isinstance(given, type(right)) and bool(given == right)
+    if isinstance(right, UnsupportedValue):
+        return isinstance(given, UnsupportedValue) and given.kind == right.kind
     if isinstance(right, (tuple, list)):
+        if isinstance(right, list) and isinstance(given, np.ndarray) and given.ndim:
+            given = list(given)
         return is_sequence(given) and len(given) == len(right) and all(map(is_same, given, right))
     if isinstance(right, dict):
-        return (
-            isinstance(given, dict) and given.keys() == right.keys() and all(is_same(given[k], right[k]) for k in right)
-        )
+        if not isinstance(given, dict):
+            return False
+        given, right = with_text_keys(given), with_text_keys(right)
+        return given.keys() == right.keys() and all(is_same(given[k], right[k]) for k in right)
     array = as_array(given)
     right = np.asarray(right)
     if array is None or array.shape != right.shape:
@@ -54,6 +62,11 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, (tuple, list))
 
 
+def with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
+    """Return the dict with its keys as texts: so they come back from the learner's process, ('a', 'b') too."""
+    return {str(key): inner for key, inner in value.items()}
+
+
 def name_results(value: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
     """Pair the returned values with the names the exercise gives them."""
     return list(zip(names, value, strict=True)) if len(names) > 1 else [(names[0], value)]
@@ -73,20 +86,89 @@ def describe_differences(given: Any, right: Any, names: tuple[str, ...]) -> list
 
 
 def describe_difference(given: Any, right: Any, name: str) -> list[str]:
-    if isinstance(right, (dict, list, tuple)):
-        return [f"The {name} {verb_for(name)} not what was expected."]
+    if isinstance(given, dict) and isinstance(right, dict):
+        return describe_dict(with_text_keys(given), with_text_keys(right), name)
+    if isinstance(right, (list, tuple)):
+        given = list(given) if isinstance(given, np.ndarray) and given.ndim else given
+        if is_sequence(given):
+            return describe_entries(given, right, name)
+    if right is None or isinstance(right, (str, dict, list, tuple)):
+        advice = " Is a return missing?" if given is None else ""
+        return [
+            f"{subject_for(name)} {verb_for(name)} {format_entry(given)}; expected is {format_entry(right)}.{advice}"
+        ]
     array, right = as_array(given), np.asarray(right)
     if array is None:
         advice = " Is a return missing?" if given is None else ""
         return [f"The {name} {verb_for(name)} {describe_value(given)}; expected is {describe_expected(right)}.{advice}"]
     if array.shape != right.shape:
-        has = "have" if verb_for(name) == "are" else "has"
         wanted = format_shape(right) if right.ndim else "a single number"
-        return [f"The {name} {has} shape {format_shape(array)}; expected is {wanted}.", *describe_shape(array, right)]
+        return [
+            f"The {name} {has_for(name)} shape {format_shape(array)}; expected is {wanted}.",
+            *describe_shape(array, right),
+        ]
     bad = ~np.isfinite(array.astype(np.float64)) & np.isfinite(right.astype(np.float64))
     if bad.any():
         return [f"{bad.sum()} of {bad.size} numbers of the {name} are not finite (nan or inf)."]
     return [*describe_first_difference(array, right, name), *describe_pattern(array, right)]
+
+
+def describe_entries(given: Any, right: Any, name: str) -> list[str]:
+    """Compare two lists: their lengths, the first entry that differs, and the order."""
+    n, expected, facts = len(given), len(right), []
+    if n != expected:
+        facts.append(
+            f"{subject_for(name)} {has_for(name)} {count_entries(n)}; expected {is_or_are(expected)} {expected}."
+        )
+    first = next((i for i in range(min(n, expected)) if not is_same(given[i], right[i])), None)
+    if first is not None:
+        facts += describe_entry(given[first], right[first], f"{name}[{first}]")
+    elif n < expected:
+        facts.append(f"{name}[{n}] is missing; expected is {format_entry(right[n])}.")
+    elif n > expected:
+        facts.append(f"{name}[{expected}] is {format_entry(given[expected])}; nothing more is expected.")
+    if n == expected and has_same_entries(given, right):
+        facts.append("The entries are the right ones, in another order.")
+    return facts
+
+
+def describe_dict(given: dict[str, Any], right: dict[str, Any], name: str) -> list[str]:
+    """Compare two dicts: missing keys, keys too many, the first wrong value."""
+    facts = []
+    for keys, what in ((right.keys() - given.keys(), "no entry"), (given.keys() - right.keys(), "an unexpected entry")):
+        if keys:
+            first = next(key for key in (*right, *given) if key in keys)
+            others = f" ({len(keys) - 1} more like that)" if len(keys) > 1 else ""
+            facts.append(f"{subject_for(name)} {has_for(name)} {what} {format_key(first)}{others}.")
+    wrong = [key for key in right if key in given and not is_same(given[key], right[key])]
+    if wrong:
+        facts += describe_entry(given[wrong[0]], right[wrong[0]], f"{name}[{format_key(wrong[0])}]")
+    if 1 < len(wrong) <= 6:
+        facts.append(f"Of {len(right)} entries, {len(wrong)} are wrong: {', '.join(map(format_key, wrong))}.")
+    return facts
+
+
+def describe_entry(given: Any, right: Any, name: str) -> list[str]:
+    """Compare two entries of a list or a dict: short ones as a whole, others by what differs in them."""
+    if is_short(given) and is_short(right):
+        numbers = as_array(given), as_array(right)
+        if all(number is not None and not number.ndim for number in numbers):
+            mine, theirs = format_pair(*numbers)
+        else:
+            mine, theirs = format_entry(given), format_entry(right)
+        return [f"{name} is {mine}; expected is {theirs}."]
+    return describe_difference(given, right, name)
+
+
+def has_same_entries(given: Any, right: Any) -> bool:
+    """Check whether two lists of the same length differ only in their order."""
+    rest = list(right)
+    for entry in given if len(rest) <= 100 else ():
+        i = next((i for i, other in enumerate(rest) if is_same(entry, other)), None)
+        if i is None:
+            return False
+        del rest[i]
+    return not rest
 
 
 def describe_first_difference(array: Array, right: Array, name: str) -> list[str]:
@@ -151,9 +233,54 @@ def describe_value(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def as_plain(value: Any) -> Any:
+    """Convert arrays in lists and dicts to Python's own numbers and lists."""
+    if is_sequence(value):
+        return type(value)(map(as_plain, value))
+    if isinstance(value, dict):
+        return {key: as_plain(inner) for key, inner in value.items()}
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def is_short(value: Any, depth: int = 1) -> bool:
+    """Check for a number, a text, or a list of a few of them."""
+    if is_sequence(value):
+        return depth > 0 and len(value) <= SHORT and all(is_short(entry, depth - 1) for entry in value)
+    array = as_array(value)
+    return isinstance(value, str) or (array is not None and not array.ndim)
+
+
+def format_entry(value: Any) -> str:
+    """Format a text, a number, or a list of a few of them; describe anything else."""
+    if is_short(value):
+        return repr(as_plain(value))
+    return f"a {type(value).__name__} of {count_entries(len(value))}" if is_sequence(value) else describe_value(value)
+
+
+def format_key(key: str) -> str:
+    return key if key.startswith("(") else repr(key)
+
+
+def subject_for(name: str) -> str:
+    """Return "The tokens" for a returned value, "tokens[2]" for an entry of it."""
+    return name if "[" in name else f"The {name}"
+
+
+def has_for(name: str) -> str:
+    return "have" if verb_for(name) == "are" else "has"
+
+
+def is_or_are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def count_entries(count: int) -> str:
+    return f"{count} entr{'y' if count == 1 else 'ies'}"
+
+
 def verb_for(name: str) -> str:
     """Return "are" for a plural name, else "is"."""
-    return "are" if name.endswith("s") else "is"
+    return "are" if name.endswith("s") and not name.endswith("ss") else "is"
 
 
 def describe_expected(right: Array) -> str:

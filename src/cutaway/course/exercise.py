@@ -43,6 +43,20 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
+class Property:
+    """A statement that is true of every right answer, such as "the weights of a query sum to 1".
+
+    The grader reports the first that fails, if no known mistake explains the results. `check` gets the result of each
+    case and returns what is wrong, as a sentence with the numbers, or None. It need not expect other shapes or types:
+    if it raises, it counts as passed.
+    """
+
+    name: str
+    cases: tuple[Case, ...]  # as small as possible; all their arguments are of the part's function
+    check: Callable[..., str | None]
+
+
+@dataclass(frozen=True, eq=False)
 class ExercisePart:
     """A function that the learner implements."""
 
@@ -55,6 +69,15 @@ class ExercisePart:
     # Switches for choices that the exercise leaves open, such as -inf or -1e9 under a mask. They are combined with
     # mistakes, because a choice can change what a mistake looks like.
     free_choices: tuple[str, ...] = ()
+    properties: Sequence[Property] = ()  # the most telling first
+    hint: str = ""  # for wrong answers that no known mistake explains
+    strong_hint: str = ""
+    thought: str = ""  # the line of thought that leads to the solution: a paragraph, for `cutaway check N --think`
+
+    @property
+    def all_cases(self) -> tuple[Case, ...]:
+        """The cases whose results are compared, then those of the properties."""
+        return (*self.cases, *(case for each in self.properties for case in each.cases))
 
     @property
     def signature(self) -> str:

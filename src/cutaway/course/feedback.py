@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import pprint
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from cutaway.course.differences import as_array, is_same, name_results
-from cutaway.course.exercise import Case, Mistake
+from cutaway.course.differences import as_array, as_plain, format_key, is_same, name_results, with_text_keys
+from cutaway.course.exercise import Case, Exercise, Mistake
 from cutaway.course.grader import Counterexample, Grade, Mark
 from cutaway.course.sandbox import Failure
 
@@ -30,14 +31,16 @@ TIPS = {
 }
 
 
-def feedback(mark: Mark, stronger: bool = False) -> list[str]:
-    """Return lines of feedback for one part."""
+def feedback(mark: Mark, level: int = 0) -> list[str]:
+    """Return lines of feedback for one part. Level 0 has hints, 1 stronger ones, 2 also the line of thought."""
     if mark.state == "to do":
         return ["not begun"]
     if mark.state == "not tried":
         return [mark.failure.message if mark.failure else "not tried"]
     if mark.is_right:
-        return list(mark.facts)
+        return []
+    if mark.imported:
+        return [mark.imported]
     lines: list[str] = []
     if mark.explanations:
         lines += explanation_lines(mark)
@@ -49,12 +52,12 @@ def feedback(mark: Mark, stronger: bool = False) -> list[str]:
         if mark.explanations and not any(line.startswith("  expected") for line in example):
             lines += mark.facts[:1]  # too large to print: name the first number that differs
     if not mark.explanations:
-        lines += mark.facts
+        lines += [*mark.facts, *filter(None, [mark.violation])]
         if mark.follows_from:
-            lines.append(f"It uses {mark.follows_from}, which is not right yet. Mend that first.")
+            lines.append(f"It uses {mark.follows_from}, which is not right yet. Correct that first.")
     elif all(m.name in mark.known for e in mark.explanations for m in e) and not mark.failure:
-        return [*lines, f"Mend {mark.follows_from}, and this will be right too."]
-    return lines + hint_lines(mark, stronger)
+        return [*lines, f"Correct {mark.follows_from}, and this will be right too."]
+    return lines + hint_lines(mark, level)
 
 
 def explanation_lines(mark: Mark) -> list[str]:
@@ -63,16 +66,24 @@ def explanation_lines(mark: Mark) -> list[str]:
         lines = [sentence(f"{'either ' if i == 0 else 'or '}{e[0].message}") for i, e in enumerate(mark.explanations)]
         return [*lines, "From outside, the two look the same."]
     (mistakes,) = mark.explanations
-    lines = [sentence(m.message) + (f" (As in {mark.follows_from}.)" if m.name in mark.known else "") for m in mistakes]
+    lines = [
+        sentence(m.message) + (f" (As in {mark.known[m.name]}.)" if m.name in mark.known else "") for m in mistakes
+    ]
     if len(lines) == 1:
         return lines
     count = {2: "Two", 3: "Three", 4: "Four"}.get(len(lines), "Several")
     return [f"{count} mistakes at once:", *(f"{i}. {line}" for i, line in enumerate(lines, 1))]
 
 
-def hint_lines(mark: Mark, stronger: bool) -> list[str]:
-    new = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
-    return [f"Hint: {m.strong_hint if stronger else m.hint}" for m in new]
+def hint_lines(mark: Mark, level: int) -> list[str]:
+    """Return the hints of the named mistakes; if none was named, those of the part, unless a called part is wrong."""
+    named = unique(m for e in mark.explanations for m in e if m.name not in mark.known)
+    has_wrong_result = mark.counterexample or mark.violation or mark.failure
+    part = (mark.part,) if has_wrong_result and not mark.explanations and not mark.follows_from else ()
+    hints = [about.strong_hint if level else about.hint for about in (*named, *part)]
+    has_thought = level > 1 and mark.part.thought and (hints or not mark.follows_from)
+    thought = [f"Line of thought: {mark.part.thought}"] if has_thought else []
+    return [f"Hint: {hint}" for hint in hints if hint] + thought
 
 
 def unique(mistakes: Iterable[Mistake]) -> list[Mistake]:
@@ -136,24 +147,55 @@ def pieces(counterexample: Counterexample, names: tuple[str, ...]) -> list[tuple
     ):
         return []
     both = zip(name_results(counterexample.given, names), name_results(counterexample.right, names), strict=True)
-    return [(name, given, right) for (name, given), (_, right) in both if as_array(given) is not None]
+    return [
+        (name, given, right)
+        for (name, given), (_, right) in both
+        if as_array(given) is not None or isinstance(right, (str, list, tuple, dict))
+    ]
 
 
 def value_lines(name: str, value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return [line for key, inner in value.items() for line in value_lines(f"{name}[{key!r}]", inner)]
+    head = f"  {name} = "
+    if not is_plain(value):
+        if isinstance(value, dict):
+            return [line for key, inner in value.items() for line in value_lines(f"{name}[{key!r}]", inner)]
+        if isinstance(value, (list, tuple)) and as_array(value) is None:
+            return [line for i, inner in enumerate(value) for line in value_lines(f"{name}[{i}]", inner)]
     array = as_array(value)
     if array is None:
-        return [f"  {name} = {value}"]
-    head = f"  {name} = "
+        text = format_plain(value, width=max(40, 100 - len(head)))
+        return (head + text.replace("\n", "\n" + " " * len(head))).split("\n")
     text = np.array2string(array, precision=4, suppress_small=True, separator=", ", prefix=head)
     return (head + text).split("\n")
 
 
+def is_plain(value: Any) -> bool:
+    """Check for texts and numbers, and lists and dicts of them: no arrays."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    return all(map(is_plain, value)) if isinstance(value, (list, tuple)) else np.ndim(value) == 0
+
+
+def format_plain(value: Any, width: int) -> str:
+    """Format texts, lists and dicts as Python does, in lines of this width."""
+    if isinstance(value, dict):
+        lines = [""]
+        for key, inner in with_text_keys(value).items():
+            entry = f"{format_key(key)}: {as_plain(inner)!r}, "
+            lines += [""] if len(lines[-1] + entry) > width else []
+            lines[-1] += entry
+        return "{" + "\n ".join(line.rstrip() for line in lines).removesuffix(",") + "}"
+    value = as_plain(value)
+    is_list = isinstance(value, (list, tuple))
+    return pprint.pformat(value, width=width, compact=True, sort_dicts=False) if is_list else repr(value)
+
+
 def numbers_in(value: Any) -> float:
-    """Count the numbers in a nested value."""
+    """Count the numbers in a nested value. A text counts as one for each ten letters."""
     if isinstance(value, dict):
         return numbers_in(list(value.values()))
+    if isinstance(value, str):
+        return 1 + len(value) // 10
     array = as_array(value)
     if array is not None:
         return array.size
@@ -161,10 +203,31 @@ def numbers_in(value: Any) -> float:
 
 
 def sentence(text: str) -> str:
-    """Add a capital and a full stop; a code name such as d_model or eps keeps its case."""
+    """Add a capital and a full stop; a code name such as d_model, eps or x keeps its case."""
     first = text.partition(" ")[0]
-    start = text[:1] if re.search(r"[_\d(]", first) or first == "eps" else text[:1].upper()
+    is_code = re.search(r"[_\d(]", first) or first == "eps" or (len(first) == 1 and first != "a")
+    start = text[:1] if is_code else text[:1].upper()
     return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def explain_solution(exercise: Exercise, source: str) -> str:
+    """Replace each comment `# mistakes: NAME, NAME` of a solution by what the grader says about these mistakes.
+
+    Several parts may have a mistake of the same name. The function above the comment decides.
+    """
+    known = {(part.name, mistake.name): mistake for part in exercise.parts for mistake in part.mistakes}
+    lines, function = [], ""
+    for line in source.split("\n"):
+        if found := re.match(r"def (\w+)", line):
+            function = found[1]
+        if found := re.match(r"( *)# mistakes: (.+)$", line):
+            lines.append(f"{found[1]}# Mistakes made here:")
+            for name in map(str.strip, found[2].split(",")):
+                others = [mistake for (_, other), mistake in known.items() if other == name]
+                lines.append(f"{found[1]}#   - {sentence(known.get((function, name), others[0]).message)}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def file_failure_lines(failure: Failure) -> list[str]:

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from cutaway.course.exercises import encoder_block as exercise_4
+from cutaway.course.exercises import full_transformer as exercise_5
 from cutaway.course.exercises import multi_head_attention as exercise_2
 from cutaway.course.exercises import positional_encoding as exercise_3
 from cutaway.course.exercises import scaled_dot_product as exercise_1
@@ -42,8 +43,12 @@ def holds_tensors(value: Any) -> bool:
 
 softmax = wrap_reference(exercise_1.softmax)
 attention = wrap_reference(exercise_1.attention)
+split_heads = wrap_reference(exercise_2.split_heads)
+merge_heads = wrap_reference(exercise_2.merge_heads)
 multi_head_attention = wrap_reference(exercise_2.multi_head_attention)
+sinusoidal = wrap_reference(exercise_3.sinusoidal)
 embed = wrap_reference(exercise_3.embed)
 layer_norm = wrap_reference(exercise_4.layer_norm)
 feed_forward = wrap_reference(exercise_4.feed_forward)
 encoder = wrap_reference(exercise_4.encoder)
+shift_right = wrap_reference(exercise_5.shift_right)

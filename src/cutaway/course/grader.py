@@ -7,11 +7,11 @@ without a guess.
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from cutaway.course.differences import as_array, describe_differences, is_close, is_same, is_sequence
 from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
+from cutaway.course.imports import find_calls, find_imports
 from cutaway.course.sandbox import Failure, Outcome, SandboxResult, run_file
 from cutaway.course.values import as_arrays
 
@@ -44,11 +45,13 @@ class Mark:
     # Sets of mistakes, each of which explains all results. Usually one set with one mistake.
     explanations: tuple[tuple[Mistake, ...], ...] = ()
     facts: tuple[str, ...] = ()  # what differs, with or without an explanation
+    violation: str = ""  # the first property that fails, as a sentence
     counterexample: Counterexample | None = None
     failure: Failure | None = None
     failed_case: Case | None = None
     follows_from: str = ""  # an earlier part that this one calls and that is wrong
-    known: frozenset[str] = frozenset()  # mistakes already named for that part
+    known: Mapping[str, str] = field(default_factory=dict)  # mistakes already named for a called part -> that part
+    imported: str = ""  # what it imports that the exercise asks for, as a sentence
 
     @property
     def is_right(self) -> bool:
@@ -80,9 +83,14 @@ def grade(exercise: Exercise, path: Path, outcomes: SandboxResult) -> Grade:
     marks: list[Mark] = []
     if outcomes.parts:
         uses = find_calls([part.name for part in exercise.parts], path)
+        imports = find_imports(exercise, path)
         for part in exercise.parts:
             used = [mark for mark in marks if mark.state == "wrong" and mark.part.name in uses.get(part.name, ())]
-            marks.append(mark_part(part, outcomes.parts[part.name], used))
+            used = [mark for mark in used if not mark.imported]
+            mark = mark_part(part, outcomes.parts[part.name], used)
+            if part.name in imports and mark.state in ("right", "wrong"):
+                mark = Mark(part, "wrong", imported=imports[part.name])
+            marks.append(mark)
     if outcomes.failure and all(mark.failure and mark.failure.kind == "missing" for mark in marks):
         marks = []  # the file failed before it defined any of them
     return Grade(exercise, path, tuple(marks), outcomes.library, outcomes.failure, outcomes.printed)
@@ -90,7 +98,8 @@ def grade(exercise: Exercise, path: Path, outcomes: SandboxResult) -> Grade:
 
 def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Mark] = ()) -> Mark:
     """Grade one part. `used`: marks of wrong parts that this one calls; their mistakes affect it too."""
-    first = outcomes[0].failure
+    first, tried = outcomes[0].failure, outcomes
+    outcomes = outcomes[: len(part.cases)]
     if first and first.kind in ("to do", "skipped"):
         return Mark(part, "to do" if first.kind == "to do" else "not tried", failure=first)
     if first and len(outcomes) < len(part.cases):  # the sandbox stopped after the first case
@@ -98,9 +107,17 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     answers = [reference_answer(part, case, NO_MISTAKES) for case in part.cases]
     crashed = next((i for i, o in enumerate(outcomes) if o.failure), None)
     wrong = [i for i, o in enumerate(outcomes) if not o.failure and not is_same(o.value, answers[i])]
-    if crashed is None and not wrong:
-        return Mark(part, "right", facts=tuple(make_remarks(part, outcomes)))
+    violation, failure, failed_case = find_violation(part, tried)
     facts, known, counterexample = make_remarks(part, outcomes), certain_mistakes(used), None
+    explanations = list[tuple[Mistake, ...]]()
+    if wrong and all(m.explanations for m in used):  # else a called part's unknown mistake has an unknown effect here
+        explanations = find_explanations(part, outcomes, answers, tuple(known) if used else None)
+    if explanations:
+        violation, failure, failed_case = "", None, None  # they follow from the named mistake
+    if crashed is not None:
+        failure, failed_case = outcomes[crashed].failure, part.cases[crashed]
+    if not (wrong or failure or violation or facts):
+        return Mark(part, "right")
     if wrong:
         i = wrong[0]
         counterexample = Counterexample(part.cases[i], outcomes[i].value, answers[i])
@@ -109,31 +126,50 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     return Mark(
         part,
         "wrong",
-        # if a called part has an unknown mistake, its effect here is unknown too
-        explanations=tuple(find_explanations(part, outcomes, answers, known))
-        if all(m.explanations for m in used)
-        else (),
+        explanations=tuple(explanations),
         facts=tuple(filter(None, facts)),
+        violation=violation,
         counterexample=counterexample,
-        failure=outcomes[crashed].failure if crashed is not None else None,
-        failed_case=part.cases[crashed] if crashed is not None else None,
+        failure=failure,
+        failed_case=failed_case,
         follows_from=used[0].part.name if used else "",
-        known=frozenset(m.name for m in known),
+        known={mistake.name: part_name for mistake, part_name in known.items()},
     )
 
 
-def certain_mistakes(marks: Sequence[Mark]) -> tuple[Mistake, ...]:
-    """Return the mistakes that have only one explanation."""
-    return tuple({m.name: m for mark in marks if len(mark.explanations) == 1 for m in mark.explanations[0]}.values())
+def find_violation(part: ExercisePart, tried: Sequence[Outcome]) -> tuple[str, Failure | None, Case | None]:
+    """Return what the first failing property says, or the first failed call of its cases."""
+    rest = iter(tried[len(part.cases) :])
+    for each in part.properties:
+        outcomes = [next(rest) for _ in each.cases]
+        for case, outcome in zip(each.cases, outcomes, strict=True):
+            if outcome.failure:
+                return "", outcome.failure, case
+        with np.errstate(all="ignore"), contextlib.suppress(Exception):
+            if says := each.check(*(outcome.value for outcome in outcomes)):
+                return says, None, None
+    return "", None, None
+
+
+def certain_mistakes(marks: Sequence[Mark]) -> dict[Mistake, str]:
+    """Return the mistakes that have only one explanation, and for each the part where it was made."""
+    found: dict[str, tuple[Mistake, str]] = {}
+    for mark in marks:
+        for mistake in mark.explanations[0] if len(mark.explanations) == 1 else ():
+            found.setdefault(mistake.name, (mistake, mark.known.get(mistake.name, mark.part.name)))
+    return dict(found.values())
 
 
 def find_explanations(
-    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] = ()
+    part: ExercisePart, outcomes: Sequence[Outcome], right: Sequence[Any], known: tuple[Mistake, ...] | None = None
 ) -> list[tuple[Mistake, ...]]:
-    """Return the smallest sets of mistakes that reproduce all outcomes. Several sets: they cannot be distinguished."""
+    """Return the smallest sets of mistakes that reproduce all outcomes. Several sets: they cannot be distinguished.
+
+    `known`: the certain mistakes of called parts; None if all called parts are right.
+    """
     if outcomes[0].is_nondeterministic or sum(o.failure is not None for o in outcomes) > len(outcomes) / 2:
         return []  # too little evidence
-    for count, also in set_sizes(known):
+    for count, also in set_sizes(part, right, known):
         found = {
             frozenset(m.name for m in mistakes): mistakes
             for mistakes, switches in mistake_sets(part, count, also)
@@ -145,10 +181,25 @@ def find_explanations(
     return []
 
 
-def set_sizes(known: tuple[Mistake, ...]) -> list[tuple[int, tuple[Mistake, ...]]]:
-    """Return (number of new mistakes, known mistakes of called parts) to try, smallest sets first."""
-    sizes: list[tuple[int, tuple[Mistake, ...]]] = [(1, ()), (2, ())]
-    return [(0, known), *sizes, (1, known), (2, known)] if known else sizes
+def set_sizes(
+    part: ExercisePart, right: Sequence[Any], known: tuple[Mistake, ...] | None
+) -> list[tuple[int, tuple[Mistake, ...]]]:
+    """Return (number of new mistakes, mistakes of called parts) to try, smallest sets first.
+
+    If a called part is wrong, two new mistakes would be a guess; and its own must be seen if they have an effect.
+    """
+    if known is None:
+        return [(1, ()), (2, ())]
+    return [(0, known), (1, known)] if have_effect(part, right, known) else [(1, ())]
+
+
+def have_effect(part: ExercisePart, right: Sequence[Any], known: tuple[Mistake, ...]) -> bool:
+    """Check whether the mistakes of called parts change the results of this part."""
+    for switches in itertools.product(*(m.switches for m in known)):
+        answers = [reference_answer(part, case, frozenset(switches)) for case in part.cases]
+        if not all(map(is_same, answers, right)):
+            return True
+    return False
 
 
 def mistake_sets(
@@ -195,7 +246,14 @@ def reference_answer(part: ExercisePart, case: Case, wrong: Switches) -> Any:
 
 
 def count_differences(predicted: Any, right: Any, nan_proves: bool) -> int:
-    """Count the numbers a mistake changes. Non-finite numbers are weak evidence: many mistakes produce them."""
+    """Count the numbers a mistake changes. Non-finite numbers are weak evidence: many mistakes produce them.
+
+    A text or the length of a list that it changes is enough evidence.
+    """
+    if is_same(predicted, right):
+        return 0
+    if isinstance(right, dict) and isinstance(predicted, dict) and right.keys() == predicted.keys():
+        return sum(count_differences(predicted[key], right[key], nan_proves) for key in right)
     if is_sequence(right) and is_sequence(predicted) and len(right) == len(predicted):
         return sum(count_differences(p, r, nan_proves) for p, r in zip(predicted, right, strict=True))
     a, b = as_array(predicted), as_array(right)
@@ -206,14 +264,15 @@ def count_differences(predicted: Any, right: Any, nan_proves: bool) -> int:
 
 
 def make_remarks(part: ExercisePart, outcomes: Sequence[Outcome]) -> list[str]:
-    """Return remarks that apply even to a right answer."""
+    """Return what is wrong even if all results are right."""
     changed = sorted({i for outcome in outcomes for i in outcome.changed})
     notes = [
-        f"It changes its argument {part.arguments[i]}: whoever called it loses those numbers. Work on a copy."
+        f"It changes its argument {part.arguments[i]}: the caller's array has other numbers after the call. Make a new "
+        "array instead (x = x + 1 makes one; x += 1 and x[0] = 1 change the old one)."
         for i in changed
     ]
     if outcomes[0].is_nondeterministic:
-        notes.append("The same call gives another answer the second time: something in it is random, or remembers.")
+        notes.append("The same call gives another answer the second time: it uses random numbers, or keeps something.")
     return notes
 
 
@@ -224,21 +283,3 @@ def describe_cases(part: ExercisePart, wrong: Sequence[int], outcomes: Sequence[
     if not fine or not bad:
         return ""
     return f"Right: {'; '.join(fine)}. Wrong: {'; '.join(bad)}."
-
-
-def find_calls(names: Sequence[str], path: Path) -> dict[str, set[str]]:
-    """Return the parts that each part calls, directly or through functions of the same file."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, OSError):
-        return {}
-    mentioned = {
-        node.name: {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-    }
-    reached = {name: set(uses) for name, uses in mentioned.items()}
-    for _ in mentioned:
-        for uses in reached.values():
-            uses |= set().union(*(mentioned.get(name, set()) for name in uses))
-    return {name: reached.get(name, set()) & set(names) - {name} for name in names}

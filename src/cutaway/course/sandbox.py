@@ -50,7 +50,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SandboxResult:
-    """Outcomes of all parts of a file: part name -> one outcome per case."""
+    """Outcomes of all parts of a file: part name -> one outcome for each of its `all_cases`."""
 
     library: str  # "numpy" or "torch"
     parts: dict[str, list[Outcome]]
@@ -59,8 +59,8 @@ class SandboxResult:
 
 
 def run_file(path: Path, parts: Sequence[ExercisePart], seconds: float = SECONDS) -> SandboxResult:
-    """Call every part of a learner's file with its cases."""
-    request = [{"name": p.name, "cases": [pack(c.arguments) for c in p.cases]} for p in parts]
+    """Call every part of a learner's file with its cases and those of its properties."""
+    request = [{"name": p.name, "cases": [pack(c.arguments) for c in p.all_cases]} for p in parts]
     with tempfile.TemporaryDirectory(prefix="cutaway-check-") as folder:
         request_file, output = Path(folder, "request.json"), Path(folder, "output.jsonl")
         request_file.write_text(json.dumps(request), encoding="utf-8")

@@ -4,8 +4,54 @@
 """
 
 DIVIDE_BY_SUM = "powers / powers.sum(axis=-1, keepdims=True)"
+EINSUM_DOT = 'torch.einsum("d,d->", a, b)'
+ADD_ROWS = "(weights[:, None] * values).sum(dim=0)"
+LOOP_AVERAGE = "sum(weight * value[e] for weight, value in zip(weights, values, strict=True))"
 
 EDITS = {
+    ("dot", "not-added"): {
+        "numpy": [("return products.sum()", "return products")],
+        "torch": [(EINSUM_DOT, "a * b")],
+    },
+    ("dot", "mean-of-products"): {
+        "numpy": [("products.sum()", "products.mean()")],
+        "loops": [("    return total\n", "    return total / len(a)\n")],
+    },
+    ("dot", "sums-multiplied"): {
+        "torch": [(EINSUM_DOT, "a.sum() * b.sum()")],
+        "loops": [("    return total\n", "    return sum(a) * sum(b)\n")],
+    },
+    ("dot", "all-pairs"): {
+        "numpy": [("return products.sum()", "return a[:, None] * b")],
+        "torch": [('"d,d->"', '"d,e->de"')],
+    },
+    ("dot", "cosine"): {
+        "numpy": [("return products.sum()", "return products.sum() / np.linalg.norm(a) / np.linalg.norm(b)")],
+        "torch": [(EINSUM_DOT, "torch.nn.functional.cosine_similarity(a, b, dim=0)")],
+    },
+    ("weighted_average", "weights-ignored"): {
+        "numpy": [("return weights @ values", "return values.mean(axis=0)")],
+        "torch": [(ADD_ROWS, "values.sum(dim=0)")],
+        "loops": [(LOOP_AVERAGE, "sum(value[e] for value in values) / len(values)")],
+    },
+    ("weighted_average", "wrong-axis"): {
+        "numpy": [("weights @ values", "values @ weights")],
+        "torch": [(ADD_ROWS, "(weights * values).sum(dim=0)")],
+        "torch, the sum": [("values).sum(dim=0)", "values).sum(dim=1)")],
+    },
+    ("weighted_average", "not-added"): {
+        "numpy": [("weights @ values", "weights[:, None] * values")],
+        "torch": [("values).sum(dim=0)", "values)")],
+    },
+    ("weighted_average", "divided-again"): {
+        "numpy": [("weights @ values", "weights @ values / len(weights)")],
+        "torch": [("values).sum(dim=0)", "values).mean(dim=0)")],
+        "loops": [(LOOP_AVERAGE, LOOP_AVERAGE + " / len(weights)")],
+    },
+    ("weighted_average", "largest-only"): {
+        "numpy": [("weights @ values", "values[weights.argmax()]")],
+        "torch": [(ADD_ROWS, "values[weights.topk(1).indices[0]]")],
+    },
     ("softmax", "softmax-axis"): {
         "numpy": [("axis=-1", "axis=0"), ("axis=-1", "axis=0")],
         "torch": [("dim=-1", "dim=-2"), ("dim=-1", "dim=-2")],
@@ -164,11 +210,11 @@ EDITS = {
         "torch": [('einsum("...qe,...ke->...qk"', 'einsum("...ke,...qe->...qk"')],
     },
     ("attention", "weights-transposed"): {
-        "numpy": [("weights @ v", "weights.swapaxes(-1, -2) @ v")],
+        "numpy": [("weights @ v,", "weights.swapaxes(-1, -2) @ v,")],
         "torch": [('"...qk,...kv->...qv"', '"...kq,...kv->...qv"')],
     },
     ("attention", "keys-for-values"): {
-        "numpy": [("weights @ v", "weights @ k")],
+        "numpy": [("weights @ v,", "weights @ k,")],
         "loops": [("weights, v)", "weights, k)")],
     },
     ("attention", "scores-returned"): {
@@ -191,6 +237,15 @@ EDITS = {
 
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("dot", "numpy", [("products.sum()", "products.max()")]),
+    ("dot", "torch", [(EINSUM_DOT, "((a - b) ** 2).sum()")]),
+    ("dot", "loops", [("a[i] * b[i]", "a[i] * b[-1 - i]")]),
+    ("dot", "loops", [("total = 0.0", "total = 1.0")]),
+    ("weighted_average", "numpy", [("weights @ values", "weights**2 @ values")]),
+    ("weighted_average", "loops", [("range(values.shape[1])", "range(values.shape[1] - 1)")]),
+    ("weighted_average", "torch", [("weights[:, None]", "weights.flip(0)[:, None]")]),
+    ("softmax", "numpy", [("return powers /", "powers = powers * (x < 0)\n    return powers /")]),
+    ("softmax", "torch", [("powers /", "0.9 * powers /")]),
     ("softmax", "numpy", [("np.exp(x)", "2.0**x")]),
     ("softmax", "numpy", [("powers / powers.sum", "powers / powers.mean")]),
     ("softmax", "torch", [("powers / powers.sum(dim=-1, keepdim=True)", "torch.relu(x) / 3")]),

@@ -12,9 +12,19 @@ CAT = "torch.cat(x.unbind(dim=1), dim=-1)"
 RANGE_OF_HEAD = "x[:, t, h * width : (h + 1) * width]"
 COLUMNS = "columns = slice(h * width, (h + 1) * width)"
 HEADS_SIDE_BY_SIDE = "np.concatenate([x[:, h] for h in range(n_heads)], axis=2)"
-SPLIT_Q = 'split_heads(x @ weights["query"], n_heads)'
-SPLIT_K = 'split_heads(memory @ weights["key"], n_heads)'
-SPLIT_V = 'split_heads(memory @ weights["value"], n_heads)'
+SPLIT_Q = 'project_heads(x, weights["query"], n_heads)'
+SPLIT_K = 'project_heads(memory, weights["key"], n_heads)'
+SPLIT_V = 'project_heads(memory, weights["value"], n_heads)'
+# multi_head_attention with attend_heads written out
+INLINE = (
+    "return attend_heads(q, k, v, mask) @",
+    "heads, _ = attention(q, k, v, mask)  # written out\n    return merge_heads(heads) @",
+)
+PROJECT_TORCH = 'torch.einsum("btd,dhe->bhte", x, columns)'
+SCORES_OF_HEADS = "q @ k.transpose(-1, -2) / k.size(-1) ** 0.5"
+JOINED = "found.transpose(1, 2).flatten(2)"
+LOOP_PARTS = "np.concatenate(parts, axis=2)"
+LOOP_HIDE = "np.broadcast_to(mask, (n_texts, n_heads, *scores.shape[1:]))[:, h]"
 SOFTMAX_TORCH = "torch.softmax(scores, dim=-1)"
 SCALE_TORCH = " / math.sqrt(d_model / n_heads)"
 OUTPUT_TORCH = 'torch.einsum("bhqe,hed->bqd", heads, w_o)'
@@ -22,6 +32,150 @@ MASK_TORCH = 'scores.masked_fill(~mask, float("-inf"))'
 POWERS = "np.exp(scores - scores.max()) * seen"
 
 EDITS = {
+    ("head_columns", "heads-overlap"): {
+        "numpy": [("np.arange(head * width, (head + 1) * width)", "np.arange(head, head + width)")],
+        "torch": [("torch.arange(d_model).chunk(n_heads)[head]", "torch.arange(d_model // n_heads) + head")],
+    },
+    ("head_columns", "split-like-cards"): {
+        "numpy": [("np.arange(head * width, (head + 1) * width)", "np.arange(head, d_model, n_heads)")],
+        "torch": [(".chunk(n_heads)[head]", "[head::n_heads]")],
+        "loops": [("column // (d_model // n_heads) == head", "column % n_heads == head")],
+    },
+    ("head_columns", "number-for-width"): {
+        "numpy": [("width = d_model // n_heads", "width = n_heads")],
+        "torch": [("arange(d_model).chunk(n_heads)[head]", "arange(d_model).split(n_heads)[head]")],
+    },
+    ("head_columns", "heads-out-of-order"): {
+        "numpy": [("return np.arange(head", "head = n_heads - 1 - head\n    return np.arange(head")],
+        "torch": [("chunk(n_heads)[head]", "chunk(n_heads)[::-1][head]")],
+    },
+    ("head_columns", "first-head-for-all"): {
+        "torch": [("chunk(n_heads)[head]", "chunk(n_heads)[0]")],
+        "loops": [("== head:", "== 0:")],
+    },
+    ("head_columns", "head-from-1"): {
+        "numpy": [("np.arange(head * width, (head + 1) * width)", "np.arange((head - 1) * width, head * width)")],
+        "torch": [
+            (
+                "torch.arange(d_model).chunk(n_heads)[head]",
+                "torch.arange(d_model // n_heads) + d_model // n_heads * (head - 1)",
+            )
+        ],
+    },
+    ("head_columns", "wrong-end"): {
+        "numpy": [("(head + 1) * width)", "(head + 1) * width - 1)")],
+        "torch": [
+            (
+                "torch.arange(d_model).chunk(n_heads)[head]",
+                "torch.arange(head * d_model // n_heads, (head + 1) * d_model // n_heads + 1)",
+            )
+        ],
+    },
+    ("head_columns", "only-ends"): {
+        "numpy": [("np.arange(head * width, (head + 1) * width)", "head * width, (head + 1) * width")],
+        "torch": [("chunk(n_heads)[head]", "chunk(n_heads)[head][[0, -1]]")],
+    },
+    ("project_heads", "inputs-transposed"): {
+        "numpy": [("projected = x @ w", "projected = x @ w.T")],
+        "torch": [("w.view(w.size(0)", "w.T.reshape(w.size(0)")],
+    },
+    ("project_heads", "no-projections"): {
+        "numpy": [("projected = x @ w", "projected = x")],
+        "torch": [(PROJECT_TORCH, "split_heads(x, n_heads)")],
+    },
+    ("project_heads", "each-head-its-own-numbers"): {
+        "torch": [
+            (
+                PROJECT_TORCH,
+                'torch.einsum("bhte,hed->bhtd", split_heads(x, n_heads), '
+                "torch.stack([part[i * len(part[0]) :][: len(part[0])] for i, part in enumerate([c.T.reshape(-1, len(w)).T for c in columns.unbind(1)])])"
+                ")",
+            )
+        ],
+        "numpy": [
+            (
+                "return split_heads(projected, n_heads)",
+                "heads, e = split_heads(x, n_heads), x.shape[-1] // n_heads\n"
+                "    return np.stack([heads[:, h] @ w[h * e : (h + 1) * e, h * e : (h + 1) * e] for h in range(n_heads)], axis=1)",
+            )
+        ],
+    },
+    ("project_heads", "not-split"): {
+        "numpy": [("return split_heads(projected, n_heads)", "return projected")],
+        "torch": [(PROJECT_TORCH, "x @ w")],
+    },
+    ("attend_heads", "no-scale"): {
+        "torch": [(" / k.size(-1) ** 0.5", "")],
+        "loops": [(" / e**0.5", "")],
+    },
+    ("attend_heads", "scale-model-width"): {
+        "torch": [("/ k.size(-1) ** 0.5", "/ (k.size(-1) * k.size(1)) ** 0.5")],
+        "loops": [("/ e**0.5", "/ (n_heads * e) ** 0.5")],
+    },
+    ("attend_heads", "mask-ignored"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(q, k, v)")],
+        "loops": [("        if mask is not None:\n            scores[", "        if False:\n            scores[")],
+    },
+    ("attend_heads", "mask-inverted"): {
+        "numpy": [("mask=mask)", "mask=mask if mask is None else ~mask)")],
+        "torch": [("mask.logical_not()", "mask")],
+    },
+    ("attend_heads", "mask-first-head"): {
+        "torch": [("match = match.masked_fill(mask", "match[:, 0] = match[:, 0].masked_fill(mask")],
+        "loops": [
+            (
+                "        if mask is not None:\n            scores[",
+                "        if mask is not None and h == 0:\n            scores[",
+            )
+        ],
+    },
+    ("attend_heads", "q-k-exchanged"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(k, q, v, mask=mask)")],
+        "torch": [("q @ k.transpose(-1, -2)", "k @ q.transpose(-1, -2)")],
+    },
+    ("attend_heads", "queries-as-keys"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(q, q, v, mask=mask)")],
+        "torch": [("q @ k.transpose(-1, -2)", "q @ q.transpose(-1, -2)")],
+    },
+    ("attend_heads", "k-v-matrices-exchanged"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(q, v, k, mask=mask)")],
+        "torch": [("    # mistakes: no-scale, scale", "    k, v = v, k\n    #")],
+    },
+    ("attend_heads", "value-matrix-for-keys"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(q, v, v, mask=mask)")],
+        "loops": [("k[:, h].transpose", "v[:, h].transpose")],
+    },
+    ("attend_heads", "keys-for-values"): {
+        "numpy": [("attention(q, k, v, mask=mask)", "attention(q, k, k, mask=mask)")],
+        "loops": [("v[:, h]))", "k[:, h]))")],
+    },
+    ("attend_heads", "merge-by-view"): {
+        "numpy": [("merge_heads(attended)", "attended.reshape(len(q), q.shape[2], -1)")],
+        "torch": [(JOINED, "found.reshape(len(q), q.size(2), -1)")],
+    },
+    ("attend_heads", "merge-like-cards"): {
+        "torch": [(JOINED, "found.permute(0, 2, 3, 1).flatten(2)")],
+        "loops": [(LOOP_PARTS, "np.stack(parts, axis=-1).reshape(n_texts, n_queries, -1)")],
+    },
+    ("attend_heads", "merge-out-of-order"): {
+        "torch": [(JOINED, "found.flip(1).transpose(1, 2).flatten(2)")],
+        "loops": [(LOOP_PARTS, "np.concatenate(parts[::-1], axis=2)")],
+    },
+    ("attend_heads", "heads-added"): {
+        "torch": [(JOINED, "found.sum(1)")],
+        "loops": [(LOOP_PARTS, "sum(parts)")],
+    },
+    ("attend_heads", "not-merged"): {
+        "torch": [(JOINED, "found.transpose(1, 2)")],
+        "loops": [(LOOP_PARTS, "np.stack(parts, axis=2)")],
+    },
+    ("attend_heads", "weights-returned"): {
+        "numpy": [
+            ("attended, _ =", "attended, shares ="),
+            ("return merge_heads(attended)", "return merge_heads(attended), shares"),
+        ],
+        "torch": [(JOINED, JOINED + ", match.softmax(dim=-1)")],
+    },
     # splitting
     ("split_heads", "split-by-view"): {
         "numpy": [(SPLIT_CUT, "x.reshape(n_texts, n_heads, n_words, d_model // n_heads)"), (SPLIT_MOVE, "return x  #")],
@@ -76,7 +230,7 @@ EDITS = {
         "torch": [(CAT, "x.reshape(x.size(0), x.size(2), -1)")],
     },
     ("merge_heads", "merge-like-cards"): {
-        "numpy": [(MERGE_MOVE, "x = np.moveaxis(x, 1, -1)  #"), ("from cutaway", "import numpy as np\n\nfrom cutaway")],
+        "numpy": [(MERGE_MOVE, "x = np.moveaxis(x, 1, -1)  #")],
         "torch": [(CAT, "torch.stack(x.unbind(dim=1), dim=-1).flatten(2)")],
         "loops": [
             (HEADS_SIDE_BY_SIDE, "np.concatenate([x[..., e].swapaxes(1, 2) for e in range(x.shape[3])], axis=2)")
@@ -118,7 +272,7 @@ EDITS = {
         "loops": [('weights["output"]', 'weights["output"].T')],
     },
     ("multi_head_attention", "memory-ignored"): {
-        "numpy": [("memory @", "x @"), ("memory @", "x @")],
+        "numpy": [("project_heads(memory", "project_heads(x"), ("project_heads(memory", "project_heads(x")],
         "torch": [("    d_model = x.size(-1)", "    d_model, memory = x.size(-1), x")],
     },
     ("multi_head_attention", "keys-from-x"): {
@@ -144,15 +298,15 @@ EDITS = {
     ("multi_head_attention", "k-v-matrices-exchanged"): {
         "torch": [('("query", "key", "value")', '("query", "value", "key")')],
         "loops": [('weights["key"]', 'weights["VALUE"]'), ('weights["value"]', 'weights["key"]'), ("VALUE", "value")],
-        "numpy": [("attention(q, k, v, mask)", "attention(q, v, k, mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q, v, k, mask)")],
     },
     ("multi_head_attention", "value-matrix-for-keys"): {
-        "numpy": [('memory @ weights["key"]', 'memory @ weights["value"]')],
+        "numpy": [('memory, weights["key"]', 'memory, weights["value"]')],
         "torch": [('einsum("bhqe,bhke->bhqk", q, k)', 'einsum("bhqe,bhke->bhqk", q, v)')],
         "loops": [("queries[i] @ keys[j]", "queries[i] @ values[j]")],
     },
     ("multi_head_attention", "queries-as-keys"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(q, q, v, mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q, q, v, mask)")],
         "torch": [('einsum("bhqe,bhke->bhqk", q, k)', "matmul(q, q.mT)")],
     },
     ("multi_head_attention", "query-matrix-again"): {
@@ -173,11 +327,15 @@ EDITS = {
         "loops": [('memory[b] @ weights["value"][:, columns]', "memory[b, :, columns]")],
     },
     ("multi_head_attention", "no-projections"): {
-        "numpy": [(' @ weights["query"]', ""), (' @ weights["key"]', ""), (' @ weights["value"]', "")],
+        "numpy": [
+            (SPLIT_Q, "split_heads(x, n_heads)"),
+            (SPLIT_K, "split_heads(memory, n_heads)"),
+            (SPLIT_V, "split_heads(memory, n_heads)"),
+        ],
         "torch": [("weights[name].view(d_model, n_heads, -1)", "torch.eye(d_model).view(d_model, n_heads, -1)")],
     },
     ("multi_head_attention", "no-output-projection"): {
-        "numpy": [('merge_heads(heads) @ weights["output"]', "merge_heads(heads)")],
+        "numpy": [(' @ weights["output"]', "")],
         "torch": [(OUTPUT_TORCH, "merge_heads(heads)")],
         "loops": [('return result @ weights["output"]', "return result")],
     },
@@ -186,7 +344,7 @@ EDITS = {
         "torch": [("return " + OUTPUT_TORCH, "return x + " + OUTPUT_TORCH)],
     },
     ("multi_head_attention", "weights-returned"): {
-        "numpy": [("heads, _ =", "heads, shares ="), ('@ weights["output"]', '@ weights["output"], shares')],
+        "numpy": [INLINE, ("heads, _ =", "heads, shares ="), ('@ weights["output"]', '@ weights["output"], shares')],
         "torch": [("return " + OUTPUT_TORCH, f"return {OUTPUT_TORCH}, {SOFTMAX_TORCH}")],
     },
     # heads, inside multi-head attention
@@ -195,6 +353,7 @@ EDITS = {
             (SPLIT_Q, 'x @ weights["query"]'),
             (SPLIT_K, 'memory @ weights["key"]'),
             (SPLIT_V, 'memory @ weights["value"]'),
+            INLINE,
             ("attention(q, k, v, mask)", "attention(q[:, None], k[:, None], v[:, None], mask)"),
         ],
         "torch": [('einsum("bhqe,bhke->bhqk", q, k)', 'einsum("bhqe,bhke->bqk", q, k)[:, None]')],
@@ -205,6 +364,7 @@ EDITS = {
             (SPLIT_Q, '(x @ weights["query"]).reshape(*x.shape[:2], n_heads, -1)'),
             (SPLIT_K, '(memory @ weights["key"]).reshape(*memory.shape[:2], n_heads, -1)'),
             (SPLIT_V, '(memory @ weights["value"]).reshape(*memory.shape[:2], n_heads, -1)'),
+            INLINE,
             ("merge_heads(heads)", "heads.reshape(x.shape)"),
         ],
         "torch": [
@@ -215,7 +375,7 @@ EDITS = {
         ],
     },
     ("multi_head_attention", "scale-model-width"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(q / n_heads**0.5, k, v, mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q / n_heads**0.5, k, v, mask)")],
         "torch": [("math.sqrt(d_model / n_heads)", "math.sqrt(d_model)")],
         "loops": [("width**0.5", "d_model**0.5")],
     },
@@ -254,7 +414,7 @@ EDITS = {
         ],
     },
     ("multi_head_attention", "number-for-width"): {
-        "numpy": [("    q = split", "    n_heads = x.shape[-1] // n_heads\n    q = split")],
+        "numpy": [("    q = project", "    n_heads = x.shape[-1] // n_heads\n    q = project")],
         "loops": [
             ("    width = d_model // n_heads\n    if", "    n_heads, width = d_model // n_heads, n_heads\n    if")
         ],
@@ -277,12 +437,13 @@ EDITS = {
     },
     ("multi_head_attention", "heads-overlap"): {
         "numpy": [
-            ("    q = split", "    split_heads = split_badly\n    q = split"),
+            (SPLIT_Q, 'split_badly(x @ weights["query"], n_heads)'),
+            (SPLIT_K, 'split_badly(memory @ weights["key"], n_heads)'),
+            (SPLIT_V, 'split_badly(memory @ weights["value"], n_heads)'),
             (
                 "def multi_head",
                 "def split_badly(x, n):\n    e = x.shape[-1] // n\n    return np.stack([x[..., h : h + e] for h in range(n)], axis=1)\n\n\ndef multi_head",
             ),
-            ("from cutaway", "import numpy as np\n\nfrom cutaway"),
         ],
         "loops": [
             (COLUMNS, "columns = slice(h, h + width)"),
@@ -290,11 +451,11 @@ EDITS = {
         ],
     },
     ("multi_head_attention", "merge-by-view"): {
-        "numpy": [("merge_heads(heads)", "heads.reshape(x.shape)")],
+        "numpy": [INLINE, ("merge_heads(heads)", "heads.reshape(x.shape)")],
         "torch": [(OUTPUT_TORCH, 'heads.reshape(x.shape) @ weights["output"]')],
     },
     ("multi_head_attention", "merge-like-cards"): {
-        "numpy": [("merge_heads(heads)", "heads.transpose(0, 2, 3, 1).reshape(x.shape)")],
+        "numpy": [INLINE, ("merge_heads(heads)", "heads.transpose(0, 2, 3, 1).reshape(x.shape)")],
         "torch": [
             ('"bhqe,hed->bqd", heads, w_o', '"bhqe,ehd->bqd", heads, weights["output"].view(-1, n_heads, d_model)')
         ],
@@ -323,6 +484,7 @@ EDITS = {
     },
     ("multi_head_attention", "softmax-axis"): {
         "numpy": [
+            INLINE,
             ("heads, _ = attention(q, k, v, mask)", "heads = softmax_over_heads(q, k, v, mask)"),
             (
                 "def multi_head",
@@ -330,7 +492,6 @@ EDITS = {
                 "        scores = np.where(mask, scores, -1e9)\n    powers = np.exp(scores - scores.max(axis=1, keepdims=True))\n"
                 "    return powers / powers.sum(axis=1, keepdims=True) @ v\n\n\ndef multi_head",
             ),
-            ("from cutaway", "import numpy as np\n\nfrom cutaway"),
         ],
         "torch": [('float("-inf")', "-1e9"), (SOFTMAX_TORCH, "torch.softmax(scores, dim=2)")],
     },
@@ -346,12 +507,12 @@ EDITS = {
         ],
     },
     ("multi_head_attention", "mask-ignored"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(q, k, v)")],
-        "torch": [("if mask is not None:", "if mask is None and mask:")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q, k, v)")],
+        "torch": [("if mask is not None:\n        scores", "if mask is None and mask:\n        scores")],
         "loops": [("seen = mask[b, h, i]", "seen = 1.0")],
     },
     ("multi_head_attention", "mask-inverted"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(q, k, v, None if mask is None else ~mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q, k, v, None if mask is None else ~mask)")],
         "torch": [("masked_fill(~mask", "masked_fill(mask")],
     },
     ("multi_head_attention", "mask-after-softmax"): {
@@ -370,26 +531,36 @@ EDITS = {
         "loops": [(POWERS, "np.exp(scores + seen)")],
     },
     ("multi_head_attention", "q-k-exchanged"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(k, q, v, mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(k, q, v, mask)")],
         "torch": [('einsum("bhqe,bhke->bhqk", q, k)', "matmul(k, q.mT)")],
     },
     ("multi_head_attention", "weights-transposed"): {
         "torch": [('torch.einsum("bhqk,bhke->bhqe", torch', 'torch.einsum("bhkq,bhke->bhqe", torch')],
         "numpy": [
+            INLINE,
             (
                 "heads, _ = attention(q, k, v, mask)",
                 "_, shares = attention(q, k, v, mask)\n    heads = shares.swapaxes(2, 3) @ v",
-            )
+            ),
         ],
     },
     ("multi_head_attention", "keys-for-values"): {
-        "numpy": [("attention(q, k, v, mask)", "attention(q, k, k, mask)")],
+        "numpy": [INLINE, ("attention(q, k, v, mask)", "attention(q, k, k, mask)")],
         "loops": [('weights["value"]', 'weights["key"]')],
     },
 }
 
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("head_columns", "numpy", [("np.arange(head * width, (head + 1) * width)", "np.arange(width) * (head + 1)")]),
+    ("head_columns", "torch", [("chunk(n_heads)[head]", "chunk(n_heads)[head].flip(0)")]),
+    ("head_columns", "loops", [("== head:", "<= head:")]),
+    ("project_heads", "numpy", [("x @ w", "x @ w + x")]),
+    ("project_heads", "loops", [("w[d, column]", "w[d, 0]")]),
+    ("project_heads", "torch", [("return " + PROJECT_TORCH, "return torch.relu(" + PROJECT_TORCH + ")")]),
+    ("attend_heads", "numpy", [("merge_heads(attended)", "merge_heads(attended + q)")]),
+    ("attend_heads", "torch", [("match.softmax(dim=-1)", "match.mean(1, keepdim=True).softmax(dim=-1)")]),
+    ("attend_heads", "loops", [("q[:, h], k", "q[:, 0], k")]),
     ("split_heads", "numpy", [(SPLIT_MOVE, "return x.transpose(0, 3, 2, 1)  #")]),
     ("split_heads", "numpy", [(SPLIT_MOVE, "return x[:, ::-1].swapaxes(1, 2)  #")]),
     ("split_heads", "torch", [(STACK, STACK + " / n_heads")]),
@@ -399,12 +570,12 @@ UNLISTED = [
     ("merge_heads", "torch", [(CAT, "x.amax(dim=1)")]),
     ("merge_heads", "loops", [("x[:, h] for h", "x[:, h - h % 2] for h")]),
     ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["output"] + memory.mean()')]),
-    ("multi_head_attention", "numpy", [('x @ weights["query"]', 'x @ weights["key"]')]),
+    ("multi_head_attention", "numpy", [('x, weights["query"]', 'x, weights["key"]')]),
     ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["output"] / n_heads')]),
     (
         "multi_head_attention",
         "numpy",
-        [("attention(q, k, v, mask)", "attention(q, k, v, None if mask is None else mask[..., ::-1])")],
+        [INLINE, ("attention(q, k, v, mask)", "attention(q, k, v, None if mask is None else mask[..., ::-1])")],
     ),
     ("multi_head_attention", "numpy", [('@ weights["output"]', '@ weights["query"]')]),
     ("multi_head_attention", "torch", [("math.sqrt(d_model / n_heads)", "math.sqrt(n_heads)")]),

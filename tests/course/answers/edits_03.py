@@ -15,7 +15,7 @@ BLOCK = "[[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]"
 BLOCK_TORCH = "[[hand.real, hand.imag], [-hand.imag, hand.real]]"
 FIRST, SECOND = "rotated[..., 0::2] = a * cos - b * sin", "rotated[..., 1::2] = a * sin + b * cos"
 TURNED_TORCH = "torch.view_as_real(pairs * clocks(positions, x.size(-1))).flatten(-2)"
-BY_HAND = "    sin, cos = np.sin(angle), np.cos(angle)\n    a, b ="
+BY_HAND = "    # mistakes: halves, halves-one-way\n    a, b ="
 
 
 def in_sinusoidal(old, new):
@@ -26,7 +26,91 @@ def in_sinusoidal(old, new):
     ]
 
 
+ANGLES_TORCH = "position / 10000**exponents"
+ANGLES_LOOPS = "position / 10000.0 ** (even / width)"
+TURN_A, TURN_B = "a * np.cos(angle) - b * np.sin(angle)", "a * np.sin(angle) + b * np.cos(angle)"
+MOVED = "complex(a[place], b[place]) * cmath.exp(1j * float(angle[place]))"
+
 EDITS = {
+    ("angles", "exponent-half"): {
+        "numpy": [("position * speeds(width)", "position * np.sqrt(speeds(width))")],
+        "loops": [(ANGLES_LOOPS, "position / 100 ** (even / width)")],
+    },
+    ("angles", "exponent-twice"): {
+        "torch": [(ANGLES_TORCH, "position / 10000 ** (2 * exponents)")],
+        "loops": [(ANGLES_LOOPS, "position / 10000 ** (2 * even / width)")],
+    },
+    ("angles", "exponent-to-1"): {
+        "numpy": [("position * speeds(width)", "position * np.logspace(0, -4, width // 2)")],
+        "torch": [(ANGLES_TORCH, "position / 10000 ** torch.linspace(0, 1, width // 2)")],
+    },
+    ("angles", "exponent-sign"): {
+        "numpy": [("position * speeds(width)", "position / speeds(width)")],
+        "torch": [(ANGLES_TORCH, "position * 10000**exponents")],
+    },
+    ("angles", "exponent-not-divided"): {
+        "torch": [("torch.arange(0, width, 2) / width", "torch.arange(0.0, width, 2)")],
+        "loops": [(ANGLES_LOOPS, "position / 10000.0**even")],
+    },
+    ("angles", "base"): {
+        "torch": [(ANGLES_TORCH, "position / 1000**exponents")],
+        "loops": [("10000.0", "1000")],
+    },
+    ("angles", "frequency-forgotten"): {
+        "numpy": [("position * speeds(width)", "np.full(width // 2, position)")],
+        "loops": [(ANGLES_LOOPS, "position")],
+    },
+    ("angles", "speeds-reversed"): {
+        "numpy": [("position * speeds(width)", "position * speeds(width)[::-1]")],
+        "loops": [("return found", "return found[::-1]")],
+    },
+    ("angles", "degrees"): {
+        "torch": [(ANGLES_TORCH, f"torch.deg2rad({ANGLES_TORCH})")],
+        "loops": [(ANGLES_LOOPS, f"math.radians({ANGLES_LOOPS})")],
+    },
+    ("angles", "full-turns"): {
+        "numpy": [("position * speeds(width)", "2 * np.pi * position * speeds(width)")],
+        "loops": [(ANGLES_LOOPS, f"math.tau * {ANGLES_LOOPS}")],
+    },
+    ("angles", "position-ignored"): {
+        "numpy": [("position * speeds(width)", "speeds(width)")],
+        "torch": [(ANGLES_TORCH, "1 / 10000**exponents")],
+    },
+    ("angles", "angles-twice"): {
+        "numpy": [("position * speeds(width)", "np.repeat(position * speeds(width), 2)")],
+        "torch": [(ANGLES_TORCH, f"({ANGLES_TORCH}).repeat(2)")],
+    },
+    ("angles", "sines-returned"): {
+        "numpy": [("position * speeds(width)", "np.sin(position * speeds(width))")],
+        "torch": [(ANGLES_TORCH, f"({ANGLES_TORCH}).sin()")],
+    },
+    ("turn", "turned-back"): {
+        "torch": [
+            (
+                "torch.polar(torch.ones_like(angle), angle)\n    return turned",
+                "torch.polar(torch.ones_like(angle), -angle)\n    return turned",
+            )
+        ],
+        "loops": [(MOVED, MOVED.replace("1j", "-1j"))],
+    },
+    ("turn", "turn-sin-cos-swapped"): {
+        "numpy": [(TURN_A, "a * np.sin(angle) - b * np.cos(angle)"), (TURN_B, "a * np.cos(angle) + b * np.sin(angle)")],
+        "loops": [(MOVED, "complex(a[place], b[place]) * complex(math.sin(angle[place]), math.cos(angle[place]))")],
+    },
+    ("turn", "sines-same-sign"): {
+        "numpy": [(TURN_A, TURN_A.replace("-", "+"))],
+        "torch": [("return turned.real, turned.imag", "return turned.real, b * angle.cos() - a * angle.sin()")],
+    },
+    ("turn", "turned-in-place"): {
+        "numpy": [(f"return {TURN_A}, {TURN_B}", f"a = {TURN_A}\n    return a, {TURN_B}")],
+        "torch": [
+            ("return turned.real, turned.imag", "return turned.real, turned.real * angle.sin() + b * angle.cos()")
+        ],
+    },
+    ("turn", "half-turned"): {
+        "numpy": [(TURN_B, "b")],
+        "torch": [("return turned.real, turned.imag", "return a, turned.imag")],
+    },
     # the table; in NumPy and PyTorch the other parts use the same speeds and are wrong too
     ("sinusoidal", "sin-cos-swapped"): {
         "numpy": [(EVEN_SIN, "table[:, 0::2] = np.cos(angle)"), (ODD_COS, "table[:, 1::2] = np.sin(angle)")],
@@ -59,8 +143,8 @@ EDITS = {
     ("sinusoidal", "exponent-column"): {
         "numpy": [
             ("[:, None] * speeds(d_model)", "[:, None] / 10000 ** (np.arange(d_model) / d_model)"),
-            ("np.sin(angle)\n    table", "np.sin(angle[:, 0::2])\n    table"),
-            ("np.cos(angle)\n    return", "np.cos(angle[:, 1::2])\n    return"),
+            ("= np.sin(angle)", "= np.sin(angle[:, 0::2])"),
+            ("= np.cos(angle)", "= np.cos(angle[:, 1::2])"),
         ],
         "loops": [("2 * pair", "2 * column")],
         "torch": [
@@ -91,7 +175,10 @@ EDITS = {
         "loops": [(ANGLE, "pos")],
     },
     ("sinusoidal", "degrees"): {
-        "numpy": [("np.sin(angle)", "np.sin(np.deg2rad(angle))"), ("np.cos(angle)", "np.cos(np.deg2rad(angle))")],
+        "numpy": [
+            ("= np.sin(angle)", "= np.sin(np.deg2rad(angle))"),
+            ("= np.cos(angle)", "= np.cos(np.deg2rad(angle))"),
+        ],
         "loops": [(ANGLE, f"math.radians({ANGLE})")],
     },
     ("sinusoidal", "exponent-not-divided"): {
@@ -483,6 +570,12 @@ for name, change in OWN_TABLES.items():
 
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("angles", "numpy", [("position * speeds(width)", "(position + 1) * speeds(width)")]),
+    ("angles", "torch", [(ANGLES_TORCH, "position - 10000**exponents")]),
+    ("angles", "loops", [("range(0, width, 2)", "range(2, width + 2, 2)")]),
+    ("turn", "numpy", [(TURN_A, "a * np.cos(angle) - a * np.sin(angle)")]),
+    ("turn", "torch", [("return turned.real, turned.imag", "return turned.imag, turned.real")]),
+    ("turn", "loops", [("complex(a[place], b[place]) *", "complex(a[place], b[place]) +")]),
     # a wrong exponent with a wrong base, and three mistakes at once
     ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "1000 ** (pair / d_model)")]),
     ("sinusoidal", "loops", [("10000 ** (2 * pair / d_model)", "10000 ** (-pair / d_model)")]),

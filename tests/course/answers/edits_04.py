@@ -7,10 +7,13 @@ NORM = "(x - mean) / np.sqrt(variance + eps) * gain + bias"
 TORCH_NORM = "torch.addcmul(bias, centred * torch.rsqrt(variance + eps), gain)"
 LOOP_NORM = "gain[d] * (value - mean) / deviation + bias[d]"
 
-ATTENTION_HALF = """    attention_output = multi_head_attention(x, x, weights["attention"], n_heads, mask)
+ATTENTION_HALF = """    # mistakes: no-residual-attention, pre-norm, norm-inside, one-norm, mask-ignored, side-by-side
+    attention_output = multi_head_attention(x, x, weights["attention"], n_heads, mask)
     x = layer_norm(x + attention_output, norm_1["gain"], norm_1["bias"], EPS)
 """
-FEED_FORWARD_HALF = """    feed_forward_output = feed_forward(x, weights["feed_forward"])
+FEED_FORWARD_HALF = """    # The same form again, with weights of its own.
+    # mistakes: no-residual-feed-forward, residual-from-input, same-norm, norms-exchanged
+    feed_forward_output = feed_forward(x, weights["feed_forward"])
     return layer_norm(x + feed_forward_output, norm_2["gain"], norm_2["bias"], EPS)
 """
 TORCH_FIRST = 'x = add_and_norm(x, attend, weights["norm_1"])'
@@ -29,7 +32,65 @@ FOR_LAYERS = """    for weights in layers:
     return x
 """
 
+CENTER, CENTER_TORCH = "x - np.mean(x, axis=-1, keepdims=True)", "x - x.mean(-1, keepdim=True)"
+CENTER_LOOPS = "x[place] - sum(x[place]) / len(x[place])"
+RELU, RELU_TORCH, RELU_LOOPS = "np.maximum(x, 0)", "torch.where(x > 0, x, 0.0)", "value if value >= 0 else 0"
+
 EDITS = {
+    ("center", "norm-axis"): {
+        "numpy": [(CENTER, "x - x.mean()")],
+        "numpy, axis 0": [(CENTER, "x - np.mean(x, axis=0)")],
+        "torch": [(CENTER_TORCH, "x - x.mean(-2, keepdim=True)")],
+    },
+    ("center", "mean-returned"): {
+        "numpy": [("return " + CENTER, "return np.mean(x, axis=-1)")],
+        "torch": [("return " + CENTER_TORCH, "return x.mean(-1, keepdim=True)")],
+    },
+    ("center", "mean-minus-x"): {
+        "numpy": [(CENTER, "np.mean(x, axis=-1, keepdims=True) - x")],
+        "loops": [(CENTER_LOOPS, "sum(x[place]) / len(x[place]) - x[place]")],
+    },
+    ("center", "divided-too"): {
+        "torch": [(CENTER_TORCH, "torch.nn.functional.layer_norm(x, x.shape[-1:])")],
+        "loops": [(CENTER_LOOPS, f"({CENTER_LOOPS}) / np.std(x[place])")],
+    },
+    ("center", "mean-kept"): {
+        "numpy": [(CENTER, "x")],
+        "torch": [(CENTER_TORCH, "x.clone()")],
+    },
+    ("relu", "no-relu"): {
+        "numpy": [(RELU, "x")],
+        "loops": [(RELU_LOOPS, "value")],
+    },
+    ("relu", "absolute"): {
+        "numpy": [(RELU, "np.abs(x)")],
+        "loops": [(RELU_LOOPS, "value if value >= 0 else -value")],
+    },
+    ("relu", "minimum"): {
+        "numpy": [(RELU, "np.minimum(x, 0)")],
+        "torch": [(RELU_TORCH, "torch.where(x < 0, x, 0.0)")],
+    },
+    ("relu", "whole-maximum"): {
+        "numpy": [(RELU, "np.max(x)")],
+        "torch": [(RELU_TORCH, "torch.max(x)")],
+        "loops": [("    return result\n\n\ndef layer_norm", "    return max(0, max(x.ravel()))\n\n\ndef layer_norm")],
+    },
+    ("relu", "step"): {
+        "numpy": [(RELU, "x > 0")],
+        "torch": [(RELU_TORCH, "torch.where(x > 0, 1.0, 0.0)")],
+    },
+    ("relu", "gelu"): {
+        "torch": [(RELU_TORCH, "torch.nn.functional.gelu(x)")],
+        "numpy": [(RELU, "0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))")],
+    },
+    ("relu", "silu"): {
+        "torch": [(RELU_TORCH, "x * torch.sigmoid(x)")],
+        "loops": [(RELU_LOOPS, "value / (1 + math.exp(-value))")],
+    },
+    ("relu", "sigmoid-or-tanh"): {
+        "torch": [(RELU_TORCH, "x.sigmoid()")],
+        "loops": [(RELU_LOOPS, "math.tanh(value)")],
+    },
     ("layer_norm", "eps-outside-root"): {
         "numpy": [("np.sqrt(variance + eps)", "(x.std(axis=-1, keepdims=True) + eps)")],
         "torch": [("centred * torch.rsqrt(variance + eps)", "centred / (variance.sqrt() + eps)")],
@@ -50,14 +111,15 @@ EDITS = {
         "torch": [("centred * torch.rsqrt(variance + eps)", "centred / (variance + eps)")],
     },
     ("layer_norm", "norm-axis"): {
-        "numpy": [("axis=-1", "axis=0"), ("axis=-1", "axis=0")],
-        "numpy, axis 1": [("axis=-1", "axis=1"), ("axis=-1", "axis=1")],
+        "numpy": [("mean(axis=-1", "mean(axis=0"), ("var(axis=-1", "var(axis=0")],
+        "numpy, axis 1": [("mean(axis=-1", "mean(axis=1"), ("var(axis=-1", "var(axis=1")],
         "torch": [("dim=-1", "dim=-2"), ("dim=-1", "dim=-2")],
         "loops": [
             (
-                "    result = np.empty(x.shape)\n",
+                "    result = np.empty(x.shape)\n    for place in np.ndindex(x.shape[:-1]):\n        token",
                 "    if x.ndim > 1:\n        y = (x - x.mean((-2, -1), keepdims=True)) / (x.var((-2, -1), keepdims=True) + eps) ** 0.5\n"
-                "        return y * gain + bias\n    result = np.empty(x.shape)\n",
+                "        return y * gain + bias\n"
+                "    result = np.empty(x.shape)\n    for place in np.ndindex(x.shape[:-1]):\n        token",
             ),
         ],
     },
@@ -274,6 +336,13 @@ EDITS = {
 
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("center", "numpy", [(CENTER, "x - np.median(x, axis=-1, keepdims=True)")]),
+    ("center", "torch", [(CENTER_TORCH, "x + x.mean(-1, keepdim=True)")]),
+    ("center", "loops", [(CENTER_LOOPS, "x[place] - max(x[place])")]),
+    ("center", "loops", [("/ len(x[place])", "/ 3")]),
+    ("relu", "numpy", [(RELU, "np.clip(x, 0, 1)")]),
+    ("relu", "loops", [(RELU_LOOPS, "value if value >= 0 else 0.01 * value")]),
+    ("relu", "torch", [(RELU_TORCH, "x**2")]),
     ("layer_norm", "numpy", [("np.sqrt(variance + eps)", "np.cbrt(variance + eps)")]),
     ("layer_norm", "numpy", [("np.sqrt(variance + eps)", "np.sqrt(variance - eps)")]),
     ("layer_norm", "torch", [("variance + eps", "variance + eps**2")]),

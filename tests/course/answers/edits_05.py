@@ -5,7 +5,7 @@
 
 SHIFTED = "np.concatenate([first, target[:, :-1]], axis=1)"
 INSERT_AND_POP = "        row.insert(0, start)\n        row.pop()\n"
-REAL = "(ids != pad)[:, None, None, :]"
+REAL = "real_tokens(ids, pad)[:, None, None, :]"
 TORCH_REAL = "ids.ne(pad).unsqueeze(1).unsqueeze(2)"
 BOTH = "causal & padding_mask(ids, pad)"
 TORCH_BOTH = "torch.logical_and(not_future, padding_mask(ids, pad))"
@@ -13,6 +13,9 @@ J_AND_REAL = "j <= i and ids[b, j] != pad"
 
 SELF_HALF = """    self_output = multi_head_attention(x, x, weights["self_attention"], n_heads, mask)
     x = layer_norm(x + self_output, norm_1["gain"], norm_1["bias"], EPS)
+"""
+CROSS_COMMENT = """    # The target looks at the source: x asks, memory is looked at.
+    # mistakes: cross-looks-at-itself, queries-and-memory-exchanged, memory-mask-ignored, masks-exchanged
 """
 CROSS_HALF = """    cross_output = multi_head_attention(x, memory, weights["cross_attention"], n_heads, memory_mask)
     x = layer_norm(x + cross_output, norm_2["gain"], norm_2["bias"], EPS)
@@ -44,7 +47,183 @@ TORCH_RATE = """    if step < warmup:
     return 1 / math.sqrt(step * d_model)
 """
 
+# Before the edits, some functions of the solutions are written out, so that an edit has an effect on them alone.
+WRITTEN_OUT = {
+    ("transformer", "numpy"): [
+        (
+            '    x = decoder(x, memory, weights["decoder"], n_heads, decoder_mask(target_in, pad), source_mask)\n'
+            "    return token_logits(x, embedding)\n",
+            '    for layer in weights["decoder"]:\n'
+            "        x = decoder_block(x, memory, layer, n_heads, decoder_mask(target_in, pad), source_mask)\n"
+            "    return x @ embedding.T\n",
+        ),
+    ],
+    ("transformer", "torch"): [
+        (
+            '    return decoder(x, memory, weights["decoder"], n_heads, mask, memory_mask)\n',
+            '    for layer in weights["decoder"]:\n'
+            "        x = decoder_block(x, memory, layer, n_heads, mask, memory_mask)\n    return x\n",
+        ),
+        ("token_logits(x, weights", "torch.nn.functional.linear(x, weights"),
+    ],
+    ("cross_entropy", "numpy"): [
+        (
+            "    real = real_tokens(target, pad)\n    return token_losses(logits, target)[real].mean()\n",
+            "    logits = logits - logits.max(axis=-1, keepdims=True)\n"
+            f"    {LOG_P}\n    nll = -np.take_along_axis(log_p, target[:, :, None], axis=-1)[:, :, 0]\n"
+            f"    real = target != pad\n    return {MEAN}\n",
+        ),
+    ],
+    ("cross_entropy", "torch"): [
+        (
+            "    counts = real_tokens(target, pad).float()\n"
+            "    return (token_losses(logits, target) * counts).sum() / counts.sum()\n",
+            f"    of_target = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)\n    {TORCH_NLL}\n"
+            f"    weight = (target != pad).float()\n    return {TORCH_MEAN}\n",
+        ),
+    ],
+}
+ALL_LOSSES = "np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted"
+TAKEN = "np.take_along_axis(all_losses, target[:, :, None], axis=-1)[:, :, 0]"
+TORCH_LOG_P = "logits - torch.logsumexp(logits, dim=-1, keepdim=True)"
+TORCH_TAKEN = "-log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)"
+LOOP_LOSS_OF_TOKEN = "math.log(total) + max(z) - z[right]"
+LOOP_FIRST = "x = decoder_block(x, memory, first, n_heads, mask, memory_mask)"
+LOOP_OTHERS = "return decoder(x, memory, others, n_heads, mask, memory_mask)"
+BLOCK_IN_STACK = "        x = decoder_block(x, memory, weights, n_heads, mask, memory_mask)\n"
+EINSUM_LOGITS = 'torch.einsum("btd,vd->btv", x, table)'
+
 EDITS = {
+    ("real_tokens", "padding-inverted"): {
+        "numpy": [("return ids != pad", "return ids == pad")],
+        "torch": [("ids.not_equal(pad)", "ids == pad")],
+        "loops": [("token != pad", "token == pad")],
+    },
+    ("real_tokens", "pad-fixed"): {
+        "numpy": [("return ids != pad", "return ids != 0")],
+        "torch": [("ids.not_equal(pad)", "ids.bool()")],
+    },
+    ("real_tokens", "tokens-counted"): {
+        "numpy": [("return ids != pad", "return (ids != pad).sum(axis=1)")],
+        "torch": [("ids.not_equal(pad)", "ids.not_equal(pad).sum()")],
+    },
+    ("real_tokens", "ids-kept"): {
+        "numpy": [("return ids != pad", "return ids[ids != pad]")],
+        "torch": [("ids.not_equal(pad)", "ids * (ids != pad)")],
+    },
+    ("decoder", "decoder-shared-weights"): {
+        "torch": [("return reduce(apply, layers, x)", "return reduce(apply, [layers[0]] * len(layers), x)")],
+        "numpy": [(BLOCK_IN_STACK, BLOCK_IN_STACK.replace("weights", "layers[-1]"))],
+    },
+    ("decoder", "decoder-last-only"): {
+        "numpy": [(BLOCK_IN_STACK + "    return x", BLOCK_IN_STACK.replace("x =", "y =") + "    return y")],
+        "torch": [("return reduce(apply, layers, x)", "return [apply(x, layer) for layer in layers][-1]")],
+    },
+    ("decoder", "decoder-first-only"): {
+        "numpy": [(BLOCK_IN_STACK + "    return x", BLOCK_IN_STACK + "        return x")],
+        "loops": [(LOOP_OTHERS, "return x")],
+    },
+    ("decoder", "decoder-without-last"): {
+        "numpy": [("for weights in layers:", "for weights in layers[:-1]:")],
+        "loops": [("if not layers:", "if len(layers) < 2:")],
+    },
+    ("decoder", "decoder-reversed"): {
+        "torch": [("reduce(apply, layers, x)", "reduce(apply, layers[::-1], x)")],
+        "loops": [("first, *others = layers", "*others, first = layers")],
+    },
+    ("decoder", "decoder-outputs-added"): {
+        "numpy": [(BLOCK_IN_STACK, BLOCK_IN_STACK.replace("x =", "y =") + "        last, x = y, x + y\n"), ("    return x\n\n\ndef token_logits", "    return last\n\n\ndef token_logits")],
+        "torch": [
+            (
+                "return reduce(apply, layers, x)",
+                "for layer in layers:\n        read, x = x, apply(x, layer)\n        last, x = x, read + x\n    return last",
+            )
+        ],
+    },
+    ("decoder", "decoder-memory-replaced"): {
+        "numpy": [(BLOCK_IN_STACK + "    return x", BLOCK_IN_STACK.replace("x =", "memory =") + "    return memory")],
+        "loops": [
+            (LOOP_FIRST, LOOP_FIRST.replace("x =", "memory =")),
+            ("    if not layers:\n        return x", "    if not layers:\n        return memory"),
+        ],
+    },
+    ("decoder", "decoder-all-outputs"): {
+        "numpy": [(BLOCK_IN_STACK + "    return x", "        seen = [*locals().get('seen', []), decoder_block(x, memory, weights, n_heads, mask, memory_mask)]\n        x = seen[-1]\n    return seen")],
+        "torch": [
+            (
+                "return reduce(apply, layers, x)",
+                "seen = [x]\n    for layer in layers:\n        seen.append(apply(seen[-1], layer))\n    return torch.stack(seen[1:])",
+            )
+        ],
+    },
+    ("decoder", "masks-exchanged"): {
+        "numpy": [("weights, n_heads, mask, memory_mask)\n    return x\n\n\ndef token", "weights, n_heads, memory_mask, mask)\n    return x\n\n\ndef token")],
+        "loops": [("def decoder(x, memory, layers, n_heads, mask, memory_mask)", "def decoder(x, memory, layers, n_heads, memory_mask, mask)"), (LOOP_OTHERS, LOOP_OTHERS.replace("mask, memory_mask", "memory_mask, mask"))],
+    },
+    ("decoder", "target-mask-ignored"): {
+        "numpy": [("weights, n_heads, mask, memory_mask)\n    return x\n\n\ndef token", "weights, n_heads, None, memory_mask)\n    return x\n\n\ndef token")],
+        "loops": [("first, n_heads, mask, memory_mask)", "first, n_heads, None, memory_mask)")],
+    },
+    ("decoder", "memory-mask-ignored"): {
+        "numpy": [("weights, n_heads, mask, memory_mask)\n    return x\n\n\ndef token", "weights, n_heads, mask, None)\n    return x\n\n\ndef token")],
+        "loops": [("first, n_heads, mask, memory_mask)", "first, n_heads, mask, None)")],
+    },
+    ("token_logits", "table-not-transposed"): {
+        "numpy": [("x @ table.T", "x @ table")],
+        "torch": [(EINSUM_LOGITS, "torch.matmul(x, table)")],
+    },
+    ("token_logits", "softmax-on-logits"): {
+        "torch": [(EINSUM_LOGITS, f"torch.softmax({EINSUM_LOGITS}, dim=-1)")],
+        "numpy": [("return x @ table.T", "powers = np.exp(x @ table.T)\n    return np.log(powers / powers.sum(-1, keepdims=True))")],
+    },
+    ("token_logits", "logits-scaled"): {
+        "numpy": [("x @ table.T", "x @ table.T / np.sqrt(x.shape[-1])")],
+        "torch": [(EINSUM_LOGITS, f"{EINSUM_LOGITS} * x.size(-1) ** 0.5")],
+    },
+    ("token_logits", "largest-only"): {
+        "numpy": [("x @ table.T", "(x @ table.T).argmax(axis=-1)")],
+        "torch": [(EINSUM_LOGITS, f"{EINSUM_LOGITS}.max(dim=-1).indices")],
+    },
+    ("token_losses", "all-tokens"): {
+        "numpy": [("return " + TAKEN, "return all_losses")],
+        "torch": [("return " + TORCH_TAKEN, "return -log_p")],
+    },
+    ("token_losses", "losses-averaged"): {
+        "numpy": [(TAKEN, TAKEN + ".mean()")],
+        "torch": [(TORCH_TAKEN, TORCH_TAKEN + ".sum()")],
+    },
+    ("token_losses", "log-base"): {
+        "numpy": [(TAKEN, TAKEN + " / np.log(2)")],
+        "loops": [(LOOP_LOSS_OF_TOKEN, f"({LOOP_LOSS_OF_TOKEN}) / math.log(10)")],
+    },
+    ("token_losses", "sign"): {
+        "torch": [(TORCH_TAKEN, TORCH_TAKEN[1:])],
+        "loops": [(LOOP_LOSS_OF_TOKEN, "z[right] - max(z) - math.log(total)")],
+    },
+    ("token_losses", "no-logarithm"): {
+        "torch": [(TORCH_TAKEN, TORCH_TAKEN.replace("log_p", "log_p.exp()"))],
+        "loops": [(LOOP_LOSS_OF_TOKEN, "1 - math.exp(z[right] - max(z)) / total")],
+    },
+    ("token_losses", "no-softmax"): {
+        "numpy": [(ALL_LOSSES, "-np.log(logits)")],
+        "torch": [(TORCH_LOG_P, "logits")],
+    },
+    ("token_losses", "softmax-twice"): {
+        "torch": [(TORCH_LOG_P, "logits.softmax(-1).log_softmax(-1)")],
+        "numpy": [("    # log p = logit", "    shifted = np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True)\n    # log p = logit")],
+    },
+    ("token_losses", "log-of-softmax"): {
+        "numpy": [(ALL_LOSSES, "-np.log(np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True))")],
+        "torch": [(TORCH_LOG_P, "torch.softmax(logits, -1).log()")],
+    },
+    ("token_losses", "no-maximum"): {
+        "numpy": [("shifted = logits - np.max(logits, axis=-1, keepdims=True)", "shifted = logits")],
+        "torch": [(TORCH_LOG_P, "logits - logits.exp().sum(-1, keepdim=True).log()")],
+    },
+    ("token_losses", "one-maximum"): {
+        "numpy": [("np.max(logits, axis=-1, keepdims=True)", "np.max(logits)")],
+        "torch": [(TORCH_LOG_P, "(logits - logits.max()) - (logits - logits.max()).exp().sum(-1, keepdim=True).log()")],
+    },
     ("shift_right", "not-shifted"): {
         "numpy": [(SHIFTED, "target")],
         "torch": [("target.roll(1, dims=1)\n    shifted[:, 0] = start", "target.clone()")],
@@ -87,12 +266,12 @@ EDITS = {
         "torch": [("shifted[:, 0] = start", "shifted[:, 0] = 1")],
     },
     ("padding_mask", "padding-inverted"): {
-        "numpy": [("ids != pad", "ids == pad")],
+        "numpy": [(REAL, "(ids == pad)[:, None, None, :]")],
         "torch": [("ids.ne(pad)", "ids.eq(pad)")],
         "loops": [("i != pad for i", "i == pad for i")],
     },
     ("padding_mask", "pad-fixed"): {
-        "numpy": [("ids != pad", "ids > 0")],
+        "numpy": [(REAL, "(ids > 0)[:, None, None, :]")],
         "loops": [("i != pad for i", "i != 1 for i")],
     },
     ("padding_mask", "padding-as-queries"): {
@@ -258,7 +437,7 @@ EDITS = {
         "numpy": [('weights["self_attention"], n_heads, mask)', 'weights["self_attention"], n_heads, memory_mask)'), ('weights["cross_attention"], n_heads, memory_mask)', 'weights["cross_attention"], n_heads, mask)')],
         "torch": [
             ("def decoder_block(x, memory, weights, n_heads, mask, memory_mask)", "def decoder_block(x, memory, weights, n_heads, memory_mask, mask)"),
-            ("layer, n_heads, mask, memory_mask)", "layer, n_heads, memory_mask, mask)"),
+            ("return decoder_block(x, memory, weights, n_heads, mask, memory_mask)", "return decoder_block(x, memory, weights, n_heads, memory_mask, mask)"),
         ],
     },
     ("decoder_block", "target-mask-ignored"): {
@@ -270,7 +449,7 @@ EDITS = {
         "torch": [("x, memory, memory_mask)", "x, memory, None)")],
     },
     ("decoder_block", "cross-first"): {
-        "numpy": [(SELF_HALF + CROSS_HALF, CROSS_HALF + SELF_HALF)],
+        "numpy": [(SELF_HALF + CROSS_COMMENT + CROSS_HALF, CROSS_HALF + SELF_HALF)],
         "torch": [
             (TORCH_SELF + TORCH_CROSS, TORCH_CROSS.replace("norm_2", "norm_1") + TORCH_SELF.replace("norm_1", "norm_2")),
         ],
@@ -526,12 +705,28 @@ EDITS = {
     },
 }  # fmt: skip
 
+for (part, _), ways in EDITS.items():
+    for style in ways:
+        ways[style] = [*WRITTEN_OUT.get((part, style.partition(",")[0]), ()), *ways[style]]
+
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("real_tokens", "numpy", [("return ids != pad", "return ids < pad")]),
+    ("real_tokens", "loops", [("token != pad", "token != pad or place[1] == 0")]),
+    ("real_tokens", "torch", [("ids.not_equal(pad)", "ids.not_equal(pad).flip(-1)")]),
+    ("decoder", "numpy", [("for weights in layers:", "for weights in layers * 2:")]),
+    ("decoder", "torch", [("return reduce(apply, layers, x)", "return reduce(apply, layers, x) + x")]),
+    ("decoder", "loops", [("x, memory, first, n_heads", "x, memory + 1, first, n_heads")]),
+    ("token_logits", "numpy", [("x @ table.T", "x @ table.T + 1")]),
+    ("token_logits", "torch", [(EINSUM_LOGITS, f"{EINSUM_LOGITS}.relu()")]),
+    ("token_logits", "loops", [("in enumerate(table)", "in enumerate(table[::-1])")]),
+    ("token_losses", "numpy", [(TAKEN, TAKEN + " * 2")]),
+    ("token_losses", "torch", [("log_p.gather(-1, target", "log_p.gather(-1, target.flip(-1)")]),
+    ("token_losses", "loops", [("- z[right]", "- z[0]")]),
     ("shift_right", "numpy", [(SHIFTED, "np.concatenate([first, target[:, -2::-1]], axis=1)")]),
     ("shift_right", "torch", [("roll(1, dims=1)", "roll(1, dims=0)")]),
     ("shift_right", "numpy", [(", axis=1)", ", axis=1) + 1")]),
-    ("padding_mask", "numpy", [("ids != pad", "ids < pad")]),
+    ("padding_mask", "numpy", [(REAL, "(ids < pad)[:, None, None, :]")]),
     ("padding_mask", "loops", [("i != pad for i in row", "i != pad for i in row[::-1]")]),
     ("padding_mask", "torch", [(".unsqueeze(1).unsqueeze(2)", ".unsqueeze(0).unsqueeze(0)")]),
     ("decoder_mask", "numpy", [(BOTH, "np.eye(n, dtype=bool) & padding_mask(ids, pad)")]),
@@ -572,3 +767,4 @@ UNLISTED = [
     ("learning_rate", "numpy", [(RATE, f"max(1e-3, {RATE})")]),
     ("learning_rate", "numpy", [(RATE, f"min(0.3, {RATE})")]),
 ]  # fmt: skip
+UNLISTED = [(part, style, [*WRITTEN_OUT.get((part, style), ()), *edits]) for part, style, edits in UNLISTED]

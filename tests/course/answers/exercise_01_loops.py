@@ -5,6 +5,20 @@ import itertools
 import numpy as np
 
 
+def dot(a, b):
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+def weighted_average(weights, values):
+    result = []
+    for e in range(values.shape[1]):
+        result.append(sum(weight * value[e] for weight, value in zip(weights, values, strict=True)))
+    return result
+
+
 def softmax(x):
     result = np.zeros(x.shape)
     for row in np.ndindex(x.shape[:-1]):

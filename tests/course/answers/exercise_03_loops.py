@@ -6,6 +6,21 @@ import math
 import numpy as np
 
 
+def angles(position, width):
+    found = []
+    for even in range(0, width, 2):
+        found.append(position / 10000.0 ** (even / width))
+    return found
+
+
+def turn(a, b, angle):
+    first, second = np.zeros(a.shape), np.zeros(a.shape)
+    for place in np.ndindex(a.shape):
+        moved = complex(a[place], b[place]) * cmath.exp(1j * float(angle[place]))
+        first[place], second[place] = moved.real, moved.imag
+    return first, second
+
+
 def sinusoidal(n_positions, d_model):
     rows = []
     for pos in range(n_positions):
@@ -33,6 +48,8 @@ def embed(ids, table):
 
 def shift_matrix(k, d_model):
     table = np.array(sinusoidal(2000, d_model))
+    if k == 0:
+        return np.eye(d_model)
     before, after = (table[:-k], table[k:]) if k > 0 else (table[-k:], table[:k])
     solution, *_ = np.linalg.lstsq(before, after, rcond=None)
     return solution.T  # it solves before @ X = after, row by row

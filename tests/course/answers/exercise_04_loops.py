@@ -5,6 +5,20 @@ import math
 import numpy as np
 
 
+def center(x):
+    result = np.empty(x.shape)
+    for place in np.ndindex(x.shape[:-1]):
+        result[place] = x[place] - sum(x[place]) / len(x[place])
+    return result
+
+
+def relu(x):
+    result = np.empty(x.shape)
+    for place, value in np.ndenumerate(x):
+        result[place] = value if value >= 0 else 0
+    return result
+
+
 def layer_norm(x, gain, bias, eps):
     result = np.empty(x.shape)
     for place in np.ndindex(x.shape[:-1]):

@@ -101,3 +101,35 @@ def learning_rate(step, d_model, warmup):
     falling = 1 / math.sqrt(step)
     climbing = step / warmup / math.sqrt(warmup)
     return sorted([falling, climbing])[0] / math.sqrt(d_model)
+
+
+def real_tokens(ids, pad):
+    result = np.zeros(ids.shape, dtype=bool)
+    for place, token in np.ndenumerate(ids):
+        result[place] = token != pad
+    return result
+
+
+def decoder(x, memory, layers, n_heads, mask, memory_mask):
+    if not layers:
+        return x
+    first, *others = layers
+    x = decoder_block(x, memory, first, n_heads, mask, memory_mask)
+    return decoder(x, memory, others, n_heads, mask, memory_mask)
+
+
+def token_logits(x, table):
+    result = np.zeros((*x.shape[:2], len(table)))
+    for v, vector in enumerate(table):
+        result[:, :, v] = sum(x[:, :, d] * vector[d] for d in range(len(vector)))
+    return result
+
+
+def token_losses(logits, target):
+    rows = []
+    for text, ids in zip(logits, target, strict=True):
+        rows.append([])
+        for z, right in zip(text, ids, strict=True):
+            total = math.fsum(math.exp(other - max(z)) for other in z)
+            rows[-1].append(math.log(total) + max(z) - z[right])
+    return np.array(rows)

@@ -13,6 +13,11 @@ NAMES = (
     "positional_encoding",
     "encoder_block",
     "full_transformer",
+    "decoding",
+    "cache",
+    "learning",
+    "backpropagation",
+    "tokens_and_batches",
 )
 
 

@@ -1,4 +1,4 @@
-"""Exercise 4 for the grader: LayerNorm, the feed-forward network, the encoder block, the encoder."""
+"""Exercise 4 for the grader: center, ReLU, LayerNorm, the feed-forward network, the encoder block, the encoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
 from cutaway.course.exercises.multi_head_attention import HEAD_MISTAKES, RESIDUAL_INSIDE, multi_head_attention
-from cutaway.course.exercises.scaled_dot_product import Array
+from cutaway.course.exercises.properties import agrees, differs, equal, floats, holds
+from cutaway.course.exercises.scaled_dot_product import Array, changed
 
 Weights = dict[str, Any]
 SubLayer = Callable[[Array], Array]
@@ -22,6 +23,24 @@ def numbers(*shape: int, seed: float, size: float = 2.0) -> Array:
     """Return fixed numbers between -size and size with two digits. The square makes all rows different."""
     n = np.arange(1, math.prod(shape) + 1)
     return np.round(size * np.sin(n**2 * (0.7 + 0.13 * seed)), 2).reshape(shape)
+
+
+def center(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
+    """x - mean, the mean over the last axis."""
+    mean = x.mean(axis=axis_of(wrong), keepdims=True)
+    if "mean-returned" in wrong:
+        return mean
+    if "mean-returned-flat" in wrong:
+        return mean[..., 0]
+    if "mean-kept" in wrong:
+        return x
+    centered = mean - x if "mean-minus-x" in wrong else x - mean
+    return centered / x.std(axis=-1, keepdims=True) if "divided-too" in wrong else centered
+
+
+def relu(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
+    """max(0, x), number by number"""
+    return activation(x, wrong)
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, eps: float, wrong: Switches = NO_MISTAKES) -> Array:
@@ -65,6 +84,84 @@ def spread_of(variance: Array, eps: float, wrong: Switches) -> Array:
     return np.sqrt(variance + eps)
 
 
+NORM_AXIS = Mistake(
+    "norm-axis",
+    "mean and variance are taken over the wrong axis",
+    "Each token is normed by itself. Compute the mean of one token's numbers afterwards (with gain 1 and bias 0).",
+    "Only the last axis counts, however many there are in front: no other token and no other text may have a say.",
+    ways=("norm-axis-before", "norm-axis-0", "norm-axis-1", "norm-last-two", "norm-everything"),
+)
+
+# x, gain, bias and eps of one token
+NORM_ARGUMENTS = (np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.5]), 0.1)
+
+CENTER = ExercisePart(
+    "center",
+    ("x",),
+    ("result",),
+    center,
+    cases=(
+        Case("two tokens of three numbers", (np.array([[1.0, 2.0, 6.0], [0.0, -1.0, 4.0]]),)),
+        Case("two texts of three tokens", (numbers(2, 3, 4, seed=4),)),
+        Case("four axes", (numbers(2, 3, 2, 5, seed=7),)),
+    ),
+    mistakes=(
+        replace(
+            NORM_AXIS,
+            message="the mean is taken over the wrong axis",
+            hint="The mean of each token should be 0 afterwards. Compute the sum of each row of your result.",
+        ),
+        Mistake(
+            "mean-returned",
+            "the means come back; asked for are the numbers of each token minus their mean",
+            "What shape should the result have?",
+            "Subtract the means from x.",
+            ways=("mean-returned", "mean-returned-flat"),
+        ),
+        Mistake(
+            "mean-minus-x",
+            "the numbers are subtracted from the mean; it should be the other way round",
+            "Which numbers of a token should be positive afterwards, the large ones or the small ones?",
+            "It is x - mean.",
+        ),
+        Mistake(
+            "divided-too",
+            "the numbers are also divided by their standard deviation; here only the mean is subtracted",
+            "What should [1, 2, 6] become? Its mean is 3.",
+            "Leave out the division. It comes in layer_norm.",
+        ),
+        Mistake(
+            "mean-kept",
+            "x comes back as it was",
+            "What is the mean of a token afterwards? It should be 0.",
+            "Compute the mean of each token, and subtract it.",
+        ),
+    ),
+    properties=(
+        equal(
+            "sum of a token",
+            [(np.array([[1.0, 3.0]]),)],
+            lambda result: (floats(result).sum(-1), [0.0]),
+            "The mean of [1, 3] is 2, so its numbers become -1 and 1, and sum to 0. Yours sum to {given}.",
+        ),
+        equal(
+            "tokens are independent",
+            [(np.array([[1.0, 3.0], [2.0, 2.0]]),), (np.array([[1.0, 3.0], [9.0, 2.0]]),)],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only token 1 is changed, result[0]{at} changes from {expected} to {given}. Each token has a mean of "
+            "its own.",
+        ),
+        agrees(center, ("result",), "one token without other axes, [1, 2, 6]", np.array([1.0, 2.0, 6.0])),
+        agrees(center, ("result",), "tokens of one number, [[5], [7]]", np.array([[5.0], [7.0]])),
+    ),
+    hint="Do it by hand for the first token, [1, 2, 6]: the mean is 3, and the result is [-2, -1, 3].",
+    strong_hint="Print the means: there should be one for each token. To line up with x, they must keep the last "
+    "axis, with length 1.",
+    thought="Each token is a row of D numbers, on the last axis. The mean along that axis is one number for each "
+    "token. It is subtracted from all numbers of its own token. For this the means need the same axes as x, the last "
+    "one with length 1: then broadcasting repeats each mean over its token.",
+)
+
 LAYER_NORM_MISTAKES = (
     Mistake(
         "eps-outside-root",
@@ -92,13 +189,7 @@ LAYER_NORM_MISTAKES = (
         "What variance does a token have afterwards, before gain and bias? It should be 1.",
         "A function of the equation is missing around variance + eps.",
     ),
-    Mistake(
-        "norm-axis",
-        "mean and variance are taken over the wrong axis",
-        "Each token is normed by itself. Compute the mean of one token's numbers afterwards (with gain 1 and bias 0).",
-        "Only the last axis counts, however many there are in front: no other token and no other text may have a say.",
-        ways=("norm-axis-before", "norm-axis-0", "norm-axis-1", "norm-last-two", "norm-everything"),
-    ),
+    NORM_AXIS,
     Mistake(
         "mean-kept",
         "the mean is not subtracted",
@@ -145,6 +236,67 @@ LAYER_NORM = ExercisePart(
         Case("four axes", (numbers(2, 3, 2, 5, seed=7), numbers(5, seed=8), numbers(5, seed=9), 0.2)),
     ),
     mistakes=LAYER_NORM_MISTAKES,
+    properties=(
+        equal(
+            "mean and variance",
+            [(np.array([[1.0, 3.0]]), np.ones(2), np.zeros(2), 0.0)],
+            lambda result: (result, [[-1.0, 1.0]]),
+            "With gain 1, bias 0 and eps 0, [1, 3] becomes [-1, 1]. But result{at} is {given}.",
+        ),
+        equal(
+            "tokens are independent",
+            [
+                (np.array([[1.0, 3.0], [2.0, 5.0]]), np.ones(2), np.zeros(2), 0.1),
+                (np.array([[1.0, 3.0], [9.0, 5.0]]), np.ones(2), np.zeros(2), 0.1),
+            ],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only token 1 is changed, result[0]{at} changes from {expected} to {given}. Each token is normed by "
+            "itself.",
+        ),
+        equal(
+            "a token of equal numbers",
+            [(np.array([[5.0, 5.0]]), np.array([2.0, 3.0]), np.array([0.5, -0.5]), 1e-5)],
+            lambda result: (result, [[0.5, -0.5]]),
+            "The numbers of [5, 5] are all equal to their mean, so only the bias [0.5, -0.5] is left. But result{at} "
+            "is {given}.",
+        ),
+        equal(
+            "eps",
+            [(np.array([[1.0, 3.0]]), np.ones(2), np.zeros(2), 3.0)],
+            lambda result: (result, [[-0.5, 0.5]]),
+            "The variance of [1, 3] is 1. With eps 3 it is divided by sqrt(1 + 3) = 2 and becomes [-0.5, 0.5]; but "
+            "result{at} is {given}.",
+        ),
+        equal(
+            "gain and bias",
+            [(np.array([[1.0, 3.0]]), np.array([2.0, 3.0]), np.array([10.0, 20.0]), 0.0)],
+            lambda result: (result, [[8.0, 23.0]]),
+            "[1, 3] becomes [-1, 1], times the gain [2, 3], plus the bias [10, 20]. So result{at} should be "
+            "{expected}; it is {given}.",
+        ),
+        agrees(layer_norm, ("result",), "one token without other axes", *NORM_ARGUMENTS),
+        agrees(
+            layer_norm,
+            ("result",),
+            "tokens of one number",
+            np.array([[5.0], [7.0]]),
+            np.array([2.0]),
+            np.array([3.0]),
+            0.1,
+        ),
+        agrees(
+            layer_norm, ("result",), "a small eps", numbers(2, 4, seed=4), numbers(4, seed=5), numbers(4, seed=6), 1e-5
+        ),
+    ),
+    hint="Do it by hand for [1, 3] with gain 1, bias 0 and eps 0: the mean is 2, the variance ((1-2)² + (3-2)²) / 2 = "
+    "1, the result [-1, 1]. Which step is different in your code?",
+    strong_hint="Print the mean and the variance of each token: they keep the last axis, with length 1. Compare the "
+    "variance with the mean of the squared distances. Then look at the order: add eps, take the root, divide, gain, "
+    "bias.",
+    thought="Each token is normed by itself, so mean and variance are taken along the last axis and keep it, to line "
+    "up with x. Subtracting the mean makes the mean 0. Dividing by the standard deviation, the root of the variance, "
+    "makes the variance 1. If all numbers of a token are equal, the variance is 0: eps under the root prevents a "
+    "division by 0. Then gain and bias, one number for each place of a token, let the model undo this where it helps.",
 )
 
 
@@ -159,7 +311,7 @@ def feed_forward(x: Array, weights: Weights, wrong: Switches = NO_MISTAKES) -> A
     y = hidden @ weights["w2"]
     if "no-b2" not in wrong:
         y = y + weights["b2"]
-    if "residual-inside" in wrong:
+    if "feed-forward-residual" in wrong:
         return x + y
     return np.maximum(y, 0) if {"relu-at-the-end", "relu-only-at-the-end"} & wrong else y
 
@@ -167,6 +319,14 @@ def feed_forward(x: Array, weights: Weights, wrong: Switches = NO_MISTAKES) -> A
 def activation(x: Array, wrong: Switches) -> Array:
     if {"no-relu", "relu-only-at-the-end"} & wrong:
         return x
+    if "absolute" in wrong:
+        return np.abs(x)
+    if "minimum" in wrong:
+        return np.minimum(x, 0)
+    if {"whole-maximum", "whole-maximum-0"} & wrong:
+        return x.max() if "whole-maximum" in wrong else np.maximum(0, x.max())
+    if "step" in wrong:
+        return (x > 0).astype(float)
     if "gelu" in wrong:
         return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     if "gelu-tanh" in wrong:
@@ -230,11 +390,83 @@ FEED_FORWARD_MISTAKES = (
         "What is negative becomes 0, and the rest stays: that is ReLU.",
         ways=("sigmoid", "tanh"),
     ),
+    # Its switch is not that of multi-head attention: a block with this feed-forward network has a right attention.
     replace(
         RESIDUAL_INSIDE,
         strong_hint="The residual connection x + Sublayer(x) belongs to the block around it.",
+        ways=("feed-forward-residual",),
     ),
 )
+FEED_FORWARD_SWITCHES = {switch for mistake in FEED_FORWARD_MISTAKES for switch in mistake.switches}
+
+RELU = ExercisePart(
+    "relu",
+    ("x",),
+    ("result",),
+    relu,
+    cases=(
+        Case("five numbers", (np.array([-2.0, -0.5, 0.0, 0.5, 3.0]),)),
+        Case("two rows", (numbers(2, 3, seed=4),)),
+        Case("three axes", (numbers(2, 3, 4, seed=5),)),
+    ),
+    mistakes=(
+        Mistake(
+            "no-relu",
+            "x comes back as it was",
+            "What should become of -2?",
+            "Negative numbers become 0, all others stay.",
+        ),
+        Mistake(
+            "absolute",
+            "this is the absolute value: -2 becomes 2",
+            "What should become of -2?",
+            "Negative numbers become 0; they do not lose their sign.",
+        ),
+        Mistake(
+            "minimum",
+            "the positive numbers become 0, and the negative ones stay",
+            "What should become of 3, and what of -2?",
+            "It is the maximum of 0 and x, not the minimum.",
+        ),
+        Mistake(
+            "whole-maximum",
+            "one number comes back, the largest of all; asked for is the maximum of 0 and x at each place",
+            "What shape should the result have?",
+            "Compare each number with 0. In NumPy, maximum and max are two different functions.",
+            ways=("whole-maximum", "whole-maximum-0"),
+        ),
+        Mistake(
+            "step",
+            "positive numbers become 1; they should stay as they are",
+            "What should become of 3?",
+            "A comparison gives True or False. Where it is True, the number itself is asked for.",
+        ),
+        *(m for m in FEED_FORWARD_MISTAKES if m.name in ("gelu", "silu", "sigmoid-or-tanh")),
+    ),
+    properties=(
+        equal(
+            "a negative and a positive number",
+            [(np.array([-2.0, 3.0]),)],
+            lambda result: (result, [0.0, 3.0]),
+            "[-2, 3] should become [0, 3], but result{at} is {given}.",
+        ),
+        agrees(relu, ("result",), "only negative numbers", np.array([[-1.0, -2.0]])),
+    ),
+    hint="What becomes of -2, of 0 and of 3? They should become 0, 0 and 3.",
+    strong_hint="Each number is compared with 0, and the larger of the two is the result. The shape does not change.",
+    thought="max(0, x) is meant number by number. A positive number is larger than 0, so it stays. A negative number "
+    "is smaller than 0, so 0 takes its place. NumPy and PyTorch can compare a whole array with one number and take "
+    "the larger one at each place.",
+)
+
+
+# One hidden number
+SIMPLE: Weights = {
+    "w1": np.ones((2, 1)),
+    "b1": np.array([3.0]),
+    "w2": np.ones((1, 2)),
+    "b2": np.array([10.0, 20.0]),
+}
 
 
 def feed_forward_weights(d: int, f: int, seed: float) -> Weights:
@@ -252,6 +484,51 @@ FEED_FORWARD = ExercisePart(
         Case("two texts of three tokens", (numbers(2, 3, 4, seed=4), feed_forward_weights(4, 5, seed=5))),
     ),
     mistakes=FEED_FORWARD_MISTAKES,
+    properties=(
+        equal(
+            "W2 of zeros",
+            [(np.array([[1.0, 2.0]]), SIMPLE | {"w2": np.zeros((1, 2))})],
+            lambda output: (output, [[10.0, 20.0]]),
+            "If W2 is 0, only b2 = [10, 20] is left; but output{at} is {given}.",
+        ),
+        equal(
+            "one hidden number",
+            [(np.array([[1.0, 2.0]]), SIMPLE)],
+            lambda output: (output, [[16.0, 26.0]]),
+            "With one hidden number: max(0, [1, 2] · [1, 1] + 3) = 6, times W2 = [1, 1], plus b2 = [10, 20] is [16, "
+            "26]. But output{at} is {given}.",
+        ),
+        equal(
+            "a negative hidden number",
+            [(np.array([[-5.0, 1.0]]), SIMPLE)],
+            lambda output: (output, [[10.0, 20.0]]),
+            "With one hidden number: [-5, 1] · [1, 1] + 3 = -1, which becomes 0, so only b2 = [10, 20] is left. But "
+            "output{at} is {given}.",
+        ),
+        equal(
+            "tokens are independent",
+            [(np.array([[1.0, 2.0], [0.0, 0.0]]), SIMPLE), (np.array([[1.0, 2.0], [9.0, 0.0]]), SIMPLE)],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only token 1 is changed, output[0]{at} changes from {expected} to {given}. Each token goes through "
+            "alone.",
+        ),
+        agrees(feed_forward, ("output",), "one token without other axes", np.array([1.0, -2.0]), SIMPLE),
+        agrees(
+            feed_forward,
+            ("output",),
+            "one text of one token",
+            numbers(1, 1, 3, seed=1),
+            feed_forward_weights(3, 2, seed=2),
+        ),
+    ),
+    hint="Follow the equation from the inside: x W1, then + b1, then max(0, ·), then W2, then + b2. Print each step "
+    "for one token.",
+    strong_hint="Take weights so simple that you can compute the result by hand: one hidden number, W1 and W2 of "
+    "ones, b1 and b2 of zeros. Then change one of the four at a time.",
+    thought="The equation is read from the inside to the outside. x W1 turns the D numbers of each token into F, and "
+    "b1 is added to them. max(0, ·) sets the negative ones to 0; without it, the two matrices would be no more than "
+    "one. W2 turns the F numbers into D again, and b2 is added at the end. A matrix product works on the last axis, "
+    "so all tokens of all texts go through at once and do not meet.",
 )
 
 
@@ -499,6 +776,12 @@ def block_weights(d: int, f: int, seed: float) -> Weights:
 SOME_HIDDEN = np.array([[True, False, True], [False, True, True], [True, True, False]])
 PADDING = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
 
+# For the properties: width 3, the smallest at which a norm says more than a sign
+TWO_TOKENS, TWO_TEXTS = np.array([[[1.0, -0.5, 0.2], [0.3, 1.2, -1.0]]]), numbers(2, 2, 3, seed=5)
+SMALL_BLOCK = block_weights(3, 2, seed=1)
+PLAIN_NORM = {"gain": np.ones(3), "bias": np.zeros(3)}
+LAST_HIDDEN = np.array([[True, False]])
+
 ENCODER_BLOCK = ExercisePart(
     "encoder_block",
     ("x", "weights", "n_heads", "mask"),
@@ -510,7 +793,89 @@ ENCODER_BLOCK = ExercisePart(
         Case("with padding", (numbers(2, 4, 6, seed=3), block_weights(6, 5, seed=5), 3, PADDING)),
     ),
     mistakes=ENCODER_BLOCK_MISTAKES,
+    properties=(
+        holds(
+            "the mean of each token, with gain 1 and bias 0 in norm_2",
+            [(TWO_TOKENS, SMALL_BLOCK | {"norm_2": PLAIN_NORM}, 1, None)],
+            lambda output: check_normed(output, "norm_2"),
+        ),
+        equal(
+            "hidden tokens do not matter",
+            [
+                (TWO_TOKENS, SMALL_BLOCK, 1, LAST_HIDDEN),
+                (changed(TWO_TOKENS, (0, 1, 0), 3.0), SMALL_BLOCK, 1, LAST_HIDDEN),
+            ],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "The mask hides token 1. If that token is changed, the output of token 0 changes at {at} from {expected} "
+            "to {given}.",
+        ),
+        equal(
+            "order of the tokens",
+            [(TWO_TOKENS, SMALL_BLOCK, 1, None), (TWO_TOKENS[:, ::-1], SMALL_BLOCK, 1, None)],
+            lambda before, after: (floats(after)[:, ::-1], before),
+            "If the tokens of x change places, the outputs change places, too, and nothing else. But a number of token "
+            "{at} changes from {expected} to {given}.",
+        ),
+        equal(
+            "texts are independent",
+            [(TWO_TEXTS, SMALL_BLOCK, 1, None), (changed(TWO_TEXTS, (1, 0, 0), 3.0), SMALL_BLOCK, 1, None)],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only text 1 is changed, output[0]{at}, a number of text 0, changes from {expected} to {given}.",
+        ),
+        equal(
+            "a mask of True",
+            [(TWO_TOKENS, SMALL_BLOCK, 1, None), (TWO_TOKENS, SMALL_BLOCK, 1, np.ones((2, 2), bool))],
+            lambda without, with_mask: (with_mask, without),
+            "A mask that is True everywhere hides nothing. But with it output{at} is {given}, and without a mask "
+            "{expected}.",
+        ),
+        agrees(encoder_block, ("output",), "one token", TWO_TOKENS[:, :1], SMALL_BLOCK, 1, None),
+        agrees(encoder_block, ("output",), "two tokens, one head", TWO_TOKENS, SMALL_BLOCK, 1, None),
+        agrees(encoder_block, ("output",), "as many heads as numbers", TWO_TOKENS, SMALL_BLOCK, 3, None),
+        agrees(
+            encoder_block,
+            ("output",),
+            "width 2 and two heads",
+            np.array([[[1.0, -0.5], [0.3, 1.2]]]),
+            block_weights(2, 3, seed=2),
+            2,
+            None,
+        ),
+        agrees(
+            encoder_block,
+            ("output",),
+            "a long text of 40 tokens, with a causal mask",
+            numbers(1, 40, 4, seed=1),
+            block_weights(4, 3, seed=1),
+            2,
+            np.tril(np.ones((40, 40), bool)),
+        ),
+    ),
+    hint="The block has two halves of the same form: LayerNorm(x + Sublayer(x)). Check them one by one: what goes in, "
+    "what the sub-layer makes of it, the sum, the norm.",
+    strong_hint="Print the mean and the variance of a token after each norm with gain 1 and bias 0: they should be 0 "
+    "and 1. Then print what the second half reads: it should be the normed result of the first.",
+    thought="First half: the tokens look at each other, so x is both who asks and what is looked at. The result is "
+    "added to x, which is the residual connection, and the sum is normed with norm_1. Second half: what came out goes "
+    "through the feed-forward network. Its result is added to what went in (not to the block's input), and the sum is "
+    "normed with norm_2. Only the attention needs the mask, because only there tokens meet.",
 )
+
+
+def check_normed(output: Any, name: str) -> str | None:
+    """Say if the mean of a token is not 0, or its variance not 1."""
+    for i, token in enumerate(floats(output)[0]):
+        if differs(token.mean(), 0):
+            return (
+                f"{name} is the last step. With its gain 1 and bias 0, the numbers of each token have the mean 0; "
+                f"those of token {i} have the mean {token.mean():.4g}."
+            )
+        if abs(token.var() - 1) > 0.02:
+            return (
+                f"{name} is the last step. With its gain 1 and bias 0, the numbers of each token have the variance "
+                f"1; those of token {i} have the variance {token.var():.4g}."
+            )
+    return None
 
 
 def encoder(
@@ -616,6 +981,47 @@ ENCODER = ExercisePart(
         Case("two layers, with padding", (numbers(2, 4, 4, seed=3), LAYERS[1:], 2, PADDING)),
     ),
     mistakes=ENCODER_MISTAKES,
+    properties=(
+        equal(
+            "one layer",
+            [(TWO_TOKENS, [SMALL_BLOCK], 1, None)],
+            lambda output: (output, encoder_block(TWO_TOKENS, SMALL_BLOCK, 1)),
+            "With one layer, the encoder gives what encoder_block gives: output{at} should be {expected} and is "
+            "{given}.",
+        ),
+        equal(
+            "hidden tokens do not matter",
+            [
+                (TWO_TOKENS, [SMALL_BLOCK] * 2, 1, LAST_HIDDEN),
+                (changed(TWO_TOKENS, (0, 1, 0), 3.0), [SMALL_BLOCK] * 2, 1, LAST_HIDDEN),
+            ],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "The mask hides token 1. If that token is changed, the output of token 0 after two layers changes at {at} "
+            "from {expected} to {given}.",
+        ),
+        equal(
+            "texts are independent",
+            [(TWO_TEXTS, [SMALL_BLOCK] * 2, 1, None), (changed(TWO_TEXTS, (1, 0, 0), 3.0), [SMALL_BLOCK] * 2, 1, None)],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only text 1 is changed, output[0]{at}, a number of text 0, changes from {expected} to {given}.",
+        ),
+        agrees(encoder, ("output",), "one layer, with a mask", TWO_TOKENS, [SMALL_BLOCK], 1, LAST_HIDDEN),
+        agrees(encoder, ("output",), "one token, two layers", TWO_TOKENS[:, :1], [SMALL_BLOCK] * 2, 1, None),
+        agrees(encoder, ("output",), "six layers", numbers(1, 2, 4, seed=4), [*LAYERS, *LAYERS], 2, None),
+    ),
+    hint="Try it with one layer: is the result that of encoder_block? Then with two: is it "
+    "encoder_block(encoder_block(x, layers[0]), layers[1])?",
+    strong_hint="Write down for each turn of your loop: what does the layer read, which weights does it use, which "
+    "mask does it get, and where is its result kept?",
+    thought="The first layer reads x. Each further layer reads what the one before it gave, with weights of its own. "
+    "So go through the list from the start, and each time put the result in the place of x. All layers get the same "
+    "number of heads and the same mask, since the tokens stay at their places. What the last layer gives is returned, "
+    "after the loop.",
 )
 
-EXERCISE = Exercise(4, "encoder_block", "The encoder", parts=(LAYER_NORM, FEED_FORWARD, ENCODER_BLOCK, ENCODER))
+EXERCISE = Exercise(
+    4,
+    "encoder_block",
+    "The encoder",
+    parts=(CENTER, RELU, LAYER_NORM, FEED_FORWARD, ENCODER_BLOCK, ENCODER),
+)

@@ -1,9 +1,10 @@
-"""Exercise 5 for the grader: shift, masks, decoder block, Transformer, loss and learning rate."""
+"""Exercise 5 for the grader: shift, masks, decoder, Transformer, losses and learning rate."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from cutaway.course.exercises.encoder_block import (
     add_and_norm,
     attention_weights,
     block_weights,
+    check_normed,
     encoder,
     feed_forward,
     feed_forward_weights,
@@ -30,6 +32,7 @@ from cutaway.course.exercises.encoder_block import (
 )
 from cutaway.course.exercises.multi_head_attention import multi_head_attention
 from cutaway.course.exercises.positional_encoding import embed
+from cutaway.course.exercises.properties import agrees, equal, floats, holds
 from cutaway.course.exercises.scaled_dot_product import (
     FUTURE_LEAK,
     LOW,
@@ -40,9 +43,23 @@ from cutaway.course.exercises.scaled_dot_product import (
     SOFTMAX_TWICE,
     Array,
     causal_mask,
+    changed,
     only_one,
     softmax,
 )
+
+
+def real_tokens(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
+    """[B, T], True at tokens, False at padding."""
+    pad = next((i for i in range(2) if f"pad-fixed-{i}" in wrong), pad)
+    real: Array = ids == pad if "padding-inverted" in wrong else ids != pad
+    if "tokens-counted" in wrong:
+        return np.asarray(real.sum(axis=1))
+    if "all-counted" in wrong:
+        return np.asarray(real.sum())
+    if "ids-kept" in wrong:
+        return ids[real]
+    return ids * real if "padding-zeroed" in wrong else real
 
 
 def shift_right(target: Array, start: int, wrong: Switches = NO_MISTAKES) -> Array:
@@ -71,6 +88,8 @@ def shift_right(target: Array, start: int, wrong: Switches = NO_MISTAKES) -> Arr
         return target[:, :-1]
     return np.concatenate([first, target[:, :-1]], axis=1)
 
+
+START_1 = (np.array([[5, 6, 7]]), 1)
 
 SHIFT_MISTAKES = (
     Mistake(
@@ -142,13 +161,37 @@ SHIFT_RIGHT = ExercisePart(
         Case("three texts of four ids", (np.array([[4, 8, 5, 9], [6, 7, 11, 10], [9, 5, 8, 4]]), 12)),
     ),
     mistakes=SHIFT_MISTAKES,
+    properties=(
+        equal(
+            "the first id",
+            [START_1],
+            lambda result: (floats(result)[0, 0], 1),
+            "The first id of every text is start. For shift_right([[5, 6, 7]], 1) it should be 1; it is {given}.",
+        ),
+        equal(
+            "the other ids",
+            [START_1],
+            lambda result: (floats(result)[0, 1:], [5, 6]),
+            "For shift_right([[5, 6, 7]], 1) start is followed by 5 and 6. But result[0, 1:]{at} is {given} instead of "
+            "{expected}.",
+        ),
+        agrees(shift_right, ("result",), "texts of one id", np.array([[5], [6]]), 1),
+        agrees(shift_right, ("result",), "start 0", np.array([[5, 6, 7]]), 0),
+        agrees(shift_right, ("result",), "a text of 50 ids", np.arange(50)[None] % 9, 9),
+    ),
+    hint="Write the target [5, 6, 7] and the result [1, 5, 6] below each other. Which id came in, which fell off, and "
+    "where did the others go?",
+    strong_hint="There are two pieces, put together along the second axis: a column of start, [B, 1], and the target "
+    "without its last column, [B, T - 1].",
+    thought="The decoder learns to predict each id from those before it. So at position t it must read the id of "
+    "position t - 1: every id moves one place to the right. The first place becomes free, and there the decoder reads "
+    "start. The last id would be read at a place that does not exist, so it falls off. The shape stays the same.",
 )
 
 
 def padding_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
     """[B, K] -> [B, 1, 1, K], True at tokens, False at padding."""
-    fixed = next((i for i in range(2) if f"pad-fixed-{i}" in wrong), pad)
-    real = ids == fixed if "padding-inverted" in wrong else ids != fixed
+    real = real_tokens(ids, pad, wrong)
     if "mask-flat" in wrong:
         return real
     if "mask-without-heads" in wrong:
@@ -184,6 +227,57 @@ PADDING_AS_QUERIES = Mistake(
     "axis of the mask.",
 )
 
+REAL_TOKENS = ExercisePart(
+    "real_tokens",
+    ("ids", "pad"),
+    ("real",),
+    real_tokens,
+    # 0 and 1 are ordinary tokens here, to detect a padding id that is not `pad`.
+    cases=(
+        Case("two texts of three ids", (np.array([[5, 0, 2], [1, 2, 2]]), 2)),
+        Case("two texts of four ids", (np.array([[1, 6, 0, 5], [0, 1, 9, 9]]), 9)),
+        Case("padding in front and between", (np.array([[7, 3, 7, 5], [2, 7, 7, 4]]), 7)),
+    ),
+    mistakes=(
+        replace(
+            PADDING_INVERTED,
+            message="True stands at the padding, and False at the tokens",
+            hint="Where should True stand?",
+        ),
+        PAD_FIXED,
+        Mistake(
+            "tokens-counted",
+            "the tokens are counted; asked for is True or False for each of them",
+            "What shape should the result have?",
+            "Leave out the sum.",
+            ways=("tokens-counted", "all-counted"),
+        ),
+        Mistake(
+            "ids-kept",
+            "the ids of the tokens come back; asked for is True or False for each place",
+            "What shape should the result have, and which two values can it hold?",
+            "The comparison itself is the result. Nothing is selected with it here.",
+            ways=("ids-kept", "padding-zeroed"),
+        ),
+    ),
+    properties=(
+        equal(
+            "one token, one padding",
+            [(np.array([[5, 9]]), 9)],
+            lambda real: (real, [[True, False]]),
+            "real_tokens([[5, 9]], 9) is [[True, False]], but real{at} is {given} (True counts as 1).",
+        ),
+        agrees(real_tokens, ("real",), "pad 0", np.array([[3, 0, 0]]), 0),
+        agrees(real_tokens, ("real",), "a text of padding only", np.array([[4, 4], [1, 4]]), 4),
+        agrees(real_tokens, ("real",), "texts of one id", np.array([[4], [1]]), 4),
+    ),
+    hint="For the ids [5, 9] and pad 9 the result is [True, False]. What is yours?",
+    strong_hint="Compare each id with pad. The comparison of an array with a number gives True or False at each place.",
+    thought="Texts in a batch must have the same length, so short ones are filled up with the id pad. An id is a real "
+    "token if it is not pad. Comparing the whole array with pad answers this for all ids at once. Masks and losses "
+    "need it: nobody may look at padding, and padding is not predicted.",
+)
+
 PADDING_ANYWHERE = np.array([[7, 3, 7, 5], [2, 7, 7, 4]])  # 7 is padding
 
 PADDING_MASK = ExercisePart(
@@ -215,7 +309,43 @@ PADDING_MASK = ExercisePart(
         ),
         MASK_ADDITIVE,
     ),
+    properties=(
+        holds(
+            "broadcasts to the scores",
+            [(np.array([[5, 0, 2], [1, 2, 2]]), 2)],
+            lambda mask: check_broadcast(mask, (2, 4, 3, 3)),
+        ),
+        equal(
+            "one token, one padding",
+            [(np.array([[5, 9]]), 9)],
+            lambda mask: (np.ravel(mask), [True, False]),
+            "For the ids [5, 9] and pad 9 the mask holds True, False. But number {at} of yours is {given} (True "
+            "counts as 1).",
+        ),
+        agrees(padding_mask, ("mask",), "pad 0", np.array([[3, 0, 0]]), 0),
+        agrees(padding_mask, ("mask",), "a text of padding only", np.array([[4, 4], [1, 4]]), 4),
+        agrees(padding_mask, ("mask",), "texts of one id", np.array([[4], [1]]), 4),
+    ),
+    hint="Two things have to be right: which places are True, and the shape [B, 1, 1, K]. Check them one by one.",
+    strong_hint="For the ids [[5, 9]] and pad 9 the mask is [[[[True, False]]]]. Count the brackets of yours.",
+    thought="real_tokens says which keys are tokens: [B, K]. Scores have the shape [B, H, Q, K]: for each text, each "
+    "head and each query, a number for each key. Whether a key is padding depends on the text and the key only. So "
+    "the mask needs axes of length 1 for the heads and the queries, between B and K, and broadcasting repeats it "
+    "there.",
 )
+
+
+def check_broadcast(mask: Any, scores: tuple[int, ...]) -> str | None:
+    """Say if a mask does not broadcast to the shape of the scores."""
+    try:
+        fits = np.broadcast_shapes(np.shape(mask), scores) == scores
+    except ValueError:
+        fits = False
+    if fits:
+        return None
+    return (
+        f"Scores of this batch have the shape {list(scores)}; a mask of shape {list(np.shape(mask))} does not fit them."
+    )
 
 
 def decoder_mask(ids: Array, pad: int, wrong: Switches = NO_MISTAKES) -> Array:
@@ -308,7 +438,44 @@ DECODER_MASK = ExercisePart(
         ),
         MASK_ADDITIVE,
     ),
+    properties=(
+        holds("the ids [5, 6, pad]", [(np.array([[5, 6, 9]]), 9)], lambda mask: check_both_conditions(mask)),
+        holds(
+            "broadcasts to the scores",
+            [(np.array([[5, 0, 2], [1, 2, 2]]), 2)],
+            lambda mask: check_broadcast(mask, (2, 4, 3, 3)),
+        ),
+        agrees(decoder_mask, ("mask",), "pad 0", np.array([[3, 1, 0]]), 0),
+        agrees(decoder_mask, ("mask",), "a text of padding only", np.array([[4, 4], [1, 4]]), 4),
+        agrees(decoder_mask, ("mask",), "texts of one id", np.array([[4], [1]]), 4),
+        agrees(decoder_mask, ("mask",), "a text of 30 ids", np.arange(30)[None] % 7, 6),
+    ),
+    hint="Write down the mask for the ids [5, 6, pad] by hand: it is in the docstring. Which row of yours differs, "
+    "and is it because of the future or because of padding?",
+    strong_hint="Print the two masks that you combine: one says which keys are not in the future, [T, T]; the other "
+    "says which keys are tokens, [B, 1, 1, T]. An entry is True if both are.",
+    thought="There are two reasons why a query may not look at a key: the key comes later, or it is padding. The "
+    "first depends on the two positions only: it is the lower triangle, [T, T]. The second depends on the text and "
+    "the key: it is padding_mask, [B, 1, 1, T]. A key may be seen if neither reason holds, so both masks must be "
+    "True. Broadcasting combines them to [B, 1, T, T].",
 )
+
+
+def check_both_conditions(mask: Any) -> str | None:
+    """Say what is wrong in the mask of [5, 6, pad]."""
+    rows = np.broadcast_to(np.asarray(mask).astype(bool), (1, 1, 3, 3))[0, 0]
+    for query, key in np.ndindex(3, 3):
+        may = key <= query and key < 2
+        if rows[query, key] != may:
+            why = (
+                "which is padding" if key == 2 else "which comes later" if key > query else "which is a token before it"
+            )
+            why = "which is itself" if key == query < 2 else why
+            return (
+                f"For the ids [5, 6, pad], position {query} {'may' if may else 'may not'} look at position {key}, "
+                f"{why}. Your mask says {bool(rows[query, key])} there."
+            )
+    return None
 
 
 def decoder_block(
@@ -497,6 +664,12 @@ CAUSAL = np.tril(np.ones((3, 3), bool))
 PADDING_3 = np.array([[True, True, False], [True, False, False]])[:, None, None, :]
 PADDING_4 = np.array([[True, True, True, False], [True, True, False, False]])[:, None, None, :]
 
+# For the properties: width 3, the smallest at which a norm says more than a sign
+TARGET_2 = np.array([[[1.0, -0.5, 0.2], [0.3, 1.2, -1.0]]])
+MEMORY_2 = np.array([[[0.4, 0.9, -0.6], [-1.1, 0.2, 0.8]]])
+SMALL_DECODER = decoder_weights(3, 2, seed=2)
+CAUSAL_2, LAST_HIDDEN_2 = np.tril(np.ones((2, 2), bool)), np.array([[True, False]])
+
 DECODER_BLOCK = ExercisePart(
     "decoder_block",
     ("x", "memory", "weights", "n_heads", "mask", "memory_mask"),
@@ -522,7 +695,159 @@ DECODER_BLOCK = ExercisePart(
         ),
     ),
     mistakes=DECODER_BLOCK_MISTAKES,
+    properties=(
+        equal(
+            "the future does not change the past",
+            [
+                (TARGET_2, MEMORY_2, SMALL_DECODER, 1, CAUSAL_2, None),
+                (changed(TARGET_2, (0, 1, 0), 3.0), MEMORY_2, SMALL_DECODER, 1, CAUSAL_2, None),
+            ],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "The mask hides the future. If only the last token of x is changed, the output of the first one still "
+            "changes at {at} from {expected} to {given}: the future changes the past.",
+        ),
+        equal(
+            "padding in the memory does not matter",
+            [
+                (TARGET_2, MEMORY_2, SMALL_DECODER, 1, None, LAST_HIDDEN_2),
+                (TARGET_2, changed(MEMORY_2, (0, 1, 0), 3.0), SMALL_DECODER, 1, None, LAST_HIDDEN_2),
+            ],
+            lambda before, after: (after, before),
+            "memory_mask hides token 1 of memory. If that token is changed, output{at} still changes from {expected} "
+            "to {given}.",
+        ),
+        holds(
+            "the mean of each token, with gain 1 and bias 0 in norm_3",
+            [
+                (
+                    TARGET_2,
+                    MEMORY_2,
+                    SMALL_DECODER | {"norm_3": {"gain": np.ones(3), "bias": np.zeros(3)}},
+                    1,
+                    None,
+                    None,
+                )
+            ],
+            lambda output: check_normed(output, "norm_3"),
+        ),
+        holds(
+            "memory matters",
+            [
+                (TARGET_2, MEMORY_2, SMALL_DECODER, 1, None, None),
+                (TARGET_2, changed(MEMORY_2, (0, 1, 0), 3.0), SMALL_DECODER, 1, None, None),
+            ],
+            lambda before, after: (
+                "If memory is changed, nothing changes in the output: the target never looks at the source."
+                if not np.any(abs(floats(after) - floats(before)) > 1e-4)
+                else None
+            ),
+        ),
+        equal(
+            "order of the memory",
+            [
+                (TARGET_2, MEMORY_2, SMALL_DECODER, 1, None, None),
+                (TARGET_2, MEMORY_2[:, ::-1], SMALL_DECODER, 1, None, None),
+            ],
+            lambda before, after: (after, before),
+            "If the tokens of memory come in another order, output{at} changes from {expected} to {given}. Attention "
+            "does not see the order, so it should not.",
+        ),
+        equal(
+            "texts are independent",
+            [
+                (np.tile(TARGET_2, (2, 1, 1)), np.tile(MEMORY_2, (2, 1, 1)), SMALL_DECODER, 1, None, None),
+                (
+                    changed(np.tile(TARGET_2, (2, 1, 1)), (1, 0, 0), 3.0),
+                    np.tile(MEMORY_2, (2, 1, 1)),
+                    SMALL_DECODER,
+                    1,
+                    None,
+                    None,
+                ),
+            ],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only text 1 is changed, output[0]{at}, a number of text 0, changes from {expected} to {given}.",
+        ),
+        agrees(
+            decoder_block,
+            ("output",),
+            "one target token, one source token",
+            TARGET_2[:, :1],
+            MEMORY_2[:, :1],
+            SMALL_DECODER,
+            1,
+            None,
+            None,
+        ),
+        agrees(
+            decoder_block,
+            ("output",),
+            "as many heads as numbers, with masks",
+            TARGET_2,
+            MEMORY_2,
+            SMALL_DECODER,
+            3,
+            CAUSAL_2,
+            LAST_HIDDEN_2,
+        ),
+        agrees(
+            decoder_block,
+            ("output",),
+            "only the target is masked",
+            TARGET_2,
+            numbers(1, 4, 3, seed=4),
+            SMALL_DECODER,
+            1,
+            CAUSAL_2,
+            None,
+        ),
+    ),
+    hint="The block has three parts of the same form: LayerNorm(x + Sublayer(x)). Go through them from below. For "
+    "each: what asks, what is looked at, which weights, which mask, which norm?",
+    strong_hint="Print the result after each of the three norms. Take weights with gain 1 and bias 0: the mean of "
+    "each token should be 0 after each norm.",
+    thought="A decoder block is an encoder block with one more part in the middle. First the target looks at itself, "
+    "with the mask that hides the future. Then it looks at the source: x asks, and keys and values come from the "
+    "memory, with the mask of the memory. Then the feed-forward network. Each result is added to what went into that "
+    "part, and each sum has a norm of its own. Each part reads what the one before it gave.",
 )
+
+DECODER_FROM_BLOCK = {mistake.name: mistake for mistake in DECODER_BLOCK_MISTAKES}
+
+
+def decoder(
+    x: Array,
+    memory: Array,
+    layers: list[Weights],
+    n_heads: int,
+    mask: Array | None,
+    memory_mask: Array | None,
+    wrong: Switches = NO_MISTAKES,
+) -> Array:
+    """Apply one decoder block after the other, all to the same memory."""
+    outputs = []
+    for layer in decoder_layers(layers, wrong):
+        y = decoder_block(x, memory, layer, n_heads, mask, memory_mask, wrong)
+        if "decoder-memory-replaced" in wrong:
+            memory = y
+        else:
+            x = x + y if "decoder-outputs-added" in wrong else y
+        outputs.append(y)
+    return np.stack(outputs) if "decoder-all-outputs" in wrong else outputs[-1]
+
+
+def token_logits(x: Array, table: Array, wrong: Switches = NO_MISTAKES) -> Array:
+    """x tableᵀ: [B, T, D] -> [B, T, V]"""
+    logits = x @ (table if "table-not-transposed" in wrong else table.T)
+    if "logits-times-sqrt" in wrong:
+        logits = logits * math.sqrt(x.shape[-1])
+    if "logits-by-sqrt" in wrong:
+        logits = logits / math.sqrt(x.shape[-1])
+    if "largest-only" in wrong:
+        return np.asarray(logits.argmax(axis=-1))
+    if "log-softmax-on-logits" in wrong:
+        return softmax(logits, NO_MISTAKES | {"log-softmax"})
+    return softmax(logits) if "softmax-on-logits" in wrong else logits
 
 
 def transformer(
@@ -541,17 +866,17 @@ def transformer(
     for i, layer in enumerate(decoder_layers(weights["decoder"], wrong)):
         memory = memories[min(i + 1, len(memories) - 1)] if "memory-layer-by-layer" in wrong else memories[-1]
         x = decoder_block(x, memory, layer, n_heads, mask, memory_mask, wrong)
-    logits = x @ table.T
-    if "log-softmax-on-logits" in wrong:
-        return softmax(logits, NO_MISTAKES | {"log-softmax"})
-    return softmax(logits) if "softmax-on-logits" in wrong else logits
+    return token_logits(x, table, wrong)
 
 
 SHIFTED_AGAIN = {"shifted-again-0", "shifted-again-1", "shifted-again-pad"}
 
 
 def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wrong: Switches) -> list[Array]:
-    """Return the memory as the last element, after intermediate outputs if a mistake uses them."""
+    """Return the memory as the last element, after intermediate outputs if a mistake uses them.
+
+    The layers of the encoder are right: it is given, and a mistake of a decoder block is not in it.
+    """
     x = embed(source, weights["embedding"], wrong | missing_positions("source", wrong))
     layers = weights["encoder"]
     if {"source-padding-seen", "padding-seen"} & wrong:
@@ -561,8 +886,8 @@ def encode(source: Array, weights: Weights, n_heads: int, mask: Array | None, wr
     if "memory-after-first-layer" in wrong:
         layers = layers[:1]
     if "memory-layer-by-layer" in wrong:
-        return [x, *(encoder(x, layers[: i + 1], n_heads, mask, wrong) for i in range(len(layers)))]
-    return [encoder(x, layers, n_heads, mask, wrong)]
+        return [x, *(encoder(x, layers[: i + 1], n_heads, mask) for i in range(len(layers)))]
+    return [encoder(x, layers, n_heads, mask)]
 
 
 def missing_positions(side: str, wrong: Switches) -> Switches:
@@ -578,6 +903,8 @@ def decoder_layers(layers: list[Weights], wrong: Switches) -> list[Weights]:
         return layers[:-1]
     if "decoder-reversed" in wrong:
         return layers[::-1]
+    if "decoder-last-only" in wrong:
+        return layers[-1:]
     return layers[:1] if "decoder-first-only" in wrong else layers
 
 
@@ -683,6 +1010,12 @@ TRANSFORMER_MISTAKES = (
         "Is the return inside the loop, or does every layer read the same x? Each reads what the one before it gave.",
     ),
     Mistake(
+        "decoder-last-only",
+        "every layer of the decoder reads the embedded target, so only the last one counts",
+        "What does the second layer of the decoder read?",
+        "Each layer reads what the one before it gave: keep the result under the name that the next one reads.",
+    ),
+    Mistake(
         "decoder-without-last",
         "the last layer of the decoder is left out",
         'How many layers are in weights["decoder"], and how many does your loop go through?',
@@ -718,6 +1051,173 @@ def model_weights(v: int, d: int, f: int, layers: int, seed: float) -> Weights:
     }
 
 
+FROM_TRANSFORMER = {mistake.name: mistake for mistake in TRANSFORMER_MISTAKES}
+DECODER_STACK = [decoder_weights(4, 3, seed=seed) for seed in (1.5, 2.5, 4.5)]
+
+DECODER = ExercisePart(
+    "decoder",
+    ("x", "memory", "layers", "n_heads", "mask", "memory_mask"),
+    ("output",),
+    decoder,
+    cases=(
+        Case(
+            "two layers, two target tokens, three source tokens",
+            (numbers(2, 2, 4, seed=1), numbers(2, 3, 4, seed=2), DECODER_STACK[:2], 2, None, None),
+        ),
+        # as many target tokens as source tokens, so that exchanged masks run and give wrong numbers
+        Case(
+            "three layers, with masks",
+            (numbers(2, 3, 4, seed=3), numbers(2, 3, 4, seed=4), DECODER_STACK, 2, CAUSAL, PADDING_3),
+        ),
+        Case(
+            "two layers, with masks",
+            (numbers(2, 3, 4, seed=5), numbers(2, 3, 4, seed=6), DECODER_STACK[1:], 2, CAUSAL, PADDING_3),
+        ),
+    ),
+    mistakes=(
+        replace(
+            FROM_TRANSFORMER["decoder-shared-weights"],
+            message="all layers use the weights of one of them",
+            hint=SHARED_WEIGHTS.hint,
+        ),
+        replace(FROM_TRANSFORMER["decoder-last-only"], message="every layer reads x, so only the last one counts"),
+        replace(FROM_TRANSFORMER["decoder-first-only"], message="only the first layer is used"),
+        replace(
+            FROM_TRANSFORMER["decoder-without-last"],
+            message="the last layer is left out",
+            hint="How many layers are in the list, and how many does your loop go through?",
+        ),
+        replace(
+            FROM_TRANSFORMER["decoder-reversed"],
+            message="the layers come in the opposite order",
+            hint="Which entry of the list should see x first?",
+            strong_hint="layers[0] is the first layer, next to the embedding.",
+        ),
+        Mistake(
+            "decoder-outputs-added",
+            "what a layer gives is added to what it read; it should replace it",
+            "Where is the plus in your code?",
+            "The residual connections are inside the blocks; between the blocks nothing is added.",
+        ),
+        Mistake(
+            "decoder-memory-replaced",
+            "the output of a layer becomes the memory of the next; all layers should look at the same memory",
+            "Which of the arguments changes from layer to layer, and which stays?",
+            "x is replaced by what the layer gives. memory stays what the encoder made.",
+        ),
+        Mistake(
+            "decoder-all-outputs",
+            "the outputs of all layers come back; asked for is that of the last one",
+            "How many axes should the result have?",
+            "What leaves the decoder is what the last layer gives, and nothing else.",
+        ),
+        *(DECODER_FROM_BLOCK[name] for name in ("masks-exchanged", "target-mask-ignored", "memory-mask-ignored")),
+    ),
+    properties=(
+        equal(
+            "one layer",
+            [(TARGET_2, MEMORY_2, [SMALL_DECODER], 1, CAUSAL_2, None)],
+            lambda output: (output, decoder_block(TARGET_2, MEMORY_2, SMALL_DECODER, 1, CAUSAL_2, None)),
+            "With one layer, the decoder gives what decoder_block gives: output{at} should be {expected} and is "
+            "{given}.",
+        ),
+        equal(
+            "the future does not change the past",
+            [
+                (TARGET_2, MEMORY_2, [SMALL_DECODER] * 2, 1, CAUSAL_2, None),
+                (changed(TARGET_2, (0, 1, 0), 3.0), MEMORY_2, [SMALL_DECODER] * 2, 1, CAUSAL_2, None),
+            ],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "If only the last token of x is changed, the output of the first one changes after two layers at {at} from "
+            "{expected} to {given}: the future changes the past.",
+        ),
+        agrees(
+            decoder,
+            ("output",),
+            "one target token, one source token, two layers",
+            TARGET_2[:, :1],
+            MEMORY_2[:, :1],
+            [SMALL_DECODER] * 2,
+            1,
+            None,
+            None,
+        ),
+        agrees(
+            decoder,
+            ("output",),
+            "six layers",
+            numbers(1, 2, 4, seed=4),
+            numbers(1, 3, 4, seed=5),
+            [*DECODER_STACK, *DECODER_STACK],
+            2,
+            CAUSAL_2,
+            None,
+        ),
+    ),
+    hint="Try it with one layer: is the result that of decoder_block? Then with two: the second reads what the first "
+    "gave, and the same memory.",
+    strong_hint="Write down for each turn of your loop: what does the layer read, which weights does it use, which "
+    "memory and masks does it get, and where is its result kept?",
+    thought="This is the encoder's loop once more: each layer reads what the one before it gave, with weights of its "
+    "own. Only x changes on the way. The memory is finished before the decoder begins, so all layers look at the same "
+    "memory, and the masks stay the same as well. After the loop the last result is returned.",
+)
+
+TOKEN_LOGITS = ExercisePart(
+    "token_logits",
+    ("x", "table"),
+    ("logits",),
+    token_logits,
+    cases=(
+        # as many tokens as numbers in a vector, so that the table as it is runs and gives wrong numbers
+        Case("one text of two places, two tokens", (numbers(1, 2, 2, seed=1), numbers(2, 2, seed=2))),
+        Case("two texts of three places, five tokens", (numbers(2, 3, 4, seed=3), numbers(5, 4, seed=4))),
+        Case("as many tokens as numbers in a vector", (numbers(2, 3, 4, seed=5), numbers(4, 4, seed=6))),
+    ),
+    mistakes=(
+        Mistake(
+            "table-not-transposed",
+            "the table is used as it is; it has to be transposed",
+            "A logit belongs to a token, and a token is a row of the table. What do you multiply x with?",
+            "Each logit is the dot product of x and one row of the table.",
+        ),
+        FROM_TRANSFORMER["softmax-on-logits"],
+        Mistake(
+            "logits-scaled",
+            "the logits are multiplied or divided by sqrt(D); they should stay as they are",
+            "Where does sqrt(D) stand in section 3.4?",
+            "sqrt(D) belongs to the embedding of the tokens, at the other end of the model.",
+            ways=("logits-times-sqrt", "logits-by-sqrt"),
+        ),
+        Mistake(
+            "largest-only",
+            "the number of the most probable token comes back; asked for is a logit for each token",
+            "What shape should the result have?",
+            "Leave out the argmax. Which token is chosen is decided later.",
+        ),
+    ),
+    properties=(
+        equal(
+            "a table of unit vectors",
+            [(np.array([[[3.0, -2.0]]]), np.eye(2))],
+            lambda logits: (logits, [[[3.0, -2.0]]]),
+            "With the table [[1, 0], [0, 1]] the logits of x = [3, -2] are 3 and -2; but logits{at} is {given}.",
+        ),
+        agrees(token_logits, ("logits",), "one token in the table", numbers(1, 2, 3, seed=1), numbers(1, 3, seed=2)),
+        agrees(token_logits, ("logits",), "width 1", numbers(2, 1, 1, seed=1), numbers(3, 1, seed=2)),
+    ),
+    hint="There is one logit for each token: the dot product of x and that token's row of the table. Compute one by "
+    "hand.",
+    strong_hint="Compare the shapes: x is [B, T, D], the table [V, D], the result [B, T, V]. Over which axis is "
+    "summed?",
+    thought="What leaves the decoder is a vector for each place. A token fits there if its own vector in the table "
+    "points the same way, and a dot product measures that. So each logit is the dot product of x with one row of the "
+    "table. All of them together are one matrix product, with the table transposed.",
+)
+
+FIGURE_1 = model_weights(4, 4, 3, 2, seed=6)
+SOURCE_2, TARGET_IN_2 = np.array([[2, 1]]), np.array([[1, 2]])
+
 TRANSFORMER = ExercisePart(
     "transformer",
     ("source", "target_in", "weights", "n_heads", "pad"),
@@ -750,7 +1250,98 @@ TRANSFORMER = ExercisePart(
         ),
     ),
     mistakes=TRANSFORMER_MISTAKES,
+    properties=(
+        equal(
+            "the future does not change the past",
+            [(SOURCE_2, TARGET_IN_2, FIGURE_1, 1, 0), (SOURCE_2, np.array([[1, 3]]), FIGURE_1, 1, 0)],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "If only the last id of target_in is changed, the logits of the first position change at {at} from "
+            "{expected} to {given}: the future changes the past.",
+        ),
+        equal(
+            "padding of the source does not matter",
+            [(SOURCE_2, TARGET_IN_2, FIGURE_1, 1, 0), (np.array([[2, 1, 0]]), TARGET_IN_2, FIGURE_1, 1, 0)],
+            lambda before, after: (after, before),
+            "The source [2, 1] and the source [2, 1, pad] say the same. But with the padding logits{at} changes from "
+            "{expected} to {given}.",
+        ),
+        holds(
+            "order of the source",
+            [(SOURCE_2, TARGET_IN_2, FIGURE_1, 1, 0), (SOURCE_2[:, ::-1], TARGET_IN_2, FIGURE_1, 1, 0)],
+            lambda before, after: (
+                "The sources [2, 1] and [1, 2] are different texts, but the logits are the same: the order of the "
+                "source is lost."
+                if not np.any(abs(floats(after) - floats(before)) > 1e-4)
+                else None
+            ),
+        ),
+        holds(
+            "order of the target",
+            [
+                (SOURCE_2, TARGET_IN_2[:, [0, 1, 0]], FIGURE_1, 1, 0),
+                (SOURCE_2, TARGET_IN_2[:, [1, 0, 0]], FIGURE_1, 1, 0),
+            ],
+            lambda before, after: (
+                "The targets [1, 2, 1] and [2, 1, 1] are different texts, but the last logits are the same: the order "
+                "of the target is lost."
+                if not np.any(abs(floats(after)[0, 2] - floats(before)[0, 2]) > 1e-4)
+                else None
+            ),
+        ),
+        equal(
+            "texts are independent",
+            [
+                (np.array([[2, 1], [3, 3]]), np.array([[1, 2], [1, 1]]), FIGURE_1, 1, 0),
+                (np.array([[2, 1], [1, 3]]), np.array([[1, 2], [3, 1]]), FIGURE_1, 1, 0),
+            ],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only text 1 is changed, logits[0]{at}, a number of text 0, changes from {expected} to {given}.",
+        ),
+        agrees(
+            transformer, ("logits",), "one id on each side, pad 0", np.array([[2]]), np.array([[1]]), FIGURE_1, 2, 0
+        ),
+        agrees(
+            transformer,
+            ("logits",),
+            "one layer on each side, with padding, pad 0",
+            np.array([[3, 2, 0], [1, 2, 3]]),
+            np.array([[1, 2], [1, 0]]),
+            model_weights(4, 4, 3, 1, seed=3),
+            2,
+            0,
+        ),
+        agrees(
+            transformer,
+            ("logits",),
+            "a long source and a longer target",
+            np.arange(12)[None] % 4 + 1,
+            np.arange(15)[None] % 3 + 1,
+            model_weights(5, 4, 3, 1, seed=3),
+            2,
+            0,
+        ),
+    ),
+    hint="Follow figure 1 and check each step by itself: embed the source, encoder, embed the target, decoder, "
+    "logits. Which mask does each attention get?",
+    strong_hint="Two masks are needed: padding_mask of the source, for the encoder and for the cross-attention; "
+    "decoder_mask of the target, for the decoder's self-attention. Is one of them missing or in another place?",
+    thought="The source is embedded and goes through all layers of the encoder; the result is the memory. Its padding "
+    "is hidden from everyone: in the encoder, and when the decoder looks at the memory. The target is embedded with "
+    "the same table and goes through all layers of the decoder. Its own mask hides the future and its padding. What "
+    "comes out is compared with each row of the table, and that gives the logits. target_in is shifted already, and "
+    "the softmax is part of the loss.",
 )
+
+
+def token_losses(logits: Array, target: Array, wrong: Switches = NO_MISTAKES) -> Array:
+    """-log p(target) of each token, [B, T]"""
+    log_p = log_p_of(logits, wrong)
+    if "all-tokens" in wrong:
+        return compute_loss(log_p, wrong)
+    losses = compute_loss(np.take_along_axis(log_p, target[..., None], axis=-1)[..., 0], wrong)
+    if "losses-averaged" in wrong:
+        return np.asarray(losses.mean())
+    return np.asarray(losses.sum()) if "losses-summed" in wrong else losses
 
 
 def cross_entropy(logits: Array, target: Array, pad: int, wrong: Switches = NO_MISTAKES) -> float | Array:
@@ -763,7 +1354,7 @@ def cross_entropy(logits: Array, target: Array, pad: int, wrong: Switches = NO_M
     real = target != (0 if "pad-fixed-0" in wrong else 1 if "pad-fixed-1" in wrong else pad)
     if "padding-counted" in wrong:
         real = np.ones_like(real)
-    if "only-padding" in wrong:
+    if {"only-padding", "padding-inverted"} & wrong:
         real = ~real
     if PER_TOKEN & wrong:
         return loss[real] if "per-real-token" in wrong else loss * real if "per-token-zeroed" in wrong else loss
@@ -981,6 +1572,176 @@ CROSS_ENTROPY = ExercisePart(
     mistakes=CROSS_ENTROPY_MISTAKES,
     # Padding may be removed or multiplied by 0, and 0 times infinity is nan.
     free_choices=("padding-times-zero",),
+    properties=(
+        equal(
+            "equal logits",
+            [(np.zeros((1, 2, 4)), np.array([[1, 2]]), 3)],
+            lambda loss: (loss, math.log(4)),
+            "With equal logits each of four tokens has the probability 1/4, and the loss is log 4 = {expected}; yours "
+            "is {given}.",
+        ),
+        equal(
+            "the logits of padding do not matter",
+            [
+                (np.array([[[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]]]), np.array([[1, 2]]), 2),
+                (np.array([[[0.0, 1.0, 2.0], [5.0, 0.0, 0.0]]]), np.array([[1, 2]]), 2),
+            ],
+            lambda before, after: (after, before),
+            "The second target is padding. If only the logits there are changed, the loss changes from {expected} to "
+            "{given}.",
+        ),
+        equal(
+            "the same text twice",
+            [
+                (np.array([[[0.0, 1.0, 2.0]]]), np.array([[1]]), 2),
+                (np.array([[[0.0, 1.0, 2.0]], [[0.0, 1.0, 2.0]]]), np.array([[1], [1]]), 2),
+            ],
+            lambda once, twice: (twice, once),
+            "It is a mean, so the same text twice has the same loss as once. Yours is {expected} once and {given} "
+            "twice.",
+        ),
+        equal(
+            "a number added to the logits",
+            [
+                (np.array([[[0.0, 1.0, 2.0]]]), np.array([[1]]), 2),
+                (np.array([[[3.0, 4.0, 5.0]]]), np.array([[1]]), 2),
+            ],
+            lambda before, after: (after, before),
+            "The logits [0, 1, 2] and [3, 4, 5] have the same softmax. But the loss is {expected} for one and {given} "
+            "for the other.",
+        ),
+        holds(
+            "no loss is negative",
+            [(np.array([[[0.0, 1.0]]]), np.array([[0]]), 1)],
+            lambda loss: f"The loss is {float(loss):.4g}: it can never be negative." if float(loss) < -1e-6 else None,
+        ),
+        agrees(cross_entropy, ("loss",), "pad 0", logits(2, 2, 4, seed=1, above=(0.0,)), np.array([[1, 0], [2, 3]]), 0),
+        agrees(
+            cross_entropy,
+            ("loss",),
+            "one of two texts is padding only",
+            logits(2, 2, 4, seed=2, above=(0.0,)),
+            np.array([[1, 0], [3, 3]]),
+            3,
+        ),
+        agrees(cross_entropy, ("loss",), "one text of one id", np.array([[[0.0, 1.0, 2.0]]]), np.array([[1]]), 0),
+        agrees(
+            cross_entropy,
+            ("loss",),
+            "negative logits",
+            logits(2, 2, 4, seed=3, above=(-9.0,)),
+            np.array([[1, 0], [2, 2]]),
+            3,
+        ),
+        agrees(
+            cross_entropy,
+            ("loss",),
+            "no padding",
+            logits(2, 3, 5, seed=4, above=(0.0,)),
+            np.array([[1, 0, 2], [3, 3, 1]]),
+            4,
+        ),
+    ),
+    hint="Compute it by hand for one text of two tokens, of which one is padding. Then the loss is that of the other "
+    "token.",
+    strong_hint="Three steps, to be checked one by one: the losses of all tokens, [B, T]; which of them are not "
+    "padding; their mean. Over how many numbers does your mean go?",
+    thought="The loss of each token is -log p of the right id: token_losses. Where the target is padding, there is "
+    "nothing to predict, so these losses must neither be in the sum nor be counted. What is left are all real tokens "
+    "of all texts, and each counts the same: add them all up and divide by their number.",
+)
+
+FROM_LOSS = {mistake.name: mistake for mistake in CROSS_ENTROPY_MISTAKES}
+
+TOKEN_LOSSES = ExercisePart(
+    "token_losses",
+    ("logits", "target"),
+    ("losses",),
+    token_losses,
+    cases=(
+        Case("two texts, two ids", (logits(2, 2, 4, seed=1), TARGETS[0])),
+        Case("two texts, three ids", (logits(2, 3, 5, seed=2), TARGETS[1])),
+        # much larger in one text than in another, so that one maximum for all is not enough
+        Case("large logits", (logits(2, 3, 5, seed=5, above=(1000.0, 3000.0)), TARGETS[1])),
+        Case("no chance for the target", (far_above(logits(2, 3, 5, seed=9), (TARGETS[1] + 1) % 5), TARGETS[1])),
+        Case("no chance for any other token", (far_above(logits(2, 4, 5, seed=11), TARGETS[2]), TARGETS[2])),
+    ),
+    mistakes=(
+        Mistake(
+            "all-tokens",
+            "a loss for every id of the vocabulary comes back; asked for is that of the target only",
+            "What shape should the result have?",
+            "Of the V numbers at each position, only the one at the place of the target is wanted.",
+        ),
+        Mistake(
+            "losses-averaged",
+            "one number comes back; asked for is the loss of each token",
+            "What shape should the result have?",
+            "Leave out the mean or the sum. It comes in cross_entropy.",
+            ways=("losses-averaged", "losses-summed"),
+        ),
+        *(
+            FROM_LOSS[name]
+            for name in (
+                "log-base",
+                "sign",
+                "no-logarithm",
+                "no-softmax",
+                "softmax-twice",
+                "log-of-softmax",
+                "no-maximum",
+                "one-maximum",
+            )
+        ),
+    ),
+    properties=(
+        equal(
+            "equal logits",
+            [(np.zeros((1, 1, 4)), np.array([[2]]))],
+            lambda losses: (losses, [[math.log(4)]]),
+            "With equal logits each of four tokens has the probability 1/4, and the loss is log 4 = {expected}; yours "
+            "is {given}.",
+        ),
+        equal(
+            "a number added to the logits",
+            [(np.array([[[0.0, 1.0, 2.0]]]), np.array([[1]])), (np.array([[[3.0, 4.0, 5.0]]]), np.array([[1]]))],
+            lambda before, after: (after, before),
+            "The logits [0, 1, 2] and [3, 4, 5] have the same softmax. But the loss is {expected} for one and {given} "
+            "for the other.",
+        ),
+        equal(
+            "probabilities of all tokens",
+            [(np.array([[[0.0, 1.0], [0.0, 1.0]]]), np.array([[0, 1]]))],
+            lambda losses: (np.exp(-floats(losses)).sum(), 1.0),
+            "The logits [0, 1] stand at two positions, and the targets are 0 and 1. The probabilities e^-loss of the "
+            "two should sum to 1; they sum to {given}.",
+        ),
+        equal(
+            "positions are independent",
+            [
+                (np.zeros((1, 2, 3)), np.array([[1, 2]])),
+                (changed(np.zeros((1, 2, 3)), (0, 1, 0), 3.0), np.array([[1, 2]])),
+            ],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "If only the logits at position 1 are changed, the loss at position 0 changes from {expected} to {given}.",
+        ),
+        agrees(token_losses, ("losses",), "one token in the vocabulary", np.array([[[3.0]]]), np.array([[0]])),
+        agrees(
+            token_losses,
+            ("losses",),
+            "negative logits",
+            logits(2, 2, 4, seed=3, above=(-9.0,)),
+            np.array([[1, 0], [2, 2]]),
+        ),
+    ),
+    hint="Take the logits [0, 0] and the target 0: p is 1/2 and the loss 0.693. Then [0, 1] and the target 1: p is "
+    "0.731 and the loss 0.313.",
+    strong_hint="log p of a token is its logit minus the logarithm of the sum of all powers of e. Print both terms "
+    "for one position. For large logits, subtract the largest logit first, as in exercise 1.",
+    thought="p is the softmax of the logits, and the loss is -log p of the target. The logarithm of a fraction is a "
+    "difference: log p = logit - log(sum of all e^logit). Written so, p is never computed, so it cannot become 0. "
+    "Subtract the largest logit first, so that e^ cannot overflow. At each position only the number at the place of "
+    "the target is wanted.",
 )
 
 
@@ -1102,11 +1863,61 @@ LEARNING_RATE = ExercisePart(
         Case("the paper's model, at its 100th step", (100, 512, 4000)),
     ),
     mistakes=LEARNING_RATE_MISTAKES,
+    properties=(
+        equal(
+            "the docstring's example",
+            [(1, 4, 4)],
+            lambda rate: (rate, 0.0625),
+            "learning_rate(1, 4, 4) is 4^-0.5 · min(1, 1 · 4^-1.5) = 0.5 · 0.125 = 0.0625; yours is {given}.",
+        ),
+        equal(
+            "twice the step, in the warmup",
+            [(1, 4, 8), (2, 4, 8)],
+            lambda one, two: (two, 2 * float(one)),
+            "In the warmup the rate grows with the step: at step 2 it should be {expected}, twice that of step 1; it "
+            "is {given}.",
+        ),
+        equal(
+            "four times the step, after the warmup",
+            [(4, 4, 4), (16, 4, 4)],
+            lambda four, sixteen: (sixteen, float(four) / 2),
+            "After a warmup of 4 steps the rate falls with the square root of the step: at step 16 it should be half "
+            "of that at step 4, {expected}; it is {given}.",
+        ),
+        equal(
+            "four times the width",
+            [(1, 4, 4), (1, 16, 4)],
+            lambda narrow, wide: (wide, float(narrow) / 2),
+            "Four times the width halves the rate: it should be {expected} and is {given}.",
+        ),
+        agrees(learning_rate, ("rate",), "a warmup of one step, step 3", 3, 4, 1),
+        agrees(learning_rate, ("rate",), "a late step, 10000", 10_000, 2, 3),
+    ),
+    hint="Compute learning_rate(1, 4, 4) by hand: 4^-0.5 = 0.5, 1^-0.5 = 1, 4^-1.5 = 0.125, so 0.5 · min(1, 0.125) = "
+    "0.0625.",
+    strong_hint="Print the two terms of the minimum for steps 1, 4 and 16 with a warmup of 4: they are 1, 0.5, 0.25 "
+    "and 0.125, 0.5, 2. At step 4 they are equal.",
+    thought="The minimum has two terms. step · warmup^-1.5 grows in a straight line; step^-0.5 falls. While step is "
+    "smaller than warmup, the first is smaller; they meet at step = warmup, and from then on the second is smaller. "
+    "So the minimum first grows and then falls. The factor before it makes the rate smaller for wider models. x^-0.5 "
+    "is 1 / sqrt(x).",
 )
 
 EXERCISE = Exercise(
     5,
     "full_transformer",
     "The whole Transformer",
-    parts=(SHIFT_RIGHT, PADDING_MASK, DECODER_MASK, DECODER_BLOCK, TRANSFORMER, CROSS_ENTROPY, LEARNING_RATE),
+    parts=(
+        REAL_TOKENS,
+        SHIFT_RIGHT,
+        PADDING_MASK,
+        DECODER_MASK,
+        DECODER_BLOCK,
+        DECODER,
+        TOKEN_LOGITS,
+        TRANSFORMER,
+        TOKEN_LOSSES,
+        CROSS_ENTROPY,
+        LEARNING_RATE,
+    ),
 )

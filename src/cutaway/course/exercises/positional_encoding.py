@@ -1,4 +1,4 @@
-"""Exercise 3 for the grader: sinusoids, embeddings with positions, the shift by k positions, RoPE."""
+"""Exercise 3 for the grader: angles, rotations, sinusoids, embeddings, the shift by k positions, RoPE."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
+from cutaway.course.exercises.properties import agrees, differs, equal, floats, holds
 from cutaway.course.exercises.scaled_dot_product import numbers, only_one
 
 Array = NDArray[Any]
@@ -49,6 +50,34 @@ def speeds_of_pair(width: int, wrong: Switches = NO_MISTAKES) -> tuple[Array, Ar
         speed = base(wrong) ** (-twice * column / width)
         return speed[0::2], speed[1::2]
     return speeds(width, wrong), speeds(width, wrong)
+
+
+def angles(position: int, width: int, wrong: Switches = NO_MISTAKES) -> Array:
+    """The angle of each pair: position / 10000^(2i/width), for i = 0 ... width/2 - 1. [width/2]"""
+    result = (1 if "position-ignored" in wrong else position) * speeds(width, wrong)
+    if "sines-returned" in wrong:
+        return np.sin(result)
+    if "angles-repeated" in wrong:
+        return np.repeat(result, 2)
+    return np.tile(result, 2) if "angles-tiled" in wrong else result
+
+
+def turn(a: Array, b: Array, angle: Array, wrong: Switches = NO_MISTAKES) -> tuple[Array, Array]:
+    """(a cos(angle) - b sin(angle), a sin(angle) + b cos(angle))"""
+    if "turned-back" in wrong:
+        angle = -angle
+    sin, cos = np.sin(angle), np.cos(angle)
+    if "turn-sin-cos-swapped" in wrong:
+        sin, cos = cos, sin
+    turned_a = a * cos + b * sin if "no-minus" in wrong else a * cos - b * sin
+    turned_b = (turned_a if "turned-in-place" in wrong else a) * sin + b * cos
+    if "two-minuses" in wrong:
+        turned_b = b * cos - a * sin
+    if "second-not-turned" in wrong:
+        turned_b = b
+    if "first-not-turned" in wrong:
+        turned_a = a
+    return turned_a, turned_b
 
 
 def sinusoidal(n_positions: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
@@ -108,8 +137,8 @@ def shift_matrix(k: int, d_model: int, wrong: Switches = NO_MISTAKES) -> Array:
     steps = 1 if "k-ignored" in wrong else abs(k) if "k-sign-ignored" in wrong else k
     if {"turned-back", "sin-cos-swapped"} & wrong:  # with (cos, sin) for (sin, cos), it is a turn the other way
         steps = -steps
-    angles = [steps * speed for speed in speeds_of_pair(d_model, wrong)]
-    sin, cos = np.sin(angles), np.cos(angles)
+    turned_by = [steps * speed for speed in speeds_of_pair(d_model, wrong)]
+    sin, cos = np.sin(turned_by), np.cos(turned_by)
     if "turn-sin-cos-swapped" in wrong:
         sin, cos = cos, sin
     first, second = np.arange(0, d_model, 2), np.arange(1, d_model, 2)
@@ -127,8 +156,8 @@ def rotate(x: Array, positions: Array, wrong: Switches = NO_MISTAKES) -> Array:
         positions = np.arange(len(positions))
     if "turned-back" in wrong:
         positions = -positions
-    angles = [np.outer(positions, speed) for speed in speeds_of_pair(x.shape[-1], wrong)]
-    sin, cos = np.sin(angles), np.cos(angles)
+    turned_by = [np.outer(positions, speed) for speed in speeds_of_pair(x.shape[-1], wrong)]
+    sin, cos = np.sin(turned_by), np.cos(turned_by)
     if "turn-sin-cos-swapped" in wrong:
         sin, cos = cos, sin
     if {"halves-by-neighbours", "neighbours-by-halves"} & wrong:
@@ -245,6 +274,83 @@ SPEED_MISTAKES = (
 ONE_SPEED = {switch for m in SPEED_MISTAKES if m not in (DEGREES, FULL_TURNS) for switch in m.switches}
 ONE_UNIT = {"degrees", "full-turns"}
 
+ANGLES = ExercisePart(
+    "angles",
+    ("position", "width"),
+    ("angles",),
+    angles,
+    cases=(
+        Case("position 3, width 4", (3, 4)),
+        Case("position 2, width 6", (2, 6)),
+        Case("position 5, width 8", (5, 8)),
+        Case("position 1, width 6", (1, 6)),
+    ),
+    mistakes=(
+        *(m for m in SPEED_MISTAKES if m is not EXPONENT_COLUMN),
+        Mistake(
+            "position-ignored",
+            "the position is not used: these are the angles of position 1",
+            "Which of the arguments does your code never read?",
+            "At position 2, every angle is twice as large as at position 1.",
+        ),
+        Mistake(
+            "angles-twice",
+            "each angle comes back twice; asked for is one for each pair",
+            "How many pairs does a width of 6 have?",
+            "i counts pairs: 0, 1, ..., width/2 - 1.",
+            ways=("angles-repeated", "angles-tiled"),
+        ),
+        Mistake(
+            "sines-returned",
+            "these are the sines of the angles; asked for are the angles",
+            "What is the angle of the first pair at position 3? It is 3.",
+            "Leave out the sine. It comes in the next functions.",
+        ),
+    ),
+    properties=(
+        equal(
+            "position 0",
+            [(0, 4)],
+            lambda result: (result, np.zeros(2)),
+            "At position 0 all angles are 0, but angles{at} is {given}.",
+        ),
+        equal(
+            "twice the position",
+            [(1, 4), (2, 4)],
+            lambda one, two: (two, 2 * floats(one)),
+            "At position 2 each angle is twice as large as at position 1. So angles{at} should be {expected}; it is "
+            "{given}.",
+        ),
+        equal(
+            "the fastest pair",
+            [(3, 4)],
+            lambda result: (floats(result)[0], 3.0),
+            "For pair 0 the divisor is 10000^0 = 1: at position 3 its angle is {expected}; yours is {given}.",
+        ),
+        agrees(angles, ("angles",), "one pair, position 7 and width 2", 7, 2),
+        agrees(angles, ("angles",), "position 300, width 8", 300, 8),
+    ),
+    hint="Compute angles(3, 4) by hand. There are two pairs: 3 / 10000^(0/4) = 3 and 3 / 10000^(2/4) = 0.03.",
+    strong_hint="Print the exponents 2i/width for a width of 4: they are 0 and 0.5. Then print 10000 to these powers: "
+    "1 and 100.",
+    thought="A width of d_model has d_model/2 pairs, counted by i. The divisor 10000^(2i/d_model) is 1 for the first "
+    "pair and comes close to 10000 for the last. So first make the exponents 0, 2/d, 4/d, ...; then the divisors; "
+    "then divide the position by each of them. One division of a number by an array does all pairs.",
+)
+
+
+def check_unit_circle(table: Any) -> str | None:
+    """Row 1 of width 2 is (sin 1, cos 1)."""
+    first, second = floats(table)[1]
+    squares = first**2 + second**2
+    if not differs(squares, 1):
+        return None
+    return (
+        f"sin² + cos² is 1 for every pair. But the first pair of row 1 is ({first:.4g}, {second:.4g}), and the sum of "
+        f"its squares is {squares:.4g}."
+    )
+
+
 SINUSOIDAL_MISTAKES = (
     Mistake(
         "sin-cos-swapped",
@@ -294,6 +400,41 @@ SINUSOIDAL = ExercisePart(
             "pos runs down the rows, the pairs run along the columns.",
         ),
     ),
+    properties=(
+        equal(
+            "row 0",
+            [(1, 4)],
+            lambda table: (floats(table)[0], [0, 1, 0, 1]),
+            "At position 0 all angles are 0. So the row is sin(0), cos(0), ... = 0, 1, 0, 1; but table[0]{at} is "
+            "{given}.",
+        ),
+        holds("sines and cosines", [(2, 2)], check_unit_circle),
+        equal(
+            "row 1",
+            [(2, 2)],
+            lambda table: (floats(table)[1], [math.sin(1), math.cos(1)]),
+            "At position 1 the angle of the first pair is 1: sin(1) = 0.8415 and cos(1) = 0.5403. But table[1]{at} is "
+            "{given}.",
+        ),
+        equal(
+            "more positions",
+            [(2, 4), (3, 4)],
+            lambda two, three: (floats(three)[:2], two),
+            "With 3 positions instead of 2, a row more should come back, and the others should stay. But table{at} "
+            "changes from {expected} to {given}.",
+        ),
+        agrees(sinusoidal, ("table",), "one position, width 2", 1, 2),
+        agrees(sinusoidal, ("table",), "300 positions, width 8", 300, 8),
+        agrees(sinusoidal, ("table",), "3 positions, width 64", 3, 64),
+    ),
+    hint="Compare with sinusoidal(2, 4) in the docstring, number by number. Which is the first that differs? Which "
+    "row and which pair is it in?",
+    strong_hint="Print the angles before the sine: for two positions and width 4 they are [[0, 0], [1, 0.01]]. If "
+    "they are right, look at which columns the sines and cosines go to.",
+    thought="Every number of the table is the sine or the cosine of an angle. So first make the angles: a row for each "
+    "position and a column for each pair, which is the position divided by 10000^(2i/d). Then each angle gives two "
+    "numbers that stand side by side: the sine in column 2i, the cosine in column 2i+1. So the sines fill the even "
+    "columns, the cosines the odd ones.",
 )
 
 EMBED_MISTAKES = (
@@ -383,6 +524,60 @@ EMBED = ExercisePart(
         Case("two texts of seven tokens", (np.array([[1, 0, 1, 2, 2, 0, 1], [2] * 7]), numbers(3, 4, seed=3) / 10)),
     ),
     mistakes=(*EMBED_MISTAKES, *SINUSOIDAL_MISTAKES),
+    properties=(
+        equal(
+            "a table of zeros",
+            [(np.array([[0, 0]]), np.zeros((1, 2)))],
+            lambda vectors: (vectors, sinusoidal(2, 2)[None]),
+            "With a table of zeros only the positions are left: vectors{at} should be {expected} and is {given}.",
+        ),
+        equal(
+            "two tokens at one place",
+            [(np.array([[0], [1]]), np.eye(2, 4))],
+            lambda vectors: (floats(vectors)[1, 0] - floats(vectors)[0, 0], [-2.0, 2.0, 0.0, 0.0]),
+            "The vectors of tokens 0 and 1 are [1, 0, 0, 0] and [0, 1, 0, 0]. At the same place, after embedding, they "
+            "differ by sqrt(4) times that; but the difference{at} is {given} instead of {expected}.",
+        ),
+        equal(
+            "one token at two places",
+            [(np.array([[0, 0]]), np.ones((1, 2)))],
+            lambda vectors: (
+                floats(vectors)[0, 1] - floats(vectors)[0, 0],
+                sinusoidal(2, 2)[1] - sinusoidal(2, 2)[0],
+            ),
+            "The same token stands at positions 0 and 1. Its two vectors should differ by PE(1) - PE(0) = {expected} "
+            "in number {at}; they differ by {given}.",
+        ),
+        equal(
+            "the same text twice",
+            [(np.array([[1, 0], [1, 0]]), np.eye(2))],
+            lambda vectors: (floats(vectors)[1], floats(vectors)[0]),
+            "Both texts are [1, 0], so their vectors are the same. But vectors[0]{at} is {expected} and "
+            "vectors[1]{at} is {given}.",
+        ),
+        equal(
+            "another next token",
+            [(np.array([[0, 0]]), np.eye(2)), (np.array([[0, 1]]), np.eye(2))],
+            lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
+            "If only the second token is changed, the vector of the first changes from {expected} to {given}.",
+        ),
+        agrees(embed, ("vectors",), "one text of one token", np.array([[2]]), numbers(3, 4, seed=1)),
+        agrees(
+            embed,
+            ("vectors",),
+            "five texts of one token, width 2",
+            np.array([[2], [0], [1], [1], [0]]),
+            numbers(3, 2, seed=1),
+        ),
+        agrees(embed, ("vectors",), "a text of 300 tokens", np.arange(300)[None] % 3, numbers(3, 4, seed=1)),
+    ),
+    hint="There are three steps: look up the vectors, multiply, add the positions. Do each by hand for the first "
+    "token of the case above: the row of the table, times 2, plus 0, 1, 0, 1.",
+    strong_hint="Print the shapes: the vectors are [B, T, D] and the positions [T, D], so that they line up along the "
+    "last two axes and are the same for all texts.",
+    thought="An array as an index looks up a row for each id: table[ids] is [B, T, D]. The vectors are multiplied by "
+    "sqrt(D), so that they are not small beside the positions, whose numbers reach 1. The positions are a table [T, D] "
+    "for the T places of a text. Adding them broadcasts over the texts: place 0 of every text gets PE(0).",
 )
 
 TURN_SWAPPED = Mistake(
@@ -438,7 +633,65 @@ SHIFT_MATRIX = ExercisePart(
         ),
         *SPEED_MISTAKES,
     ),
+    properties=(
+        equal(
+            "M @ PE(1)",
+            [(2, 4)],
+            lambda matrix: (floats(matrix) @ sinusoidal(2, 4)[1], sinusoidal(4, 4)[3]),
+            "For k = 2, M @ PE(1) should be PE(3). But number {at} of it is {given} instead of {expected}.",
+        ),
+        equal(
+            "M @ PE(0)",
+            [(2, 4)],
+            lambda matrix: (floats(matrix) @ sinusoidal(1, 4)[0], sinusoidal(3, 4)[2]),
+            "For k = 2, M @ PE(0) should be PE(2). But number {at} of it is {given} instead of {expected}.",
+        ),
+        equal(
+            "0 places on",
+            [(0, 4)],
+            lambda matrix: (matrix, np.eye(4)),
+            "For k = 0 nothing moves, so M is the identity matrix. But matrix{at} is {given} instead of {expected}.",
+        ),
+        equal(
+            "there and back",
+            [(2, 4), (-2, 4)],
+            lambda there, back: (floats(back) @ floats(there), np.eye(4)),
+            "2 places on and 2 places back lead to where one was. But the product of the two matrices is {given} "
+            "instead of {expected} at {at}.",
+        ),
+        agrees(shift_matrix, ("matrix",), "1 place on, width 2", 1, 2),
+        agrees(shift_matrix, ("matrix",), "7 places back, width 8", -7, 8),
+        agrees(shift_matrix, ("matrix",), "300 places on, width 8", 300, 8),
+    ),
+    hint="Multiply your matrix for k = 1 with PE(0) = [0, 1, 0, 1]. The result should be PE(1) = [0.84, 0.54, 0.01, "
+    "1.00]. Which number differs?",
+    strong_hint="With a = pos and b = k, the first equation makes sin(pos + k) from sin(pos) and cos(pos). What stands "
+    "before these two is the first row of a block; the second equation gives the second row.",
+    thought="Take one pair, with the angle a at position pos. At pos + k its angle is a + b, where b is k times the "
+    "speed of the pair. The addition theorems write sin(a + b) and cos(a + b) as sums of sin(a) and cos(a), with "
+    "numbers that depend on b alone. These numbers are a block of 2 × 2: its first row makes the new sine, its second "
+    "row the new cosine. Every pair has its own b, so M has such a block for each pair, and zeros elsewhere.",
 )
+
+
+def check_pair_length(result: Any) -> str | None:
+    """The pair is (3, 4), at position 1."""
+    a, b = floats(result)[0]
+    length = math.hypot(a, b)
+    if not differs(length, 5):
+        return None
+    return (
+        f"A rotation keeps the length of a pair. But (3, 4) at position 1 becomes ({a:.4g}, {b:.4g}): its length was 5 "
+        f"and is now {length:.4g}."
+    )
+
+
+QUERY_WORD, KEY_WORD = np.array([[1.0, 0.5]]), np.array([[2.0, -1.0]])
+
+
+def at(*positions: int) -> Array:
+    return np.array(positions)
+
 
 ROTATE = ExercisePart(
     "rotate",
@@ -502,6 +755,97 @@ ROTATE = ExercisePart(
         ),
         *SPEED_MISTAKES,
     ),
+    properties=(
+        equal(
+            "position 0",
+            [(np.array([[1.0, 2.0, 3.0, 4.0]]), at(0))],
+            lambda result: (result, [[1.0, 2.0, 3.0, 4.0]]),
+            "At position 0 every angle is 0, so nothing moves. But [1, 2, 3, 4] becomes {given} at {at}.",
+        ),
+        holds("length of a pair", [(np.array([[3.0, 4.0]]), at(1))], check_pair_length),
+        equal(
+            "(1, 0) at position 1",
+            [(np.array([[1.0, 0.0]]), at(1))],
+            lambda result: (result, [[math.cos(1), math.sin(1)]]),
+            "At position 1 the first pair turns by 1: (1, 0) becomes (cos(1), sin(1)) = (0.5403, 0.8415). Yours has "
+            "{given} at {at}.",
+        ),
+        equal(
+            "pairs are independent",
+            [(np.array([[1.0, 2.0, 0.0, 0.0]]), at(3))],
+            lambda result: (floats(result)[0, 2:], [0.0, 0.0]),
+            "In [1, 2, 0, 0] the second pair is 0 and stays 0. But number {at} of it becomes {given}.",
+        ),
+        equal(
+            "words are independent",
+            [(np.ones((2, 2)), at(1, 2)), (np.array([[1.0, 1.0], [5.0, 1.0]]), at(1, 2))],
+            lambda before, after: (floats(after)[0], floats(before)[0]),
+            "If only word 1 is changed, word 0 changes at {at} from {expected} to {given}.",
+        ),
+        equal(
+            "only the distance counts",
+            [(QUERY_WORD, at(5)), (KEY_WORD, at(3)), (QUERY_WORD, at(2)), (KEY_WORD, at(0))],
+            lambda q5, k3, q2, k0: ((floats(q5) * floats(k3)).sum(), (floats(q2) * floats(k0)).sum()),
+            "The dot product of a query and a key should depend on their distance only. At positions 5 and 3 it is "
+            "{given}, at positions 2 and 0 it is {expected}.",
+        ),
+        agrees(rotate, ("result",), "one word of width 2", np.array([[1.0, 2.0]]), at(4)),
+        agrees(rotate, ("result",), "positions 300 and 7", numbers(2, 8, seed=3), at(300, 7)),
+        agrees(rotate, ("result",), "three axes, one word for each of two texts", numbers(2, 1, 4, seed=4), at(9)),
+    ),
+    hint="Take one word of width 2 at position 1: (1, 0) should become (cos(1), sin(1)) = (0.5403, 0.8415). Then one "
+    "word of width 4, whose second pair turns by 0.01.",
+    strong_hint="Print the angles: [T, E/2], the position times the speed of each pair. They line up with the first "
+    "numbers of all pairs, and with the second numbers. Check both by their shapes.",
+    thought="Each pair (a, b) turns by its own angle: the position times 10000^(-2i/E). So first make the angles, a "
+    "row for each position and a column for each pair: [T, E/2]. Take the first numbers of all pairs, and the second "
+    "numbers: both are [..., T, E/2] and line up with the angles. The two new numbers of a pair are both made of both "
+    "old ones. At the end they go back to the places where the old ones were.",
 )
 
-EXERCISE = Exercise(3, "positional_encoding", "Positional encoding", parts=(SINUSOIDAL, EMBED, SHIFT_MATRIX, ROTATE))
+FROM_ROTATE = {mistake.name: mistake for mistake in ROTATE.mistakes}
+TURN = ExercisePart(
+    "turn",
+    ("a", "b", "angle"),
+    ("new_a", "new_b"),
+    turn,
+    cases=(
+        Case("two pairs", (np.array([1.0, 3.0]), np.array([0.5, 4.0]), np.array([1.0, 2.0]))),
+        Case("three pairs", (np.array([2.0, -1.0, 0.5]), np.array([1.0, 3.0, -2.0]), np.array([0.5, 1.5, -1.0]))),
+        Case("two rows of two pairs", (numbers(2, 2, seed=1), numbers(2, 2, seed=2), numbers(2, 2, seed=3))),
+    ),
+    mistakes=tuple(
+        FROM_ROTATE[name]
+        for name in ("turned-back", "turn-sin-cos-swapped", "sines-same-sign", "turned-in-place", "half-turned")
+    ),
+    properties=(
+        equal(
+            "an angle of 0",
+            [(np.array([3.0]), np.array([4.0]), np.array([0.0]))],
+            lambda result: (np.ravel(result), [3.0, 4.0]),
+            "An angle of 0 changes nothing: (3, 4) stays (3, 4). But number {at} becomes {given}.",
+        ),
+        holds(
+            "length of a pair",
+            [(np.array([3.0]), np.array([4.0]), np.array([1.0]))],
+            lambda result: check_pair_length(np.reshape(result, (1, 2))),
+        ),
+        equal(
+            "a quarter turn",
+            [(np.array([1.0]), np.array([0.0]), np.array([math.pi / 2]))],
+            lambda result: (np.ravel(result), [0.0, 1.0]),
+            "A quarter turn, by π/2, takes (1, 0) to (0, 1). But number {at} is {given} instead of {expected}.",
+        ),
+    ),
+    hint="Turn (1, 0) by an angle of 1 by hand: it becomes (cos(1), sin(1)) = (0.5403, 0.8415). Then (0, 1): it "
+    "becomes (-sin(1), cos(1)).",
+    strong_hint="There are four products: a and b, each with the sine and with the cosine. Which two belong to the "
+    "new a, which to the new b? One of the four has a minus.",
+    thought="A pair (a, b) is a point in the plane. A rotation takes (1, 0) to (cos, sin), and (0, 1) to (-sin, cos). "
+    "The point (a, b) is a times the first plus b times the second, and stays so after the rotation. Its first "
+    "coordinate is then a cos - b sin, its second a sin + b cos. Both need the old a and the old b.",
+)
+
+EXERCISE = Exercise(
+    3, "positional_encoding", "Positional encoding", parts=(ANGLES, TURN, SINUSOIDAL, EMBED, SHIFT_MATRIX, ROTATE)
+)

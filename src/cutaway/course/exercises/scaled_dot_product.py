@@ -1,4 +1,4 @@
-"""Exercise 1 for the grader: softmax, the causal mask, attention."""
+"""Exercise 1 for the grader: dot product, weighted average, softmax, the causal mask, attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Switches
+from cutaway.course.exercise import NO_MISTAKES, Case, Exercise, ExercisePart, Mistake, Property, Switches
+from cutaway.course.exercises.properties import agrees, differs, equal, floats, holds
 
 Array = NDArray[Any]
 LOW = -1e9
@@ -18,6 +19,182 @@ def only_one(wrong: Switches, of: set[str]) -> None:
     """Reject pairs of mistakes that look like a third one: the grader must not guess such a pair."""
     if len(wrong & of) > 1:
         raise ValueError(f"not together: {', '.join(sorted(wrong & of))}")
+
+
+def dot(a: Array, b: Array, wrong: Switches = NO_MISTAKES) -> Any:
+    """Σ_i a_i b_i"""
+    if "not-added" in wrong:
+        return a * b
+    if "all-pairs" in wrong:
+        return np.outer(a, b)
+    if "sums-multiplied" in wrong:
+        return a.sum() * b.sum()
+    if "mean-of-products" in wrong:
+        return (a * b).mean()
+    product = a @ b
+    if "cosine" in wrong:
+        return product / math.sqrt((a @ a) * (b @ b))
+    return product
+
+
+DOT_MISTAKES = (
+    Mistake(
+        "not-added",
+        "the products come back one by one; asked for is their sum",
+        "How many numbers should come back? How many do?",
+        "Multiplying two arrays gives one product for each place. One step is missing after that.",
+    ),
+    Mistake(
+        "mean-of-products",
+        "this is the mean of the products; asked for is their sum",
+        "Compute [1, 2] · [3, 4] by hand: 3 + 8. By what do you divide?",
+        "A dot product is not divided by the number of products.",
+    ),
+    Mistake(
+        "sums-multiplied",
+        "the two vectors are summed first, and then multiplied; each pair of numbers is multiplied first",
+        "Compute [1, 2] · [3, 4] by hand: 3 + 8. What do you get on the way?",
+        "First multiply place by place, then take one sum.",
+    ),
+    Mistake(
+        "all-pairs",
+        "every number of a is multiplied with every number of b; only numbers at the same place belong together",
+        "How many products does [1, 2] · [3, 4] have?",
+        "The first number of a meets the first of b, the second meets the second, and so on.",
+    ),
+    Mistake(
+        "cosine",
+        "this is the cosine: the dot product divided by the lengths of the two vectors",
+        "Compute [1, 2] · [3, 4] by hand: 3 + 8. By what do you divide?",
+        "Leave out the lengths. In attention a long key may have a large score.",
+    ),
+)
+
+DOT = ExercisePart(
+    "dot",
+    ("a", "b"),
+    ("product",),
+    dot,
+    cases=(
+        Case("two numbers each", (np.array([1.0, 2.0]), np.array([3.0, 4.0]))),
+        Case("three numbers each", (np.array([1.0, -2.0, 0.5]), np.array([3.0, 1.0, 4.0]))),
+        Case("four numbers each", (np.array([2.0, 0.0, -1.0, 3.0]), np.array([1.5, 7.0, 2.0, -2.0]))),
+        Case("the same vector twice", (np.array([3.0, 4.0]), np.array([3.0, 4.0]))),
+    ),
+    mistakes=DOT_MISTAKES,
+    properties=(
+        agrees(dot, ("product",), "for [1, 0] and [0, 1]", np.array([1.0, 0.0]), np.array([0.0, 1.0])),
+        agrees(dot, ("product",), "for one number each, [2] and [3]", np.array([2.0]), np.array([3.0])),
+    ),
+    hint="Compute [1, 2] · [3, 4] by hand: 1·3 + 2·4 = 11. Where does your code do something else?",
+    strong_hint="Two steps: multiply the numbers at the same place, then add up all products. One number comes back.",
+    thought="Two vectors match well if they are large at the same places. So compare place by place: the product of "
+    "two numbers is large if both are large and have the same sign. The sum of these products says how well the "
+    "vectors match as a whole. Attention uses this sum as the score of a query and a key.",
+)
+
+
+def weighted_average(weights: Array, values: Array, wrong: Switches = NO_MISTAKES) -> Array:
+    """Σ_j weights_j · values_j: weights [K], values [K, E] -> [E]"""
+    n_values, width = values.shape
+    if {"values-at-weights", "weights-on-columns"} & wrong and n_values != width:
+        raise ValueError("these shapes do not fit")
+    if "plain-mean" in wrong:
+        return values.mean(axis=0)
+    if "plain-sum" in wrong:
+        return values.sum(axis=0)
+    if "values-at-weights" in wrong:
+        return values @ weights
+    if "weights-on-columns" in wrong:
+        return (values * weights).sum(axis=0)
+    if "largest-only" in wrong:
+        return values[np.argmax(weights)]
+    weighted = weights[:, None] * values
+    if "not-added" in wrong:
+        return weighted
+    if "sum-over-width" in wrong:
+        return weighted.sum(axis=1)
+    return weighted.sum(axis=0) / (n_values if "divided-again" in wrong else 1)
+
+
+WEIGHTED_AVERAGE = ExercisePart(
+    "weighted_average",
+    ("weights", "values"),
+    ("average",),
+    weighted_average,
+    cases=(
+        # as many values as numbers in a value, so that a product in the wrong order runs and gives wrong numbers
+        Case("two values of two numbers", (np.array([0.25, 0.75]), np.array([[0.0, 4.0], [8.0, 1.0]]))),
+        Case(
+            "three values of two numbers", (np.array([0.5, 0.2, 0.3]), np.array([[2.0, 1.0], [0.0, 5.0], [10, -1.0]]))
+        ),
+        Case(
+            "three values of three numbers",
+            (np.array([0.1, 0.6, 0.3]), np.array([[1.0, 2.0, 3.0], [0.0, -4.0, 5.0], [7.0, 1.0, 2.0]])),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "weights-ignored",
+            "the weights are not used: all values count the same",
+            "Which of the two arguments does your code never read?",
+            "Each value is multiplied by its own weight before they are added up.",
+            ways=("plain-mean", "plain-sum"),
+        ),
+        Mistake(
+            "wrong-axis",
+            "the sum runs over the numbers of a value (or the weights multiply them); it should run over the values",
+            "A weight belongs to a value, which is a row. Does weight 0 multiply all of row 0?",
+            "The result is as wide as a value: the rows are added up, each times its weight.",
+            ways=("values-at-weights", "weights-on-columns", "sum-over-width"),
+        ),
+        Mistake(
+            "not-added",
+            "the weighted values come back one by one; asked for is their sum",
+            "What shape should the result have?",
+            "After each value is multiplied by its weight, the rows are added up to one.",
+        ),
+        Mistake(
+            "divided-again",
+            "the sum is divided by the number of values, but the weights sum to 1 already",
+            "If all values are [5], what should the average be?",
+            "Leave out the division: the weights do it.",
+        ),
+        Mistake(
+            "largest-only",
+            "only the value with the largest weight comes back",
+            "What happens to a value with a weight of 0.25?",
+            "All values count, each as much as its weight.",
+        ),
+    ),
+    properties=(
+        equal(
+            "weights-on-one",
+            [(np.array([0.0, 1.0]), np.array([[1.0, 2.0], [3.0, 4.0]]))],
+            lambda average: (average, [3.0, 4.0]),
+            "With the weights [0, 1] only the second value, [3, 4], counts; but average{at} is {given} and not "
+            "{expected}.",
+        ),
+        equal(
+            "equal-values",
+            [(np.array([0.5, 0.2, 0.3]), np.full((3, 2), 5.0))],
+            lambda average: (average, [5.0, 5.0]),
+            "If all values are [5, 5], so is their average, whatever the weights; but average{at} is {given}.",
+        ),
+        agrees(
+            weighted_average, ("average",), "one value, with the weight 1", np.array([1.0]), np.array([[3.0, 4.0, 5.0]])
+        ),
+        agrees(
+            weighted_average, ("average",), "two values of one number", np.array([0.5, 0.5]), np.array([[3.0], [7.0]])
+        ),
+    ),
+    hint="Compute the first case by hand: the first number of each value times its weight, added up. Then the second.",
+    strong_hint="A weight multiplies a whole row of values; to line up with the rows it needs a second axis, or a "
+    "matrix product whose inner axis is the number of values.",
+    thought="A weight says how much of a value to take. So multiply each value, which is a row of numbers, by its "
+    "weight. Then add up the rows: number 0 of the result is made of the numbers 0 of all values. The weights sum to "
+    "1, so nothing has to be divided. This sum is what attention returns for one query.",
+)
 
 
 def softmax(x: Array, wrong: Switches = NO_MISTAKES) -> Array:
@@ -117,6 +294,57 @@ SOFTMAX_MISTAKES = (
     LOG_SOFTMAX,
 )
 
+
+def check_softmax_sums(weights: Any) -> str | None:
+    """The row is [0, 1]."""
+    weights = floats(weights)
+    total = weights.sum(axis=-1)[0]
+    if (weights < -1e-6).any():
+        return f"A weight of the row [0, 1] is {weights.min():.4g}: no weight may be negative."
+    return f"The weights of the row [0, 1] sum to {total:.4g}, not to 1." if differs(total, 1) else None
+
+
+def check_softmax_ratio(weights: Any) -> str | None:
+    first, second = floats(weights)[0]
+    if not differs(second / first, math.e):
+        return None
+    return f"In the row [0, 1] the second weight is {second / first:.4g} times the first; it should be e = 2.718 times."
+
+
+ROW = np.array([[0.0, 1.0]])
+SOFTMAX_PROPERTIES = (
+    holds("rows sum to 1", [(ROW,)], check_softmax_sums),
+    equal(
+        "equal numbers",
+        [(np.array([[2.0, 2.0]]),)],
+        lambda weights: (weights, [[0.5, 0.5]]),
+        "Equal numbers get equal weights: for the row [2, 2] the weights are 0.5 and 0.5, but weights{at} is {given}.",
+    ),
+    equal(
+        "rows are independent",
+        [(np.array([[0.0, 1.0], [0.0, 0.0]]),), (np.array([[0.0, 1.0], [5.0, 0.0]]),)],
+        lambda before, after: (floats(after)[0], floats(before)[0]),
+        "If only row 1 of x is changed, weights[0]{at} changes from {expected} to {given}. Each row is a softmax of "
+        "its own.",
+    ),
+    holds("ratio of two weights", [(ROW,)], check_softmax_ratio),
+    equal(
+        "a number added",
+        [(np.array([[0.0, 1.0]]),), (np.array([[3.0, 4.0]]),)],
+        lambda before, after: (after, before),
+        "The rows [0, 1] and [3, 4] have the same softmax, but weights{at} is {expected} for one and {given} for the "
+        "other.",
+    ),
+    agrees(softmax, ("weights",), "x with one axis only, [0, 1, 2]", np.array([0.0, 1.0, 2.0])),
+    agrees(softmax, ("weights",), "a row of one number, [[5]]", np.array([[5.0]])),
+    agrees(softmax, ("weights",), "a row with minus infinity, [0, -inf, 1]", np.array([[0.0, -np.inf, 1.0]])),
+    agrees(softmax, ("weights",), "minus infinity first, in x with one axis, [-inf, 0]", np.array([-np.inf, 0.0])),
+    agrees(softmax, ("weights",), "two large numbers and one axis only, [1000, 1000]", np.array([1000.0, 1000.0])),
+    agrees(softmax, ("weights",), "very negative numbers, [-1000, -1001]", np.array([[-1000.0, -1001.0]])),
+    agrees(softmax, ("weights",), "a row of 300 numbers", np.sin(np.arange(300.0))[None]),
+    agrees(softmax, ("weights",), "four axes", np.sin(np.arange(16.0).reshape(2, 2, 2, 2) * 1.7) * 2),
+)
+
 SOFTMAX = ExercisePart(
     "softmax",
     ("x",),
@@ -129,6 +357,16 @@ SOFTMAX = ExercisePart(
         Case("three axes", (np.sin(np.arange(24.0).reshape(2, 3, 4) * 1.7) * 2,)),
     ),
     mistakes=SOFTMAX_MISTAKES,
+    properties=SOFTMAX_PROPERTIES,
+    hint="Compute softmax([0, 1]) by hand: the powers of e are 1 and 2.718, their sum is 3.718, the weights are 0.269 "
+    "and 0.731. Which of these steps is different in your code?",
+    strong_hint="Print three things for the first case: the powers, the sum of each row (one number for each row), "
+    "and the weights. The sum must keep its axis, so that each row is divided by its own sum.",
+    thought="A weight must not be negative, so each number first becomes a power of e, which is always positive. The "
+    "weights of a row must sum to 1, so each power is divided by the sum of the powers in its row. e^1000 is too "
+    "large for a computer. But subtracting the same number from a whole row changes nothing: above and below the "
+    "line, all powers become smaller by the same factor. So subtract the largest number of the row, and no power is "
+    "above e^0 = 1. All this happens along the last axis, however many axes stand in front.",
 )
 
 
@@ -198,6 +436,21 @@ ONLY_ITSELF = Mistake(
     "The diagonal is not enough: everything below it belongs to the mask as well.",
 )
 
+
+def check_causal_rows(mask: Any) -> str | None:
+    """Say what is wrong in the mask of three words."""
+    mask = np.asarray(mask).astype(bool)
+    for i, row in enumerate(mask):
+        if row[i + 1 :].any():
+            later = i + 1 + int(np.argmax(row[i + 1 :]))
+            return f"In causal_mask(3), word {i} may look at word {later}, which comes later."
+        if not row[i]:
+            return f"In causal_mask(3), word {i} may not look at itself."
+        if not row.all() and not row[:i].all():
+            return f"In causal_mask(3), word {i} may not look at word {int(np.argmin(row[:i]))}, which comes before it."
+    return None
+
+
 CAUSAL_MASK = ExercisePart(
     "causal_mask",
     ("n",),
@@ -205,6 +458,16 @@ CAUSAL_MASK = ExercisePart(
     causal_mask,
     cases=(Case("3 positions", (3,)), Case("1 position", (1,)), Case("5 positions", (5,))),
     mistakes=(MASK_INVERTED, MASK_TRANSPOSED, FUTURE_LEAK, NOT_ITSELF, ONLY_ITSELF, MASK_ALL, MASK_ADDITIVE),
+    properties=(
+        holds("no future", [(3,)], check_causal_rows),
+        agrees(causal_mask, ("mask",), "2 positions", 2),
+        agrees(causal_mask, ("mask",), "40 positions", 40),
+    ),
+    hint="Write down the mask of three words by hand: row 0 is True, False, False. What are row 1 and row 2? Compare.",
+    strong_hint="Row i may look at column j if j is not larger than i. Compare each entry of yours with this sentence.",
+    thought="Row i is the word that looks, column j the word that it looks at. While a text is written, the words "
+    "after i do not exist yet, so j must not be larger than i. The word itself is there: j = i is allowed. So row 0 "
+    "has one True, row 1 has two, and the last row has only True. Together they are a triangle, with the diagonal.",
 )
 
 
@@ -408,6 +671,129 @@ SOME_HIDDEN = np.array([[True, False, True, False], [True, False, False, True], 
 SQUARE = np.array([[True, False, False], [True, False, True], [False, False, True]])
 IN_EACH_TEXT = np.stack([SQUARE, np.array([[False, True, False], [False, True, True], [False, False, True]])])[:, None]
 
+
+def check_weights(query: int, sentence: str) -> Any:
+    """Check that the weights of a query sum to 1 and that none is negative."""
+
+    def check(result: Any) -> str | None:
+        _, weights = result
+        row = floats(weights)[query]
+        if differs(row.sum(), 1):
+            return f"{sentence}, the weights of query {query} sum to {row.sum():.4g}, not to 1."
+        if (row < -1e-6).any():
+            return f"{sentence}, a weight of query {query} is {row.min():.4g}: no weight may be negative."
+        return None
+
+    return check
+
+
+def check_hidden_weight(result: Any) -> str | None:
+    """Key 1 is hidden from query 0."""
+    _, weights = result
+    weight = floats(weights)[0, 1]
+    return f"Query 0 may not see key 1, but gives it the weight {weight:.4g}." if differs(weight, 0) else None
+
+
+def check_score_ratio(result: Any) -> str | None:
+    """The scores are 2 / sqrt(4) = 1 and 0."""
+    _, weights = result
+    ratio = floats(weights)[0, 0] / floats(weights)[0, 1]
+    if not differs(ratio, math.e):
+        return None
+    return (
+        "A query [2, 0, 0, 0] with the keys [1, 0, 0, 0] and [0, 0, 0, 0] has the scores 2 / sqrt(4) = 1 and 0. So the "
+        f"first weight should be e = 2.718 times the second; it is {ratio:.4g} times."
+    )
+
+
+KEYS, VALUES = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 2.0], [3.0, 4.0], [6.0, 5.0]])
+QUERIES = np.array([[1.0, 0.5], [-1.0, 0.5]])
+SEES_SOME = np.array([[True, False, True], [True, True, False]])
+NEW_ORDER = [2, 0, 1]
+RESULTS = ("output", "weights")
+
+
+def changed(array: Array, place: Any, to: float) -> Array:
+    """Return a copy with other numbers at this place."""
+    copy = array.copy()
+    copy[place] = to
+    return copy
+
+
+ATTENTION_PROPERTIES: tuple[Property, ...] = (
+    holds("weights sum to 1", [(QUERIES, KEYS, VALUES, None)], check_weights(0, "Without a mask")),
+    holds("hidden keys have no weight", [(QUERIES, KEYS, VALUES, SEES_SOME)], check_hidden_weight),
+    holds("masked weights sum to 1", [(QUERIES, KEYS, VALUES, SEES_SOME)], check_weights(0, "With a mask")),
+    equal(
+        "output is the average",
+        [(QUERIES, KEYS, VALUES, None)],
+        lambda result: (result[0], floats(result[1]) @ VALUES),
+        "The output is not the average of the values with the weights that come back: output{at} is {given}, but these "
+        "weights give {expected}.",
+    ),
+    equal(
+        "equal keys",
+        [(QUERIES, np.ones((3, 2)), VALUES, None)],
+        lambda result: (result[1], np.full((2, 3), 1 / 3)),
+        "If all three keys are equal, each weight is 1/3; but weights{at} is {given}.",
+    ),
+    equal(
+        "order of the keys",
+        [(QUERIES, KEYS, VALUES, None), (QUERIES, KEYS[NEW_ORDER], VALUES[NEW_ORDER], None)],
+        lambda before, after: (after[0], before[0]),
+        "If keys and values come in another order (the same for both), the output stays the same. But output{at} "
+        "changes from {expected} to {given}.",
+    ),
+    equal(
+        "queries are independent",
+        [(QUERIES, KEYS, VALUES, None), (changed(QUERIES, 1, 3.0), KEYS, VALUES, None)],
+        lambda before, after: (floats(after[0])[0], floats(before[0])[0]),
+        "If only query 1 is changed, output[0]{at} changes from {expected} to {given}. Each query has a result of its "
+        "own.",
+    ),
+    equal(
+        "hidden values do not matter",
+        [(QUERIES, KEYS, VALUES, SEES_SOME), (QUERIES, KEYS, changed(VALUES, 1, 50.0), SEES_SOME)],
+        lambda before, after: (floats(after[0])[0], floats(before[0])[0]),
+        "Query 0 may not see key 1. If value 1 is changed, output[0]{at} still changes from {expected} to {given}.",
+    ),
+    holds("scale", [(np.eye(1, 4) * 2, np.eye(2, 4) * [[1.0], [0.0]], np.eye(2), None)], check_score_ratio),
+    equal(
+        "a mask of True",
+        [(QUERIES, KEYS, VALUES, None), (QUERIES, KEYS, VALUES, np.ones((2, 3), bool))],
+        lambda without, with_mask: (with_mask[0], without[0]),
+        "A mask that is True everywhere hides nothing. But with it output{at} is {given}, and without a mask "
+        "{expected}.",
+    ),
+    agrees(attention, RESULTS, "one query and one key", QUERIES[:1], KEYS[:1], VALUES[:1], None),
+    agrees(attention, RESULTS, "one query and three keys", QUERIES[:1], KEYS, VALUES, np.array([[True, False, True]])),
+    agrees(attention, RESULTS, "three queries and one key", KEYS, QUERIES[:1], VALUES[:1], None),
+    agrees(attention, RESULTS, "queries, keys and values of width 1", QUERIES[:, :1], KEYS[:, 1:], VALUES[:, :1], None),
+    agrees(attention, RESULTS, "scores of about 1000", QUERIES * 40, KEYS * 40, VALUES, SEES_SOME),
+    agrees(
+        attention,
+        RESULTS,
+        "three axes, with a mask [B, 1, K]",
+        numbers(2, 2, 3, seed=7),
+        numbers(2, 4, 3, seed=8),
+        numbers(2, 4, 2, seed=9),
+        np.array([[[True, True, False, False]], [[True, False, True, True]]]),
+    ),
+    agrees(
+        attention,
+        RESULTS,
+        "one query for each of two texts with two heads, and a mask [B, 1, 1, K]",
+        numbers(2, 2, 1, 4, seed=1),
+        numbers(2, 2, 3, 4, seed=2),
+        numbers(2, 2, 3, 4, seed=3),
+        np.array([[True, True, False], [False, True, False]])[:, None, None],
+    ),
+    agrees(attention, RESULTS, "a mask [K], the same for all queries", QUERIES, KEYS, VALUES, SEES_SOME[0]),
+    agrees(
+        attention, RESULTS, "a row of 300 keys", QUERIES, numbers(300, 2, seed=4) / 2, numbers(300, 2, seed=5), None
+    ),
+)
+
 ATTENTION = ExercisePart(
     "attention",
     ("q", "k", "v", "mask"),
@@ -430,6 +816,23 @@ ATTENTION = ExercisePart(
     ),
     mistakes=ATTENTION_MISTAKES,
     free_choices=MASKED_WITH,
+    properties=ATTENTION_PROPERTIES,
+    hint="Print the shape after each step for the case above: the scores and the weights are [Q, K], the output is "
+    "[Q, d_v]. Then print the sum of each row of the weights.",
+    strong_hint="Compute one score by hand: the dot product of query 0 and key 0, divided by the square root of their "
+    "length. Compare it with your scores[0, 0]. If it is right, go on with the weights, then with the output.",
+    thought="Each query is compared with each key: the dot product says how well they match, and one matrix product "
+    "computes all of them. Longer vectors have larger dot products, so the scores are divided by sqrt(d_k). What a "
+    "query may not see must get the weight 0, and the softmax gives 0 only to a score of minus infinity (or a very "
+    "negative number): so hidden scores are replaced before the softmax. The softmax along the keys turns the scores "
+    "of each query into weights that sum to 1. The output is the average of the values with these weights, which is a "
+    "matrix product again. Axes in front of the last two never mix: use operations that work on the last two axes "
+    "only.",
 )
 
-EXERCISE = Exercise(1, "scaled_dot_product", "Scaled dot-product attention", parts=(SOFTMAX, CAUSAL_MASK, ATTENTION))
+EXERCISE = Exercise(
+    1,
+    "scaled_dot_product",
+    "Scaled dot-product attention",
+    parts=(DOT, WEIGHTED_AVERAGE, SOFTMAX, CAUSAL_MASK, ATTENTION),
+)
