@@ -1615,6 +1615,12 @@ CROSS_ENTROPY = ExercisePart(
             [(np.array([[[0.0, 1.0]]]), np.array([[0]]), 1)],
             lambda loss: f"The loss is {float(loss):.4g}: it can never be negative." if float(loss) < -1e-6 else None,
         ),
+        equal(
+            "a token without a chance",
+            [(np.array([[[0.0, 1000.0]]]), np.array([[0]]), 1)],
+            lambda loss: (loss, 1000.0),
+            "For the logits [0, 1000] and the target 0 the loss is 1000; yours is {given}.",
+        ),
         agrees(cross_entropy, ("loss",), "pad 0", logits(2, 2, 4, seed=1, above=(0.0,)), np.array([[1, 0], [2, 3]]), 0),
         agrees(
             cross_entropy,
@@ -1724,6 +1730,12 @@ TOKEN_LOSSES = ExercisePart(
             ],
             lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
             "If only the logits at position 1 are changed, the loss at position 0 changes from {expected} to {given}.",
+        ),
+        equal(
+            "a token without a chance",
+            [(np.array([[[0.0, 1000.0]]]), np.array([[0]]))],
+            lambda losses: (losses, [[1000.0]]),
+            "For the logits [0, 1000] and the target 0 the loss is 1000; yours is {given}.",
         ),
         agrees(token_losses, ("losses",), "one token in the vocabulary", np.array([[[3.0]]]), np.array([[0]])),
         agrees(
