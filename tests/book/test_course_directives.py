@@ -85,7 +85,7 @@ def test_the_table_can_be_restricted_to_some_functions():
     assert rows == [(["causal_mask"], course.sentence(m.message)) for m in causal_mask.mistakes]
     table = course.mistake_table(rows)
     assert table.astext().count("causal_mask") == len(rows)
-    with pytest.raises(LookupError, match=r"no function 'sofmax'. It has: softmax, causal_mask, attention"):
+    with pytest.raises(LookupError, match=r"no function 'sofmax'. It has: dot, weighted_average, softmax"):
         course.named_mistakes(get_exercise(1), ["sofmax"])
 
 
