@@ -180,7 +180,7 @@ def test_a_property_is_reported_if_no_known_mistake_fits(tmp_path):
 def test_a_solution_is_explained():
     source = "a = 1\n    # mistakes: no-scale, scale-d\n    b = 2\n"
     assert explain_solution(get_exercise(1), source) == (
-        "a = 1\n    # Mistakes made here:\n    #   - The scores are not divided by sqrt(d_k).\n"
+        "a = 1\n    # Common mistakes here:\n    #   - The scores are not divided by sqrt(d_k).\n"
         "    #   - The scores are divided by d_k; the paper divides by its square root.\n    b = 2\n"
     )
     first, second = (

@@ -121,7 +121,8 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     if wrong:
         i = wrong[0]
         counterexample = Counterexample(part.cases[i], outcomes[i].value, answers[i])
-        facts = [*describe_differences(outcomes[i].value, answers[i], part.returns), *facts]
+        with np.errstate(all="ignore"):  # infinity minus infinity, for example
+            facts = [*describe_differences(outcomes[i].value, answers[i], part.returns), *facts]
     facts += [describe_cases(part, wrong, outcomes)]
     return Mark(
         part,
