@@ -38,7 +38,7 @@ EXAMPLES = [
     (5, "transformer", "numpy", [("return token_logits(x, embedding)", "return token_logits(x + x.mean(axis=1, keepdims=True), embedding)")], "the future changes the past"),
     (5, "transformer", "numpy", [("return token_logits(x, embedding)", "return token_logits(x + embedding[source].mean(axis=1, keepdims=True), embedding)")], "The source [2, 1] and the source [2, 1, pad] say the same"),
     (5, "cross_entropy", "numpy", [(".mean()\n", ".mean() * len(target)\n")], "the same text twice has the same loss as once"),
-    (5, "learning_rate", "numpy", [("step**-0.5", "step**-0.25")], "at step 16 it should be half of that at step 4, 0.125; it is 0.25"),
+    (5, "learning_rate", "numpy", [("step**-0.5", "step**-0.25")], "With a warmup of 4 steps the rate is largest at step 4. But it is 0.25 there and 0.3125 at step 5."),
     # right in all compared cases
     (1, "softmax", "numpy", [("axis=-1, keepdims=True)\n    # mistakes: no-p", "axis=-1, keepdims=x.ndim > 1)\n    if x.ndim == 1:\n        x = x * 2\n    # mistakes: no-p")], "X with one axis only, [0, 1, 2]"),
     (1, "softmax", "numpy", [("def softmax(x):", "def softmax(x):\n    x = np.nan_to_num(x, neginf=0.0)")], "A row with minus infinity, [0, -inf, 1]"),
