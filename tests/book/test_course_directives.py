@@ -31,8 +31,10 @@ def texts(statement):
 def test_a_statement_has_every_function_with_the_arguments_that_the_grader_uses(exercise):
     statement = course.read_statement(exercise)
     assert statement.title.startswith(f"Exercise {exercise.number}. ")
-    assert statement.reference.startswith("the paper, ")
-    assert "lesson" in statement.reference
+    assert statement.reference
+    if exercise.number <= 5:
+        assert statement.reference.startswith("the paper, ")
+        assert "lesson" in statement.reference
     assert [function.name for function in statement.functions] == [part.name for part in exercise.parts]
     for function, part in zip(statement.functions, exercise.parts, strict=True):
         assert function.signature.replace("=None", "") == part.signature
@@ -79,10 +81,11 @@ def test_every_mistake_of_the_grader_is_in_the_table_once(exercise):
 
 def test_the_table_can_be_restricted_to_some_functions():
     rows = course.named_mistakes(get_exercise(1), ["causal_mask"])
-    assert rows == [(["causal_mask"], course.sentence(m.message)) for m in get_exercise(1).parts[1].mistakes]
+    causal_mask = next(part for part in get_exercise(1).parts if part.name == "causal_mask")
+    assert rows == [(["causal_mask"], course.sentence(m.message)) for m in causal_mask.mistakes]
     table = course.mistake_table(rows)
     assert table.astext().count("causal_mask") == len(rows)
-    with pytest.raises(LookupError, match=r"no function 'sofmax'. It has: softmax, causal_mask, attention"):
+    with pytest.raises(LookupError, match=r"no function 'sofmax'. It has: dot, weighted_average, softmax"):
         course.named_mistakes(get_exercise(1), ["sofmax"])
 
 
@@ -90,7 +93,7 @@ def test_the_table_can_be_restricted_to_some_functions():
     ("number", "message"),
     [
         ("0", "Choose one of: 1, 2, 3, 4, 5"),
-        ("6", "unknown exercise 6"),
+        ("11", "unknown exercise 11"),
         ("one", "'one' is not the number"),
         ("", "not"),
     ],

@@ -94,6 +94,14 @@ def test_layer_norm_agrees_with_torch():
     np.testing.assert_allclose(exercise_4.layer_norm(x, gain, bias, 0.1), theirs)
 
 
+def test_center_and_relu_agree_with_torch():
+    x, unit = random(B, T, D), torch.ones(D, dtype=torch.float64)
+    deviation = x.std(axis=-1, keepdims=True)
+    theirs = F.layer_norm(tensor(x), (D,), unit, eps=0.0)
+    np.testing.assert_allclose(exercise_4.center(x) / deviation, theirs)
+    np.testing.assert_array_equal(exercise_4.relu(x), F.relu(tensor(x)))
+
+
 def test_feed_forward_agrees_with_torch():
     x, w = random(B, T, D), random_feed_forward()
     hidden = F.linear(tensor(x), tensor(w["w1"].T), tensor(w["b1"])).relu()
@@ -128,6 +136,28 @@ def test_the_decoder_block_agrees_with_torch():
         memory_key_padding_mask=torch.from_numpy(source == PAD),
     )
     np.testing.assert_allclose(mine, theirs.detach(), atol=1e-9)
+
+
+def test_the_decoder_agrees_with_torch():
+    x, memory, layers, source = (
+        random(B, T, D),
+        random(B, S, D),
+        [random_decoder_layer() for _ in range(3)],
+        some_ids(S),
+    )
+    mask = np.tri(T, dtype=bool)
+    y = tensor(x)
+    for weights in layers:
+        layer = torch_decoder_layer(weights)
+        hidden = {"tgt_mask": torch.from_numpy(~mask), "memory_key_padding_mask": torch.from_numpy(source == PAD)}
+        y = layer(y, tensor(memory), **hidden)
+    mine = exercise_5.decoder(x, memory, layers, H, mask, exercise_5.padding_mask(source, PAD))
+    np.testing.assert_allclose(mine, y.detach(), atol=1e-9)
+
+
+def test_token_logits_agree_with_torch():
+    x, table = random(B, T, D), random(V, D)
+    np.testing.assert_allclose(exercise_5.token_logits(x, table), F.linear(tensor(x), tensor(table)))
 
 
 def library_state(model, weights):
@@ -189,6 +219,10 @@ def test_the_loss_agrees_with_torch(above, spread):
     logits, target = spread * random(B, T, V) + above, some_ids(T)
     theirs = F.cross_entropy(tensor(logits).flatten(0, 1), torch.from_numpy(target).flatten(), ignore_index=PAD)
     assert exercise_5.cross_entropy(logits, target, PAD) == pytest.approx(theirs.item())
+    for_each = F.cross_entropy(tensor(logits).flatten(0, 1), torch.from_numpy(target).flatten(), reduction="none")
+    losses = exercise_5.token_losses(logits, target)
+    np.testing.assert_allclose(losses.ravel(), for_each)
+    assert losses[exercise_5.real_tokens(target, PAD)].mean() == pytest.approx(theirs.item())
 
 
 def test_the_learning_rate_agrees_with_the_library():

@@ -44,6 +44,10 @@ def check(
     think: Annotated[bool, typer.Option("--think", help="Print the line of thought that leads to a solution.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Check again each time the file is saved.")] = False,
     solution: Annotated[bool, typer.Option("--solution", help="Print the solutions, explained.")] = False,
+    assemble: Annotated[
+        bool, typer.Option("--assemble", help="Build a Transformer of your solutions, and train it.")
+    ] = False,
+    run: Annotated[Path, typer.Option(help="The run folder of --assemble.", metavar="RUN")] = Path("runs/mine"),
     as_json: Json = False,
 ) -> None:
     """Check your solutions of the exercises, and name the mistakes.
@@ -51,12 +55,17 @@ def check(
     Examples:  cutaway check --start my-exercises
                cutaway check 1
                cutaway check 1 --watch
+               cutaway check --assemble
 
-    There are five exercises. Solve them with NumPy or PyTorch.
+    There are ten exercises. Solve them with NumPy or PyTorch.
     """
     level = 2 if think else 1 if hint else 0
     if start is not None:
         return start_exercises(start)
+    if assemble:
+        from cutaway.cli.assemble import assemble as assemble_model
+
+        return assemble_model(list_files(), run)
     if solution:
         return print_solution(exercise_number(require_exercise(which, "--solution")))
     if watch:

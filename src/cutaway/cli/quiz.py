@@ -11,7 +11,7 @@ from rich.table import Table
 from cutaway.cli.completion import complete_lessons
 from cutaway.cli.console import command, out, print_text, say
 from cutaway.course.progress import read_progress, save_progress
-from cutaway.course.quiz import LETTERS, Question, quiz_numbers, read_quiz
+from cutaway.course.quiz import LETTERS, QuizQuestion, quiz_numbers, read_quiz
 from cutaway.errors import DataError
 
 
@@ -58,7 +58,7 @@ def quiz(
     say(f"Next:  {command('check')}" if is_last else f"Next:  {command('lesson', number + 1)}")
 
 
-def check_letters(answers: str, questions: list[Question]) -> str:
+def check_letters(answers: str, questions: list[QuizQuestion]) -> str:
     """Remove spaces and commas, and check that each letter names a choice."""
     letters = "".join(answers.lower().replace(",", " ").split())
     if len(letters) != len(questions):
@@ -70,7 +70,7 @@ def check_letters(answers: str, questions: list[Question]) -> str:
     return letters
 
 
-def ask_letter(question: Question) -> str | None:
+def ask_letter(question: QuizQuestion) -> str | None:
     """Ask until the answer is a letter of a choice; None for q, Ctrl-D or Ctrl-C."""
     allowed = LETTERS[: len(question.choices)]
     while True:
@@ -84,13 +84,13 @@ def ask_letter(question: Question) -> str | None:
             return letter
 
 
-def print_question(number: int, question: Question) -> None:
+def print_question(number: int, question: QuizQuestion) -> None:
     print_text(f"{number}. {question.ask}", style="bold")
     for letter, choice in zip(LETTERS, question.choices, strict=False):
         print_text(f"{letter}) {choice}", indent=3)
 
 
-def print_answer(question: Question, letter: str) -> None:
+def print_answer(question: QuizQuestion, letter: str) -> None:
     """Print whether it is right, and why; after a wrong answer also the right one."""
     if question.is_right(letter):
         print_text(f"✓ {question.because}\n", indent=3, style="green")

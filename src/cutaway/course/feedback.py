@@ -221,7 +221,7 @@ def explain_solution(exercise: Exercise, source: str) -> str:
         if found := re.match(r"def (\w+)", line):
             function = found[1]
         if found := re.match(r"( *)# mistakes: (.+)$", line):
-            lines.append(f"{found[1]}# Mistakes made here:")
+            lines.append(f"{found[1]}# Common mistakes here:")
             for name in map(str.strip, found[2].split(",")):
                 others = [mistake for (_, other), mistake in known.items() if other == name]
                 lines.append(f"{found[1]}#   - {sentence(known.get((function, name), others[0]).message)}")

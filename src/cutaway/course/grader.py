@@ -112,8 +112,8 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     explanations = list[tuple[Mistake, ...]]()
     if wrong and all(m.explanations for m in used):  # else a called part's unknown mistake has an unknown effect here
         explanations = find_explanations(part, outcomes, answers, tuple(known) if used else None)
-    if explanations:
-        violation, failure, failed_case = "", None, None  # they follow from the named mistake
+    if explanations or outcomes[0].is_nondeterministic:
+        violation, failure, failed_case = "", None, None  # they follow from what is known already
     if crashed is not None:
         failure, failed_case = outcomes[crashed].failure, part.cases[crashed]
     if not (wrong or failure or violation or facts):
@@ -121,7 +121,8 @@ def mark_part(part: ExercisePart, outcomes: Sequence[Outcome], used: Sequence[Ma
     if wrong:
         i = wrong[0]
         counterexample = Counterexample(part.cases[i], outcomes[i].value, answers[i])
-        facts = [*describe_differences(outcomes[i].value, answers[i], part.returns), *facts]
+        with np.errstate(all="ignore"):  # infinity minus infinity, for example
+            facts = [*describe_differences(outcomes[i].value, answers[i], part.returns), *facts]
     facts += [describe_cases(part, wrong, outcomes)]
     return Mark(
         part,

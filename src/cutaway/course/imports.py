@@ -82,7 +82,7 @@ def dotted_name(node: ast.expr) -> str:
 def imported_answers(tree: ast.Module, parts: Sequence[str], allowed: frozenset[Import]) -> dict[str, str]:
     """Return the names in the file that stand for imported answers, each as "attention from cutaway.course.given"."""
     found: dict[str, str] = {}
-    asked = [part for part in parts if (GIVEN, part) not in allowed]
+    wanted = [part for part in parts if (GIVEN, part) not in allowed]
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
             module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -90,10 +90,10 @@ def imported_answers(tree: ast.Module, parts: Sequence[str], allowed: frozenset[
             if path.partition(".")[0] != "cutaway" and "solutions" not in path.split("."):
                 continue  # a library, or a file of the learner
             if path == GIVEN:
-                found |= {f"{name}.{part}": f"{part} from {GIVEN}" for part in asked}
+                found |= {f"{name}.{part}": f"{part} from {GIVEN}" for part in wanted}
             elif alias.name == "*":
-                found |= {part: f"{part} from {module}" for part in asked}
-            elif (module, alias.name) not in allowed and (module != GIVEN or alias.name in asked):
+                found |= {part: f"{part} from {module}" for part in wanted}
+            elif (module, alias.name) not in allowed and (module != GIVEN or alias.name in wanted):
                 found[name] = f"{alias.name} from {module}" if module else alias.name
     return found
 

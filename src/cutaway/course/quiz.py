@@ -20,7 +20,7 @@ LETTERS = "abcdef"
 
 
 @dataclass(frozen=True)
-class Question:
+class QuizQuestion:
     """A question and its choices in a fixed, shuffled order."""
 
     ask: str
@@ -47,17 +47,17 @@ def quiz_numbers() -> list[int]:
     return sorted(int(path.stem) for path in (shipped_folder("lessons") / "quizzes").glob("[0-9][0-9].toml"))
 
 
-def read_quiz(number: int) -> list[Question]:
+def read_quiz(number: int) -> list[QuizQuestion]:
     if number not in quiz_numbers():
         raise DataError(f"there is no quiz {number}. Choose one of: {', '.join(map(str, quiz_numbers()))}.")
     path = shipped_folder("lessons") / "quizzes" / f"{number:02d}.toml"
     return [read_question(table) for table in tomllib.loads(path.read_text(encoding="utf-8"))["question"]]
 
 
-def read_question(table: dict[str, object]) -> Question:
+def read_question(table: dict[str, object]) -> QuizQuestion:
     ask, right, because, wrong = (table[key] for key in ("ask", "right", "because", "wrong"))
     assert isinstance(wrong, list)
     why = {str(one["text"]): str(one["why"]) for one in wrong}
     choices = [str(right), *why]
     random.Random(str(ask)).shuffle(choices)  # the same order for every reader
-    return Question(str(ask), tuple(choices), str(right), str(because), why)
+    return QuizQuestion(str(ask), tuple(choices), str(right), str(because), why)

@@ -155,7 +155,7 @@ EDITS = {
     },
     ("attend_heads", "merge-like-cards"): {
         "torch": [(JOINED, "found.permute(0, 2, 3, 1).flatten(2)")],
-        "loops": [(LOOP_PARTS, "np.stack(parts, axis=-1).reshape(n_texts, n_queries, -1)")],
+        "loops": [(LOOP_PARTS, "np.stack(parts, axis=-1).reshape(n_texts, q.shape[2], -1)")],
     },
     ("attend_heads", "merge-out-of-order"): {
         "torch": [(JOINED, "found.flip(1).transpose(1, 2).flatten(2)")],

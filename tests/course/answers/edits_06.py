@@ -99,7 +99,7 @@ EDITS = {
     },
     ("keep_top_p", "excluded-zero"): {
         "numpy": [(TOP_P, "np.where(stays, logits, 0)")],
-        "torch": [("values.masked_fill(before >= p, float(\"-inf\"))", "values.masked_fill(before >= p, 0)")],
+        "torch": [('values.masked_fill(before >= p, float("-inf"))', "values.masked_fill(before >= p, 0)")],
     },
     ("keep_top_k", "excluded-low"): {
         "numpy": [(TOP_K, "np.where(logits >= kth_largest, logits, -1e9)")],
@@ -107,7 +107,7 @@ EDITS = {
     },
     ("keep_top_p", "excluded-low"): {
         "numpy": [(TOP_P, "np.where(stays, logits, -1e9)")],
-        "torch": [("values.masked_fill(before >= p, float(\"-inf\"))", "values.masked_fill(before >= p, -1e9)")],
+        "torch": [('values.masked_fill(before >= p, float("-inf"))', "values.masked_fill(before >= p, -1e9)")],
     },
     ("keep_top_k", "k-one-fewer"): {
         "numpy": [("logits >= kth_largest", "logits > kth_largest")],
@@ -148,14 +148,29 @@ EDITS = {
     ("keep_top_p", "crossing-excluded"): {
         "numpy": [(BEFORE, "before = np.cumsum(probabilities, axis=-1)")],
         "torch, the first stays": [(TORCH_BEFORE, "before = probabilities.cumsum(dim=-1)\n    before[..., 0] = 0")],
-        "loops": [(LOOP_TOP_P, "            total += probabilities[i]\n            if total >= p:\n                break\n            result[place][i] = row[i]\n")],
+        "loops": [
+            (
+                LOOP_TOP_P,
+                "            total += probabilities[i]\n            if total >= p:\n                break\n            result[place][i] = row[i]\n",
+            )
+        ],
     },
     ("keep_top_p", "p-one-more"): {
-        "numpy": [("stays_sorted = before < p", "stays_sorted = before - np.roll(probabilities, 1, axis=-1) < p\n    stays_sorted[..., 0] = True")],
+        "numpy": [
+            (
+                "stays_sorted = before < p",
+                "stays_sorted = before - np.roll(probabilities, 1, axis=-1) < p\n    stays_sorted[..., 0] = True",
+            )
+        ],
         "loops": [("            if total >= p:\n", "            if total - probabilities[i] >= p:\n")],
     },
     ("keep_top_p", "p-not-sorted"): {
-        "numpy": [("order = np.argsort(-logits, axis=-1)", "order = np.broadcast_to(np.arange(logits.shape[-1]), logits.shape)")],
+        "numpy": [
+            (
+                "order = np.argsort(-logits, axis=-1)",
+                "order = np.broadcast_to(np.arange(logits.shape[-1]), logits.shape)",
+            )
+        ],
         "loops": [("sorted(range(len(row)), key=lambda i: -probabilities[i])", "range(len(row))")],
     },
     ("keep_top_p", "p-ascending"): {
@@ -175,7 +190,9 @@ EDITS = {
     ("keep_top_p", "p-each"): {
         "numpy": [(TOP_P, "np.where(softmax(logits) >= p, logits, -np.inf)")],
         "torch, of the largest": [("before >= p", "probabilities < p * probabilities[..., :1]")],
-        "loops": [(LOOP_TOP_P, "            if probabilities[i] > 1 - p:\n                result[place][i] = row[i]\n")],
+        "loops": [
+            (LOOP_TOP_P, "            if probabilities[i] > 1 - p:\n                result[place][i] = row[i]\n")
+        ],
     },
     ("keep_top_p", "p-remaining"): {
         "numpy": [("before < p", "before < 1 - p")],
@@ -187,7 +204,10 @@ EDITS = {
     },
     ("keep_top_p", "p-axis"): {
         "numpy": [
-            ("    order = np.argsort(-logits", "    shape, logits = logits.shape, logits.reshape(-1)\n    order = np.argsort(-logits"),
+            (
+                "    order = np.argsort(-logits",
+                "    shape, logits = logits.shape, logits.reshape(-1)\n    order = np.argsort(-logits",
+            ),
             (TOP_P, f"{TOP_P}.reshape(shape)"),
         ],
         "torch": [
@@ -200,7 +220,12 @@ EDITS = {
     ("keep_top_p", "p-probabilities"): {
         "numpy": [(TOP_P, "np.where(stays, softmax(logits), 0)")],
         "numpy, again": [(TOP_P, f"softmax({TOP_P})")],
-        "torch": [('values = values.masked_fill(before >= p, float("-inf"))', 'values = probabilities.masked_fill(before >= p, float("-inf"))')],
+        "torch": [
+            (
+                'values = values.masked_fill(before >= p, float("-inf"))',
+                'values = probabilities.masked_fill(before >= p, float("-inf"))',
+            )
+        ],
     },
     ("sample", "temperature-last"): {
         "numpy": [(TEMPERATURE, ""), (IF_TOP_P, IF_TOP_P + TEMPERATURE)],
@@ -219,7 +244,14 @@ EDITS = {
             ("logits = keep_top_p(logits, top_p)", "logits = softmax(keep_top_p(logits, top_p))"),
             (CUMULATIVE, "cumulative = np.cumsum(logits)"),
         ],
-        "torch": [(FILTERS, FILTERS.replace("[", "[(lambda x, t: (x / t).softmax(-1), temperature), ").replace("(apply_temperature, temperature), ", ""))],
+        "torch": [
+            (
+                FILTERS,
+                FILTERS.replace("[", "[(lambda x, t: (x / t).softmax(-1), temperature), ").replace(
+                    "(apply_temperature, temperature), ", ""
+                ),
+            )
+        ],
     },
     ("sample", "temperature-ignored"): {
         "numpy": [(TEMPERATURE, "")],
@@ -244,7 +276,9 @@ EDITS = {
             (CUMULATIVE, "order = np.argsort(-softmax(logits))\n    cumulative = np.cumsum(softmax(logits)[order])"),
             (CHOSEN, "int(order[np.argmax(cumulative > u)])"),
         ],
-        "torch": [(TORCH_CUMULATIVE, "cumulative = logits.softmax(dim=-1).sort(descending=True).values.cumsum(dim=-1)")],
+        "torch": [
+            (TORCH_CUMULATIVE, "cumulative = logits.softmax(dim=-1).sort(descending=True).values.cumsum(dim=-1)")
+        ],
     },
     ("sample", "most-probable"): {
         "numpy": [(CHOSEN, "int(choose_token(logits))")],
@@ -256,12 +290,18 @@ EDITS = {
             (CUMULATIVE, "cumulative = np.cumsum(unfiltered * np.isfinite(logits))"),
         ],
         "torch": [
-            ("    for apply, setting", "    unfiltered = (logits / temperature).softmax(dim=-1)\n    for apply, setting"),
+            (
+                "    for apply, setting",
+                "    unfiltered = (logits / temperature).softmax(dim=-1)\n    for apply, setting",
+            ),
             (TORCH_CUMULATIVE, "cumulative = (unfiltered * logits.isfinite()).cumsum(dim=-1)"),
         ],
         "loops": [
             (IF_TOP_K, "    unfiltered = probabilities_of(logits.tolist())\n" + IF_TOP_K),
-            ("enumerate(probabilities_of(logits.tolist())):\n", "enumerate(unfiltered):\n        p = p if logits[i] > -math.inf else 0.0\n"),
+            (
+                "enumerate(probabilities_of(logits.tolist())):\n",
+                "enumerate(unfiltered):\n        p = p if logits[i] > -math.inf else 0.0\n",
+            ),
         ],
     },
     ("sample", "not-cumulative"): {
@@ -279,7 +319,12 @@ EDITS = {
     },
     ("sample", "u-from-the-end"): {
         "numpy": [("cumulative > u", "cumulative > 1 - u")],
-        "loops": [("in enumerate(probabilities_of(logits.tolist())):", "in reversed(list(enumerate(probabilities_of(logits.tolist())))):")],
+        "loops": [
+            (
+                "in enumerate(probabilities_of(logits.tolist())):",
+                "in reversed(list(enumerate(probabilities_of(logits.tolist())))):",
+            )
+        ],
     },
     ("greedy", "end-passed"): {
         "numpy": [(STOP, "")],
@@ -305,16 +350,27 @@ EDITS = {
     },
     ("greedy", "start-not-read"): {
         "numpy": [("np.array([ids])", "np.array([ids[1:] or [start]])")],
-        "loops": [("next_logits([[start, *ids]])\n        ids.append", "next_logits([ids or [start]])\n        ids.append")],
+        "loops": [
+            ("next_logits([[start, *ids]])\n        ids.append", "next_logits([ids or [start]])\n        ids.append")
+        ],
     },
     ("greedy", "end-added"): {
-        "numpy": [("    return ids[1:]\n\n\ndef length_penalty", "    if ids[-1] != end:\n        ids.append(end)\n    return ids[1:]\n\n\ndef length_penalty")],
+        "numpy": [
+            (
+                "    return ids[1:]\n\n\ndef length_penalty",
+                "    if ids[-1] != end:\n        ids.append(end)\n    return ids[1:]\n\n\ndef length_penalty",
+            )
+        ],
         "torch, the last is replaced": [(TORCH_IDS, "[*ids[0, 1:-1].tolist(), end]")],
         "loops": [(LOOP_STOP + "    return ids\n", LOOP_STOP + "    return ids + [end]\n")],
     },
     ("greedy", "filled-with-end"): {
-        "torch": [(TORCH_IDS, "torch.nn.functional.pad(ids[0, 1:], (0, max_length + 1 - ids.size(1)), value=end).tolist()")],
-        "loops": [(LOOP_STOP, "        if ids[-1] == end:\n            return ids + [end] * (max_length - len(ids))\n")],
+        "torch": [
+            (TORCH_IDS, "torch.nn.functional.pad(ids[0, 1:], (0, max_length + 1 - ids.size(1)), value=end).tolist()")
+        ],
+        "loops": [
+            (LOOP_STOP, "        if ids[-1] == end:\n            return ids + [end] * (max_length - len(ids))\n")
+        ],
     },
     ("length_penalty", "penalty-brackets"): {
         "numpy": [(LP, "(5 + length / 6) ** alpha")],
@@ -352,46 +408,87 @@ EDITS = {
     },
     ("beam_search", "one-hypothesis"): {
         "numpy": [("live, log_p = [[start]], np.zeros(1)", "live, log_p = [[start]] * beam_size, np.zeros(beam_size)")],
-        "torch": [("torch.tensor([[start]]), torch.zeros(1)  #", "torch.tensor([[start]] * beam_size), torch.zeros(beam_size)  #")],
+        "torch": [
+            (
+                "torch.tensor([[start]]), torch.zeros(1)  #",
+                "torch.tensor([[start]] * beam_size), torch.zeros(beam_size)  #",
+            )
+        ],
         "loops": [("beam = [(0.0, [])]", "beam = [(0.0, [])] * beam_size")],
     },
     ("beam_search", "no-competition"): {
         "loops": [
             ("        candidates = []\n", "        candidates, first = [], not beam[0][1]\n"),
-            ("        candidates.sort(reverse=True)\n", "        candidates.sort(reverse=True)\n        V = len(logits)\n        if not first:\n            candidates = [max(c for c in candidates if c[1][:-1] == ids) for _, ids in beam]\n            candidates.sort(reverse=True)\n"),
+            (
+                "        candidates.sort(reverse=True)\n",
+                "        candidates.sort(reverse=True)\n        V = len(logits)\n        if not first:\n            candidates = [max(c for c in candidates if c[1][:-1] == ids) for _, ids in beam]\n            candidates.sort(reverse=True)\n",
+            ),
         ],
         "numpy": [
-            ("order = np.argsort(-totals, axis=None)\n", "order = np.argsort(-totals, axis=None)\n        if length > 1:\n            best = np.full_like(totals, 0, dtype=bool)\n            best[np.arange(len(totals)), totals.argmax(-1)] = True\n            order = [i for i in order if best.flat[i]]\n"),
+            (
+                "order = np.argsort(-totals, axis=None)\n",
+                "order = np.argsort(-totals, axis=None)\n        if length > 1:\n            best = np.full_like(totals, 0, dtype=bool)\n            best[np.arange(len(totals)), totals.argmax(-1)] = True\n            order = [i for i in order if best.flat[i]]\n",
+            ),
         ],
     },
     ("beam_search", "parents-mixed"): {
-        "numpy": [("ids = [*parents[n], token]", "ids = [*parents[n if token == end else min(len(live), len(parents) - 1)], token]")],
+        "numpy": [
+            (
+                "ids = [*parents[n], token]",
+                "ids = [*parents[n if token == end else min(len(live), len(parents) - 1)], token]",
+            )
+        ],
         "numpy, remainder": [
-            ("n, token = divmod(int(place), totals.shape[1])", "token, n = divmod(int(place), totals.shape[0])\n            total = totals.flat[place]"),
+            (
+                "n, token = divmod(int(place), totals.shape[1])",
+                "token, n = divmod(int(place), totals.shape[0])\n            total = totals.flat[place]",
+            ),
             ("totals[n, token] / penalty", "total / penalty"),
             ("going_on.append(totals[n, token])", "going_on.append(total)"),
         ],
-        "torch, remainder": [("places // totals.size(1), places % totals.size(1)", "places % len(totals), places // len(totals)")],
-        "torch": [("torch.cat([live[rows], tokens", "torch.cat([live.expand(len(rows), -1) if length == 1 else live[: len(rows)] if len(rows) <= len(live) else torch.cat([live, live[-1:].expand(len(rows) - len(live), -1)]), tokens")],
+        "torch, remainder": [
+            ("places // totals.size(1), places % totals.size(1)", "places % len(totals), places // len(totals)")
+        ],
+        "torch": [
+            (
+                "torch.cat([live[rows], tokens",
+                "torch.cat([live.expand(len(rows), -1) if length == 1 else live[: len(rows)] if len(rows) <= len(live) else torch.cat([live, live[-1:].expand(len(rows) - len(live), -1)]), tokens",
+            )
+        ],
         "loops": [
             (LOOP_FOR, "for i, (log_p, ids) in enumerate(candidates):"),
-            (f"            {LOOP_IS_END}", f"            ids = old[min(i, len(old) - 1)][1] + ids[-1:]\n            {LOOP_IS_END}"),
+            (
+                f"            {LOOP_IS_END}",
+                f"            ids = old[min(i, len(old) - 1)][1] + ids[-1:]\n            {LOOP_IS_END}",
+            ),
             ("        candidates.sort(reverse=True)\n", "        candidates.sort(reverse=True)\n        old = beam\n"),
         ],
     },
     ("beam_search", "finished-take-places"): {
-        "numpy": [("for place in order:", "for place in order[:beam_size]:"), (AT_LIMIT, "        if not live:\n            break\n" + AT_LIMIT)],
+        "numpy": [
+            ("for place in order:", "for place in order[:beam_size]:"),
+            (AT_LIMIT, "        if not live:\n            break\n" + AT_LIMIT),
+        ],
         "loops": [(LOOP_FOR, "for log_p, ids in candidates[:beam_size]:")],
         "loops, they stay": [
-            ("            logits = next_logits([[start, *ids]])[0]", "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]"),
+            (
+                "            logits = next_logits([[start, *ids]])[0]",
+                "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]",
+            ),
             (LOOP_STEP, "    for _ in range(max_length):\n"),
             (LOOP_FOR, "for log_p, ids in candidates[:beam_size]:"),
             ("                done.append((log_p, ids))", "                beam.append((log_p, ids))"),
         ],
         "loops, they stay by score": [
-            ("            logits = next_logits([[start, *ids]])[0]", "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]"),
+            (
+                "            logits = next_logits([[start, *ids]])[0]",
+                "            if ids and ids[-1] == end:\n                candidates.append((log_p, ids))\n                continue\n            logits = next_logits([[start, *ids]])[0]",
+            ),
             (LOOP_STEP, "    for _ in range(max_length):\n"),
-            ("candidates.sort(reverse=True)", "candidates.sort(key=lambda c: c[0] / length_penalty(len(c[1]), alpha), reverse=True)"),
+            (
+                "candidates.sort(reverse=True)",
+                "candidates.sort(key=lambda c: c[0] / length_penalty(len(c[1]), alpha), reverse=True)",
+            ),
             (LOOP_FOR, "for log_p, ids in candidates[:beam_size]:"),
             ("                done.append((log_p, ids))", "                beam.append((log_p, ids))"),
         ],
@@ -402,12 +499,26 @@ EDITS = {
         "loops": [(LOOP_IS_END, "if False:\n                done")],
     },
     ("beam_search", "every-end-counts"): {
-        "torch": [("ended >= log_p[-1] if len(log_p) == beam_size else torch.ones_like(ended, dtype=torch.bool)", "torch.ones_like(ended, dtype=torch.bool)")],
-        "loops": [(LOOP_FULL, ""), ("            else:\n                beam.append((log_p, ids))", "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))")],
+        "torch": [
+            (
+                "ended >= log_p[-1] if len(log_p) == beam_size else torch.ones_like(ended, dtype=torch.bool)",
+                "torch.ones_like(ended, dtype=torch.bool)",
+            )
+        ],
+        "loops": [
+            (LOOP_FULL, ""),
+            (
+                "            else:\n                beam.append((log_p, ids))",
+                "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))",
+            ),
+        ],
         "loops, of twice as many": [
             (LOOP_FULL, ""),
             (LOOP_FOR, "for log_p, ids in candidates[: 2 * beam_size]:"),
-            ("            else:\n                beam.append((log_p, ids))", "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))"),
+            (
+                "            else:\n                beam.append((log_p, ids))",
+                "            elif len(beam) < beam_size:\n                beam.append((log_p, ids))",
+            ),
         ],
     },
     ("beam_search", "first-finished"): {
@@ -416,7 +527,9 @@ EDITS = {
     },
     ("beam_search", "enough-finished"): {
         "numpy": [(BOUND, "elif len(finished) >= beam_size:")],
-        "loops": [("    best, best_score", "        if len(done) >= beam_size:\n            beam = []\n    best, best_score")],
+        "loops": [
+            ("    best, best_score", "        if len(done) >= beam_size:\n            beam = []\n    best, best_score")
+        ],
     },
     ("beam_search", "bound-too-low"): {
         "numpy": [(BOUND, BOUND.replace("length_penalty(max_length, alpha)", "penalty"))],
@@ -438,19 +551,28 @@ EDITS = {
     },
     ("beam_search", "penalty-each-step"): {
         "numpy": [
-            ("totals = log_p[:, None] + log_p_next", "totals = (log_p[:, None] + log_p_next) / length_penalty(length, alpha)"),
+            (
+                "totals = log_p[:, None] + log_p_next",
+                "totals = (log_p[:, None] + log_p_next) / length_penalty(length, alpha)",
+            ),
             (PENALTY, "penalty = 1"),
         ],
         "loops, and at the end": [(LOOP_GAIN, "(log_p + logit - log_sum) / length_penalty(len(ids) + 1, alpha)")],
     },
     ("beam_search", "length-wrong"): {
         "numpy": [(PENALTY, "penalty = length_penalty(length + 1, alpha)")],
-        "torch": [(TORCH_SCORE, "score = total.item() / length_penalty(length - 1, alpha)"), (TORCH_BOUND, "if False:")],
+        "torch": [
+            (TORCH_SCORE, "score = total.item() / length_penalty(length - 1, alpha)"),
+            (TORCH_BOUND, "if False:"),
+        ],
         "loops": [(LOOP_SCORE, "score = log_p / length_penalty(len(ids) - (ids[-1] == end), alpha)")],
     },
     ("beam_search", "best-by-log-p"): {
         "loops": [
-            (LOOP_BEST, "        if log_p > best_score:\n            best, best_score = ids, log_p\n    return best, best_score / length_penalty(len(best), alpha)"),
+            (
+                LOOP_BEST,
+                "        if log_p > best_score:\n            best, best_score = ids, log_p\n    return best, best_score / length_penalty(len(best), alpha)",
+            ),
         ],
         "numpy": [
             (FINISHED, "finished.append((totals[n, token], ids))"),
@@ -460,10 +582,15 @@ EDITS = {
         ],
     },
     ("beam_search", "log-p-returned"): {
-        "numpy": [("return ids[1:], float(score)", "return ids[1:], float(score) * length_penalty(len(ids) - 1, alpha)")],
+        "numpy": [
+            ("return ids[1:], float(score)", "return ids[1:], float(score) * length_penalty(len(ids) - 1, alpha)")
+        ],
         "loops": [
             ("    best, best_score = None", "    best_total, best, best_score = 0, None"),
-            (LOOP_BEST, "        if score > best_score:\n            best_total, best, best_score = log_p, ids, score\n    return best, best_total"),
+            (
+                LOOP_BEST,
+                "        if score > best_score:\n            best_total, best, best_score = log_p, ids, score\n    return best, best_total",
+            ),
         ],
     },
     ("beam_search", "end-left-out"): {
@@ -475,7 +602,11 @@ EDITS = {
         "torch": [("best_ids, best_score = ids[1:], score", "best_ids, best_score = ids, score")],
     },
     ("beam_search", "max-length"): {
-        "numpy": [("for length in range(1, max_length + 1):", "for length in range(1, max_length):"), ("length == max_length", "length == max_length - 1"), ("    score, ids = max(finished)", "    score, ids = max(finished or [(0, [start])])")],
+        "numpy": [
+            ("for length in range(1, max_length + 1):", "for length in range(1, max_length):"),
+            ("length == max_length", "length == max_length - 1"),
+            ("    score, ids = max(finished)", "    score, ids = max(finished or [(0, [start])])"),
+        ],
         "loops": [(LOOP_STEP, LOOP_STEP.replace("<", "<="))],
     },
     ("beam_search", "last-id-only"): {
@@ -495,7 +626,11 @@ EDITS = {
 UNLISTED = [
     ("apply_temperature", "numpy", [("return logits / temperature", "return logits / temperature**2")]),
     ("apply_temperature", "torch", [("return logits / temperature", "return logits - temperature")]),
-    ("choose_token", "numpy", [("np.argmax(logits, axis=-1)", "np.argsort(-logits, axis=-1)[..., min(1, logits.shape[-1] - 1)]")]),
+    (
+        "choose_token",
+        "numpy",
+        [("np.argmax(logits, axis=-1)", "np.argsort(-logits, axis=-1)[..., min(1, logits.shape[-1] - 1)]")],
+    ),
     ("choose_token", "loops", [("    return best\n", "    return best + 1\n")]),
     ("keep_top_k", "numpy", [("logits >= kth_largest", "np.abs(logits) >= kth_largest")]),
     ("keep_top_k", "torch", [(TORCH_TOP_K, f"{TORCH_TOP_K} - 1")]),
@@ -503,7 +638,14 @@ UNLISTED = [
     ("keep_top_p", "numpy", [("before < p", "before < p * p")]),
     ("keep_top_p", "torch", [("before >= p", "before > 0")]),
     ("keep_top_p", "torch", [(TORCH_TOP_P, 'logits.index_fill(-1, ids[before >= p], float("-inf"))')]),
-    ("keep_top_p", "torch", [(TORCH_BEFORE, "before = probabilities.cumsum(dim=-1)"), (TORCH_TOP_P, 'logits.index_fill(-1, ids[before >= p], float("-inf"))')]),
+    (
+        "keep_top_p",
+        "torch",
+        [
+            (TORCH_BEFORE, "before = probabilities.cumsum(dim=-1)"),
+            (TORCH_TOP_P, 'logits.index_fill(-1, ids[before >= p], float("-inf"))'),
+        ],
+    ),
     ("keep_top_p", "loops", [("total += probabilities[i]", "total += probabilities[i] ** 2")]),
     ("sample", "numpy", [("cumulative > u", "cumulative > u * u")]),
     ("sample", "torch", [("cumulative <= u", "cumulative <= 0.5")]),
@@ -518,5 +660,9 @@ UNLISTED = [
     ("beam_search", "loops", [("candidates.sort(reverse=True)", "candidates.sort()")]),
     ("beam_search", "loops", [(LOOP_SCORE, "score = log_p / len(ids)")]),
     ("beam_search", "numpy", [("score, ids = max(finished)", "score, ids = min(finished)")]),
-    ("beam_search", "loops", [("math.log(sum(math.exp(x) for x in logits))", "math.log2(sum(math.exp(x) for x in logits))")]),
+    (
+        "beam_search",
+        "loops",
+        [("math.log(sum(math.exp(x) for x in logits))", "math.log2(sum(math.exp(x) for x in logits))")],
+    ),
 ]

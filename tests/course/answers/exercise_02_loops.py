@@ -36,7 +36,7 @@ def project_heads(x, w, n_heads):
 
 
 def attend_heads(q, k, v, mask=None):
-    n_texts, n_heads, n_queries, e = q.shape
+    n_texts, n_heads, _, e = q.shape
     parts = []
     for h in range(n_heads):
         scores = np.matmul(q[:, h], k[:, h].transpose(0, 2, 1)) / e**0.5

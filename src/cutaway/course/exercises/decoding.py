@@ -1025,7 +1025,7 @@ LENGTH_PENALTY = ExercisePart(
 PENALTY_EACH_STEP = {"penalty-each-step", "penalty-each-step-and-at-the-end"}
 
 
-class Hypothesis(NamedTuple):
+class BeamRow(NamedTuple):
     log_p: float
     ids: list[int]  # with the start
 
@@ -1047,9 +1047,9 @@ def beam_search(
 ) -> tuple[Any, Any]:
     """Go on with the `beam_size` most probable hypotheses; return the finished one with the best score."""
     size = 1 if "one-hypothesis" in wrong else beam_size
-    live, finished = [Hypothesis(0.0, [start])], list[Hypothesis]()
+    live, finished = [BeamRow(0.0, [start])], list[BeamRow]()
     limit = max_length + max_length_error(wrong)
-    compared: list[Hypothesis] = []
+    compared: list[BeamRow] = []
     for length in range(1, limit + 1):
         candidates = list_candidates(live, next_logits, alpha, wrong)
         if {"finished-stay", "finished-stay-by-score"} & wrong:
@@ -1068,7 +1068,7 @@ def beam_search(
         if not ("cut-off-ignored" in wrong and finished):
             compared += live
 
-    def score(hypothesis: Hypothesis) -> float:
+    def score(hypothesis: BeamRow) -> float:
         return score_of(hypothesis, end, alpha, wrong)
 
     best = max(compared, key=(lambda h: h.log_p) if "best-by-log-p" in wrong else score)
@@ -1077,7 +1077,7 @@ def beam_search(
     return (result, ids) if "score-first" in wrong else (ids, result)
 
 
-def list_candidates(live: list[Hypothesis], next_logits: Model, alpha: float, wrong: Switches) -> list[Candidate]:
+def list_candidates(live: list[BeamRow], next_logits: Model, alpha: float, wrong: Switches) -> list[Candidate]:
     """Each hypothesis with each token, the most probable first."""
     logits = next_logits(np.array([context_of(h.ids, wrong) for h in live]))
     gains = logits - logits.max(axis=-1, keepdims=True)
@@ -1107,8 +1107,8 @@ def by_remainder(candidate: Candidate, n: int, vocabulary: int) -> Candidate:
 
 
 def select(
-    live: list[Hypothesis], candidates: list[Candidate], end: int, size: int, n_finished: int, wrong: Switches
-) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    live: list[BeamRow], candidates: list[Candidate], end: int, size: int, n_finished: int, wrong: Switches
+) -> tuple[list[BeamRow], list[BeamRow]]:
     """Go through the candidates: those with `end` are finished; of the others `size` go on."""
     limit = len(candidates)
     if "finished-take-places" in wrong:
@@ -1120,7 +1120,7 @@ def select(
     later_ends = bool({"every-end-counts", "ends-of-2k"} & wrong)
     if "no-competition" in wrong and len(live[0].ids) > 1:
         candidates = [next(c for c in candidates if c.parent == i) for i in range(len(live))]
-    goes_on, finished = list[Hypothesis](), list[Hypothesis]()
+    goes_on, finished = list[BeamRow](), list[BeamRow]()
     for i, candidate in enumerate(candidates[:limit]):
         is_end = candidate.token == end and "end-extended" not in wrong
         if "parents-by-remainder-live" in wrong and not is_end:
@@ -1132,27 +1132,27 @@ def select(
         place = i if "parents-mixed" in wrong else len(goes_on)
         mixed = "parents-mixed" in wrong or ("parents-mixed-live" in wrong and not is_end)
         parent = live[min(place, len(live) - 1)] if mixed else live[candidate.parent]
-        (finished if is_end else goes_on).append(Hypothesis(candidate.log_p, [*parent.ids, candidate.token]))
+        (finished if is_end else goes_on).append(BeamRow(candidate.log_p, [*parent.ids, candidate.token]))
     return goes_on, finished
 
 
 def keep_best(
-    live: list[Hypothesis],
-    finished: list[Hypothesis],
+    live: list[BeamRow],
+    finished: list[BeamRow],
     candidates: list[Candidate],
     end: int,
     size: int,
     alpha: float,
     wrong: Switches,
-) -> tuple[list[Hypothesis], list[Hypothesis]]:
+) -> tuple[list[BeamRow], list[BeamRow]]:
     """Let finished hypotheses stay in the beam and compete with the candidates."""
-    pool = finished + [Hypothesis(c.log_p, [*live[c.parent].ids, c.token]) for c in candidates]
+    pool = finished + [BeamRow(c.log_p, [*live[c.parent].ids, c.token]) for c in candidates]
     by_score = "finished-stay-by-score" in wrong
     pool.sort(key=lambda h: -(score_of(h, end, alpha, wrong) if by_score else h.log_p))
     return [h for h in pool[:size] if h.ids[-1] != end], [h for h in pool[:size] if h.ids[-1] == end]
 
 
-def score_of(hypothesis: Hypothesis, end: int, alpha: float, wrong: Switches) -> float:
+def score_of(hypothesis: BeamRow, end: int, alpha: float, wrong: Switches) -> float:
     length = len(hypothesis.ids) - 1
     if "length-with-start" in wrong:
         length += 1
@@ -1167,8 +1167,8 @@ def score_of(hypothesis: Hypothesis, end: int, alpha: float, wrong: Switches) ->
 
 
 def stops(
-    live: list[Hypothesis],
-    finished: list[Hypothesis],
+    live: list[BeamRow],
+    finished: list[BeamRow],
     end: int,
     beam_size: int,
     alpha: float,

@@ -234,6 +234,7 @@ LAYER_NORM = ExercisePart(
         Case("two tokens of three numbers", (numbers(2, 3, seed=1), numbers(3, seed=2), numbers(3, seed=3), 0.1)),
         Case("two texts of three tokens", (numbers(2, 3, 4, seed=4), numbers(4, seed=5), numbers(4, seed=6), 0.5)),
         Case("four axes", (numbers(2, 3, 2, 5, seed=7), numbers(5, seed=8), numbers(5, seed=9), 0.2)),
+        Case("a large eps", (numbers(2, 3, seed=10), numbers(3, seed=11), numbers(3, seed=12), 4.0)),
     ),
     mistakes=LAYER_NORM_MISTAKES,
     properties=(
@@ -259,6 +260,12 @@ LAYER_NORM = ExercisePart(
             lambda result: (result, [[0.5, -0.5]]),
             "The numbers of [5, 5] are all equal to their mean, so only the bias [0.5, -0.5] is left. But result{at} "
             "is {given}.",
+        ),
+        equal(
+            "the mean of a token",
+            [(np.array([[1.0, 2.0, 6.0]]), np.ones(3), np.zeros(3), 0.1)],
+            lambda result: (floats(result).sum(), 0.0),
+            "With gain 1 and bias 0, the numbers of [1, 2, 6] sum to 0 when they are normed; yours sum to {given}.",
         ),
         equal(
             "eps",

@@ -322,6 +322,13 @@ PADDING_MASK = ExercisePart(
             "For the ids [5, 9] and pad 9 the mask holds True, False. But number {at} of yours is {given} (True "
             "counts as 1).",
         ),
+        equal(
+            "padding in front",
+            [(np.array([[9, 5]]), 9)],
+            lambda mask: (np.ravel(mask), [False, True]),
+            "For the ids [9, 5] and pad 9 the mask holds False, True. But number {at} of yours is {given} (True "
+            "counts as 1).",
+        ),
         agrees(padding_mask, ("mask",), "pad 0", np.array([[3, 0, 0]]), 0),
         agrees(padding_mask, ("mask",), "a text of padding only", np.array([[4, 4], [1, 4]]), 4),
         agrees(padding_mask, ("mask",), "texts of one id", np.array([[4], [1]]), 4),
@@ -1615,6 +1622,12 @@ CROSS_ENTROPY = ExercisePart(
             [(np.array([[[0.0, 1.0]]]), np.array([[0]]), 1)],
             lambda loss: f"The loss is {float(loss):.4g}: it can never be negative." if float(loss) < -1e-6 else None,
         ),
+        equal(
+            "a token without a chance",
+            [(np.array([[[0.0, 1000.0]]]), np.array([[0]]), 1)],
+            lambda loss: (loss, 1000.0),
+            "For the logits [0, 1000] and the target 0 the loss is 1000; yours is {given}.",
+        ),
         agrees(cross_entropy, ("loss",), "pad 0", logits(2, 2, 4, seed=1, above=(0.0,)), np.array([[1, 0], [2, 3]]), 0),
         agrees(
             cross_entropy,
@@ -1724,6 +1737,12 @@ TOKEN_LOSSES = ExercisePart(
             ],
             lambda before, after: (floats(after)[0, 0], floats(before)[0, 0]),
             "If only the logits at position 1 are changed, the loss at position 0 changes from {expected} to {given}.",
+        ),
+        equal(
+            "a token without a chance",
+            [(np.array([[[0.0, 1000.0]]]), np.array([[0]]))],
+            lambda losses: (losses, [[1000.0]]),
+            "For the logits [0, 1000] and the target 0 the loss is 1000; yours is {given}.",
         ),
         agrees(token_losses, ("losses",), "one token in the vocabulary", np.array([[[3.0]]]), np.array([[0]])),
         agrees(
@@ -1858,6 +1877,7 @@ LEARNING_RATE = ExercisePart(
         Case("before the warmup's end, another width", (3, 2, 5)),
         Case("after the warmup's end, another width", (8, 2, 3)),
         Case("just before the warmup's end", (5, 3, 7)),
+        Case("just after the warmup's end", (5, 2, 4)),
         Case("long after the warmup's end", (25, 3, 2)),
         Case("at the warmup's end", (4, 2, 4)),
         Case("the paper's model, at its 100th step", (100, 512, 4000)),
@@ -1876,6 +1896,16 @@ LEARNING_RATE = ExercisePart(
             lambda one, two: (two, 2 * float(one)),
             "In the warmup the rate grows with the step: at step 2 it should be {expected}, twice that of step 1; it "
             "is {given}.",
+        ),
+        holds(
+            "the end of the warmup",
+            [(4, 4, 4), (5, 4, 4)],
+            lambda fourth, fifth: (
+                f"With a warmup of 4 steps the rate is largest at step 4. But it is {float(fourth):.4g} there and "
+                f"{float(fifth):.4g} at step 5."
+                if float(fifth) >= float(fourth)
+                else None
+            ),
         ),
         equal(
             "four times the step, after the warmup",

@@ -45,7 +45,7 @@ def equal(name: str, cases: Sequence[Sequence[Any]], compare: Compare, text: str
         if same.all():
             return None
         place = tuple(int(i) for i in np.argwhere(~same)[0])
-        mine, theirs = format_pair(given[place], expected[place])
+        mine, theirs = format_pair(without_dust(given[place]), without_dust(expected[place]))
         return text.format(at=f"[{', '.join(map(str, place))}]" if place else "", given=mine, expected=theirs)
 
     return Property(name, tuple(Case(name, tuple(arguments)) for arguments in cases), check)
@@ -54,6 +54,11 @@ def equal(name: str, cases: Sequence[Sequence[Any]], compare: Compare, text: str
 def holds(name: str, cases: Sequence[Sequence[Any]], check: Callable[..., str | None]) -> Property:
     """`check` gets the results and returns what is wrong, or None."""
     return Property(name, tuple(Case(name, tuple(arguments)) for arguments in cases), check)
+
+
+def without_dust(number: float) -> float:
+    """Return 0 for what is left of a 0 after rounding."""
+    return 0.0 if abs(number) < 1e-9 else number
 
 
 def floats(result: Any) -> Array:

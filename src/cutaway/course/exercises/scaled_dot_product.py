@@ -341,6 +341,7 @@ SOFTMAX_PROPERTIES = (
     agrees(softmax, ("weights",), "minus infinity first, in x with one axis, [-inf, 0]", np.array([-np.inf, 0.0])),
     agrees(softmax, ("weights",), "two large numbers and one axis only, [1000, 1000]", np.array([1000.0, 1000.0])),
     agrees(softmax, ("weights",), "very negative numbers, [-1000, -1001]", np.array([[-1000.0, -1001.0]])),
+    agrees(softmax, ("weights",), "numbers in single precision, [100, 99]", np.array([[100, 99]], np.float32)),
     agrees(softmax, ("weights",), "a row of 300 numbers", np.sin(np.arange(300.0))[None]),
     agrees(softmax, ("weights",), "four axes", np.sin(np.arange(16.0).reshape(2, 2, 2, 2) * 1.7) * 2),
 )
@@ -787,6 +788,13 @@ ATTENTION_PROPERTIES: tuple[Property, ...] = (
         numbers(2, 2, 3, 4, seed=2),
         numbers(2, 2, 3, 4, seed=3),
         np.array([[True, True, False], [False, True, False]])[:, None, None],
+    ),
+    agrees(
+        attention,
+        RESULTS,
+        "numbers in single precision",
+        *(array.astype(np.float32) for array in (QUERIES, KEYS, VALUES)),
+        SEES_SOME,
     ),
     agrees(attention, RESULTS, "a mask [K], the same for all queries", QUERIES, KEYS, VALUES, SEES_SOME[0]),
     agrees(
