@@ -7,13 +7,30 @@
 #
 # At the end you will know
 #
-# - how recurrence, convolution and attention carry information, and what each of them pays for it;
 # - why attention is a look-up in a dictionary, made soft so that it can be learned;
 # - how to read a picture of attention weights;
 # - what makes attention look everywhere or at one place, and why scores are divided by √d_k;
-# - the equation of attention as four lines of code, equal to what the library runs.
+# - the equation of attention as four lines of code, equal to what the library runs;
+# - how recurrence, convolution and attention carry information, and what each of them costs.
 #
-# It goes with sections 3.2.1 (the equation) and 4 (the comparison, table 1) of "Attention Is All You Need".
+# It goes with sections 3.2.1 (the equation) and 4 (the comparison, table 1) of "Attention Is All You Need". Reading it
+# takes about half an hour.
+#
+# ## At a glance
+#
+#     queries [Q,E] ──┐
+#                     ├─▶ scores = Q Kᵀ / √E ──softmax──▶ weights [Q,K] ──┐
+#     keys    [K,E] ──┘          [Q,K]           of each row              ├─▶ output = weights · values [Q,E]
+#     values  [K,E] ──────────────────────────────────────────────────────┘
+#
+# Each query is compared with each key. The comparisons become weights, and the output is the average of the values
+# with these weights.
+#
+# Names in the code end in the axes of an array: `scores_QK` has a row for each query and a column for each key. Q
+# counts queries, K keys, E the numbers of a vector; T stands for the words of a text, D for the width of a word, B for
+# texts and H for heads.
+#
+# Before some cells there is a question, marked **Predict**. Answer it before you read on; the answers are at the end.
 
 # %%
 import math
@@ -32,264 +49,6 @@ torch.manual_seed(1)
 torch.set_num_threads(1)  # the tensors are small, and the clock below is steadier with one core
 
 # %% [markdown]
-# ## Three ways to carry information
-#
-# A text of n words comes in as n vectors of d numbers. A layer gives n new vectors. How does what the first word says
-# get into the vector of the last one?
-#
-#     recurrence                 convolution, kernel 3          attention
-#
-#                                 ○   ○   ○   ○   ●
-#                                         ┌───┬───┤
-#     h₁─▶h₂─▶h₃─▶h₄─▶h₅          ○   ○   ●   ●   ●              ○   ○   ○   ○   ●
-#     ▲   ▲   ▲   ▲   ▲           ┌───┬───┼───┬───┤              ┌───┬───┬───┬───┤
-#     x₁  x₂  x₃  x₄  x₅          x₁  x₂  x₃  x₄  x₅             x₁  x₂  x₃  x₄  x₅
-#
-# - **Recurrence** (an LSTM) reads word by word and keeps a state. The first word reaches the last through every state
-#   in between: n steps, one after the other.
-# - **Convolution** looks at k neighbours. All places at once, but one layer sees only k words, so far words need many
-#   layers.
-# - **Attention** compares each word with each other word directly. One step, whatever the distance.
-#
-# Section 4 of the paper puts this into its table 1 (without the row for restricted attention, which looks at
-# neighbours only):
-#
-# | layer | operations | steps one after the other | longest path between two words |
-# |---|---|---|---|
-# | self-attention | n² · d | 1 | 1 |
-# | recurrent | n · d² | n | n |
-# | convolutional | k · n · d² | 1 | log_k(n) |
-#
-# The longest path matters because of learning. A gradient has to travel the same path backwards, and on each step it
-# may get smaller. We do not have to believe the table: each column can be measured.
-
-# %% [markdown]
-# ### The path, measured
-#
-# We ask by how much the *last* output moves when *one* input moves a little. That is a derivative, so PyTorch can say
-# it: ∂output_last/∂x_t, a d×d matrix for each t, of which we take the size (the root of the sum of its squares).
-# First a helper, and a convolution that looks back: its output at t sees t, t−1, ..., t−(k−1).
-
-
-# %%
-def influence(layer, n, d=16):
-    """How much each of n inputs moves the last output: [n] numbers, the sizes of ∂output_last/∂x_t."""
-    x_TD = torch.randn(n, d, dtype=torch.float64)
-    jacobian_DTD = torch.autograd.functional.jacobian(lambda x_TD: layer(x_TD[None])[0, -1], x_TD)
-    return jacobian_DTD.square().sum(dim=(0, 2)).sqrt()
-
-
-class LookBack(nn.Module):
-    """A convolution over the k words up to this one; with a dilation, over every dilation-th word."""
-
-    def __init__(self, d, k=3, dilation=1):
-        super().__init__()
-        self.before = (k - 1) * dilation
-        self.conv = nn.Conv1d(d, d, k, dilation=dilation, dtype=torch.float64)
-
-    def forward(self, x_BTD):
-        x_BDT = nn.functional.pad(x_BTD.mT, (self.before, 0))  # nn.Conv1d wants the words last
-        return self.conv(x_BDT).mT
-
-
-# %% [markdown]
-# Now a text of 64 vectors through an LSTM, through four convolutions, and through one layer of attention. All have
-# fresh random weights: what we see is how the layers are *built*, before any learning. (`MultiHeadAttention` is the
-# library's. For the moment it is a closed box; below we open it.)
-
-# %%
-n, d = 64, 16
-lstm = nn.LSTM(d, d, batch_first=True).double()
-convolutions = nn.Sequential(*(LookBack(d) for _ in range(4)))
-attention_layer = MultiHeadAttention(d, n_heads=1, kernel=attend_exact).double()
-
-reach = {
-    "LSTM": influence(lambda x_BTD: lstm(x_BTD)[0], n),
-    "4 convolutions, kernel 3": influence(convolutions, n),
-    "attention": influence(attention_layer, n),
-}
-for name, sizes in reach.items():
-    print(f"{name:26} first word {sizes[0]:8.1e}    middle {sizes[n // 2]:8.1e}    last but one {sizes[-2]:8.1e}")
-
-assert reach["LSTM"][0] < 1e-6 * reach["LSTM"][-2]
-assert reach["4 convolutions, kernel 3"][0] == 0
-assert reach["attention"][0] > 0.1 * reach["attention"][-2]
-
-# %% [markdown]
-# Look at the shapes of the three curves. The scale is logarithmic: each line of the grid is a factor.
-
-# %%
-figure = new_figure(8, 3.8)
-axes = figure.add_subplot()
-for (name, sizes), colour in zip(reach.items(), (ORANGE, GREEN, BLUE), strict=True):
-    seen = sizes > 0
-    axes.plot(torch.arange(n)[seen] + 1, sizes[seen], color=colour, marker=".", label=name)
-axes.axvspan(1, n - 8.5, color=GREEN, alpha=0.08, linewidth=0)
-axes.text(3, 1e-5, "here the convolutions\nsee exactly nothing", color=GREEN, va="top")
-axes.set(yscale="log", xlabel="position t of the input that moves", ylabel="size of ∂output_last/∂x_t", xlim=(0, n + 1))
-axes.set_title("How strongly the last output feels each word: only attention feels all alike", loc="left")
-axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(0.88, 0.0))
-axes.grid(alpha=0.25)
-save(figure, "01_path")
-
-# %% [markdown]
-# The LSTM forgets by a constant factor a step, which makes a straight line here and nothing at all after a long text.
-# The convolutions are cut off: beyond 4·(3−1) = 8 words back there is no path. Attention is low, as each word is one
-# of 64, but it is *flat*: the first word counts as much as a neighbour.
-#
-# To be fair: an LSTM can learn to keep its forget gate open, and then forgets more slowly (try it below). That makes
-# each step better. It does not make the path shorter.
-#
-# The length of the path can be counted as well. For layers side by side: pile them up until the first word is felt at
-# the last place. For an LSTM: cut the state after word t. If the first word is no longer felt, then the only path led
-# through there. The number of such cuts is the length of the path.
-
-
-# %%
-def layers_needed(n, dilated, k=3, d=4):
-    layers = []
-    while not layers or influence(nn.Sequential(*layers), n, d)[0] == 0:
-        layers.append(LookBack(d, k, dilation=k ** len(layers) if dilated else 1))
-    return len(layers)
-
-
-def cut_lstm(x_BTD, t):
-    _, state = small_lstm(x_BTD[:, :t])
-    return small_lstm(x_BTD[:, t:], tuple(part.detach() for part in state))[0]  # detach: no gradient gets through
-
-
-def deadly_cuts(n, d=4):
-    return sum(influence(lambda x, t=t: cut_lstm(x, t), n, d)[0].item() == 0 for t in range(1, n))
-
-
-# %% [markdown]
-# Now for texts of 3, 9, 27 and 81 words. A *dilated* convolution leaves gaps: its first layer takes neighbours, the
-# second every third word, the third every ninth. So its reach grows by a factor k with each layer. The paper counts
-# it in this way; without gaps its table would say n/k instead of log_k(n).
-
-# %%
-small_lstm = nn.LSTM(4, 4, batch_first=True).double()
-small_attention = MultiHeadAttention(4, n_heads=1, kernel=attend_exact).double()
-lengths = [3, 9, 27, 81]
-path = {
-    "LSTM": [deadly_cuts(n) for n in lengths],
-    "convolutions, kernel 3": [layers_needed(n, dilated=False) for n in lengths],
-    "the same, dilated": [layers_needed(n, dilated=True) for n in lengths],
-    "attention": [1 if influence(small_attention, n, 4)[0] > 0 else None for n in lengths],
-}
-print(f"{'words n':26}", *(f"{n:5}" for n in lengths))
-for name, steps in path.items():
-    print(f"{name:26}", *(f"{step:5}" for step in steps))
-
-assert influence(lambda x: small_lstm(x)[0], 81, 4)[0] > 0  # without a cut it is felt: little, but felt
-assert path["LSTM"] == [n - 1 for n in lengths]
-assert path["convolutions, kernel 3"] == [math.ceil((n - 1) / 2) for n in lengths]
-assert path["the same, dilated"] == [round(math.log(n, 3)) for n in lengths]
-assert path["attention"] == [1, 1, 1, 1]
-
-# %% [markdown]
-# ### The price, measured
-#
-# Nothing is free. If each of n words looks at each of n words, there are n² comparisons. PyTorch can count the
-# multiplications and additions of a piece of code, on any machine with the same result. We count those of attention
-# with d = 256, and write beside it what an LSTM needs: four gates, each of them a d×d matrix for the word and one for
-# the state, which makes 16 · n · d² operations (a multiplication and an addition for each number of a matrix).
-
-# %%
-from torch.utils.flop_counter import FlopCounterMode
-
-
-def operations(n, d):
-    q = k = v = torch.randn(1, 1, n, d)
-    with FlopCounterMode(display=False) as counter:
-        attend_exact(q, k, v)
-    return counter.get_total_flops()
-
-
-d = 256
-counts = {n: operations(n, d) for n in (128, 256, 512, 1024, 2048)}
-for n, count in counts.items():
-    print(f"n = {n:4}    attention {count / 1e6:7.1f} million    LSTM {16 * n * d * d / 1e6:7.1f} million")
-assert all(counts[2 * n] == 4 * counts[n] for n in (128, 256, 512, 1024))  # twice the words, four times the work
-
-# %% [markdown]
-# Attention does 4 · n² · d operations and the LSTM 16 · n · d². The two are equal at n = 4d. Sentences have a few
-# dozen words and models have a width of some hundreds, so for sentences the square is the cheaper one. For books it
-# is not.
-#
-# Operations are not time. An LSTM cannot begin with word t before it has finished word t−1, so a processor that could
-# do a thousand things at once has to wait. Now the clock, with a whole layer of attention, projections included: once
-# with the equation spelled out, once with PyTorch's fused kernel, which computes the same without ever storing the n²
-# numbers. (It saves memory. It cannot save the n² operations.)
-
-
-# %%
-def seconds(run, times=4):
-    """The best of several tries: what other programs on the machine take away is not what we want to know."""
-    run()
-    tries = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        tries.append(time.perf_counter() - start)
-    return min(tries)
-
-
-# %% [markdown]
-# Each layer gets the same random texts, from a short sentence to several pages.
-
-# %%
-timed_lstm = nn.LSTM(d, d, batch_first=True)
-exact = MultiHeadAttention(d, n_heads=1, kernel=attend_exact)
-fused = MultiHeadAttention(d, n_heads=1, kernel=attend_fused)
-long_lengths = [32, 64, 128, 256, 512, 1024, 2048]
-clock = {"LSTM": [], "attention, spelled out": [], "attention, fused": []}
-with torch.inference_mode():
-    for n in long_lengths:
-        x_BTD = torch.randn(1, n, d)
-        for times, layer in zip(clock.values(), (timed_lstm, exact, fused), strict=True):
-            times.append(seconds(lambda layer=layer, x_BTD=x_BTD: layer(x_BTD)))
-
-# %% [markdown]
-# On two logarithmic axes a power of n is a straight line, and its power is the slope. The grey lines have the slopes
-# 1 and 2: compare with them. The LSTM runs parallel to n. Attention begins like that too, while its projections,
-# which grow with n, are most of the work; then it bends towards n². Then look at the left end, where sentences are,
-# and at the right end.
-
-# %%
-figure = new_figure(7.5, 4.2)
-axes = figure.add_subplot()
-for (name, times), colour in zip(clock.items(), (ORANGE, BLUE, GREEN), strict=True):
-    axes.plot(long_lengths, [1000 * t for t in times], color=colour, marker="o", label=name)
-highest = 3000 * max(times[-1] for times in clock.values())
-for power in (1, 2):
-    guide = [highest * (n / 2048) ** power for n in long_lengths[-4:]]
-    axes.plot(long_lengths[-4:], guide, color=GREY, linestyle=":")
-    axes.text(256, guide[0], "n² " if power == 2 else "n ", color=GREY, ha="right", va="center")
-axes.set(xscale="log", yscale="log", xlabel="words n", ylabel="milliseconds for one text")
-axes.set_xticks(long_lengths, [str(n) for n in long_lengths])
-axes.minorticks_off()
-axes.grid(alpha=0.25)
-axes.legend(frameon=False)
-axes.set_title(f"Time of one layer of width {d} on this machine", loc="left")
-save(figure, "01_time")
-
-# %% [markdown]
-# The same in numbers: by what factor does the time grow from n = 128 to n = 2048, sixteen times the words?
-
-# %%
-growth = {name: times[-1] / times[2] for name, times in clock.items()}
-for name, times in clock.items():
-    short, long = 1000 * times[0], 1000 * times[-1]
-    print(f"{name:24} n = 32: {short:6.2f} ms    n = 2048: {long:6.1f} ms    16 times the words: x {growth[name]:.0f}")
-slower = clock["LSTM"][0] / clock["attention, fused"][0]
-print(f"For 32 words the LSTM takes {slower:.1f} times as long as fused attention.")
-assert growth["attention, spelled out"] > 1.5 * growth["LSTM"]
-
-# %% [markdown]
-# So this is the bargain of the paper: pay n² operations, which can all be done at the same time, and get a path of
-# length 1. Now we open the box.
-#
 # ## A dictionary, made soft
 #
 # Look-up in a Python dictionary has three parts: *keys* that entries are found by, *values* that they hold, and a
@@ -319,6 +78,8 @@ print(scores_QK)
 shapes(queries_QE=queries_QE, keys_KE=keys_KE, scores_QK=scores_QK)
 
 # %% [markdown]
+# **Predict 1:** the duck is as similar to the sparrow as to the trout. How many legs will it get?
+#
 # One row for each query, one column for each key. Scores become *weights* by the softmax: take e to the power of each
 # score and divide by their sum. The weights of a row are positive and sum to 1. The answer is the average of the
 # values with these weights.
@@ -376,6 +137,8 @@ values_TD = x_TD  # W_V neither: a word gives what it is
 shapes(x_TD=x_TD, queries_TD=queries_TD, keys_TD=keys_TD)
 
 # %% [markdown]
+# **Predict 2:** *and* looks for nothing: its query is zero. Which weights will it have?
+#
 # Scores are queries times keys, divided by the root of the width (why: below), and the softmax of each row gives the
 # weights.
 
@@ -447,6 +210,8 @@ assert output_TD[it, features.index("alive")] > 0.6
 # With β = 0 all weights are equal; with a large β the highest score takes everything. (1/β is called the
 # *temperature*: hot is vague, cold is sharp.) We follow the row of *it*, and measure in how many places it looks: e
 # to the power of the entropy −Σ w · log w. That is 10 if ten weights are equal, and 1 if one weight has everything.
+#
+# **Predict 3:** *ball* has the second-best score. Does its weight fall from the start, as β grows?
 
 # %%
 betas = torch.linspace(0, 4, 81)
@@ -495,6 +260,8 @@ save(figure, "01_focus")
 # (The paper says so in a footnote of section 3.2.1.) With d_k = 64 the scores are of size 8. Differences of 8 or 16
 # are a lot for a softmax: e⁸ is about 3000. Divided by √d_k, their variance is 1 whatever the width. Let us measure
 # it.
+#
+# **Predict 4:** without the root and with d_k = 1024, how much of the weight does the best of 16 random keys get?
 
 # %%
 widths = [1, 4, 16, 64, 256, 1024]
@@ -616,6 +383,221 @@ assert twin_difference < 1e-12
 assert gradient_difference < 1e-12
 
 # %% [markdown]
+# ## Three ways to carry information
+#
+# Why attention, and not a layer that was known before? A text of n words comes in as n vectors of d numbers. A layer
+# gives n new vectors. How does what the first word says get into the vector of the last one?
+#
+#     recurrence                 convolution, kernel 3          attention
+#
+#                                 ○   ○   ○   ○   ●
+#                                         ┌───┬───┤
+#     h₁─▶h₂─▶h₃─▶h₄─▶h₅          ○   ○   ●   ●   ●              ○   ○   ○   ○   ●
+#     ▲   ▲   ▲   ▲   ▲           ┌───┬───┼───┬───┤              ┌───┬───┬───┬───┤
+#     x₁  x₂  x₃  x₄  x₅          x₁  x₂  x₃  x₄  x₅             x₁  x₂  x₃  x₄  x₅
+#
+# - **Recurrence** (an LSTM) reads word by word and keeps a state. The first word reaches the last through every state
+#   in between: n steps, one after the other.
+# - **Convolution** looks at k neighbours. All places at once, but one layer sees only k words, so far words need many
+#   layers.
+# - **Attention** compares each word with each other word directly. One step, whatever the distance.
+#
+# Section 4 of the paper puts this into its table 1 (without the row for restricted attention, which looks at
+# neighbours only):
+#
+# | layer | operations | steps one after the other | longest path between two words |
+# |---|---|---|---|
+# | self-attention | n² · d | 1 | 1 |
+# | recurrent | n · d² | n | n |
+# | convolutional | k · n · d² | 1 | log_k(n) |
+#
+# The longest path matters because of learning. A gradient has to travel the same path backwards, and on each step it
+# may get smaller. We do not have to believe the table: each column can be measured.
+
+# %% [markdown]
+# ### The path, measured
+#
+# We ask by how much the *last* output moves when *one* input moves a little. That is a derivative, so PyTorch can say
+# it: ∂output_last/∂x_t, a d×d matrix for each t, of which we take the size (the root of the sum of its squares).
+# First a helper, and a convolution that looks back: its output at t sees t, t−1, ..., t−(k−1).
+
+
+# %%
+def influence(layer, n, d=16):
+    """How much each of n inputs moves the last output: [n] numbers, the sizes of ∂output_last/∂x_t."""
+    x_TD = torch.randn(n, d, dtype=torch.float64)
+    jacobian_DTD = torch.autograd.functional.jacobian(lambda x_TD: layer(x_TD[None])[0, -1], x_TD)
+    return jacobian_DTD.square().sum(dim=(0, 2)).sqrt()
+
+
+class LookBack(nn.Module):
+    """A convolution over the k words up to this one; with a dilation, over every dilation-th word."""
+
+    def __init__(self, d, k=3, dilation=1):
+        super().__init__()
+        self.before = (k - 1) * dilation
+        self.conv = nn.Conv1d(d, d, k, dilation=dilation, dtype=torch.float64)
+
+    def forward(self, x_BTD):
+        x_BDT = nn.functional.pad(x_BTD.mT, (self.before, 0))  # nn.Conv1d wants the words last
+        return self.conv(x_BDT).mT
+
+
+# %% [markdown]
+# Now a text of 64 vectors through an LSTM, through four convolutions, and through one layer of attention. All have
+# fresh random weights: what we see is how the layers are *built*, before any learning. (`MultiHeadAttention` is the
+# library's attention with its projections, which the next lesson explains.)
+#
+# **Predict 5:** which of the three layers lets the first word influence the last one as much as a neighbour does?
+
+# %%
+n, d = 64, 16
+lstm = nn.LSTM(d, d, batch_first=True).double()
+convolutions = nn.Sequential(*(LookBack(d) for _ in range(4)))
+attention_layer = MultiHeadAttention(d, n_heads=1, kernel=attend_exact).double()
+
+reach = {
+    "LSTM": influence(lambda x_BTD: lstm(x_BTD)[0], n),
+    "4 convolutions, kernel 3": influence(convolutions, n),
+    "attention": influence(attention_layer, n),
+}
+for name, sizes in reach.items():
+    print(f"{name:26} first word {sizes[0]:8.1e}    middle {sizes[n // 2]:8.1e}    last but one {sizes[-2]:8.1e}")
+
+assert reach["LSTM"][0] < 1e-6 * reach["LSTM"][-2]
+assert reach["4 convolutions, kernel 3"][0] == 0
+assert reach["attention"][0] > 0.1 * reach["attention"][-2]
+
+# %% [markdown]
+# Look at the shapes of the three curves. The scale is logarithmic: each line of the grid is a factor.
+
+# %%
+figure = new_figure(8, 3.8)
+axes = figure.add_subplot()
+for (name, sizes), colour in zip(reach.items(), (ORANGE, GREEN, BLUE), strict=True):
+    seen = sizes > 0
+    axes.plot(torch.arange(n)[seen] + 1, sizes[seen], color=colour, marker=".", label=name)
+axes.axvspan(1, n - 8.5, color=GREEN, alpha=0.08, linewidth=0)
+axes.text(3, 1e-5, "here the convolutions\nsee exactly nothing", color=GREEN, va="top")
+axes.set(yscale="log", xlabel="position t of the input that moves", ylabel="size of ∂output_last/∂x_t", xlim=(0, n + 1))
+axes.set_title("How strongly the last output feels each word: only attention feels all alike", loc="left")
+axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(0.88, 0.0))
+axes.grid(alpha=0.25)
+save(figure, "01_path")
+
+# %% [markdown]
+# The LSTM forgets by a constant factor a step, which makes a straight line here and nothing at all after a long text.
+# The convolutions are cut off: beyond 4·(3−1) = 8 words back there is no path. Attention is low, as each word is one
+# of 64, but it is *flat*: the first word counts as much as a neighbour.
+#
+# To be fair: an LSTM can learn to keep its forget gate open, and then forgets more slowly (try it below). That makes
+# each step better. It does not make the path shorter.
+
+# %% [markdown]
+# ### The price, measured
+#
+# Nothing is free. If each of n words looks at each of n words, there are n² comparisons. PyTorch can count the
+# multiplications and additions of a piece of code, on any machine with the same result. We count those of attention
+# with d = 256, and write beside it what an LSTM needs: four gates, each of them a d×d matrix for the word and one for
+# the state, which makes 16 · n · d² operations (a multiplication and an addition for each number of a matrix).
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def operations(n, d):
+    q = k = v = torch.randn(1, 1, n, d)
+    with FlopCounterMode(display=False) as counter:
+        attend_exact(q, k, v)
+    return counter.get_total_flops()
+
+
+d = 256
+counts = {n: operations(n, d) for n in (128, 256, 512, 1024, 2048)}
+for n, count in counts.items():
+    print(f"n = {n:4}    attention {count / 1e6:7.1f} million    LSTM {16 * n * d * d / 1e6:7.1f} million")
+assert all(counts[2 * n] == 4 * counts[n] for n in (128, 256, 512, 1024))  # twice the words, four times the work
+
+# %% [markdown]
+# Attention does 4 · n² · d operations and the LSTM 16 · n · d². The two are equal at n = 4d. Sentences have a few
+# dozen words and models have a width of some hundreds, so for sentences the square is the cheaper one. For books it
+# is not.
+#
+# Operations are not time. An LSTM cannot begin with word t before it has finished word t−1, so a processor that could
+# do a thousand things at once has to wait. Now the clock, with a whole layer of attention, projections included: once
+# with the equation spelled out, once with PyTorch's fused kernel, which computes the same without ever storing the n²
+# numbers. (It saves memory. It cannot save the n² operations.)
+
+
+# %%
+def seconds(run, times=4):
+    """The best of several tries: what other programs on the machine take away is not what we want to know."""
+    run()
+    tries = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        tries.append(time.perf_counter() - start)
+    return min(tries)
+
+
+# %% [markdown]
+# Each layer gets the same random texts, from a short sentence to several pages.
+
+# %%
+timed_lstm = nn.LSTM(d, d, batch_first=True)
+exact = MultiHeadAttention(d, n_heads=1, kernel=attend_exact)
+fused = MultiHeadAttention(d, n_heads=1, kernel=attend_fused)
+long_lengths = [32, 64, 128, 256, 512, 1024, 2048]
+clock = {"LSTM": [], "attention, spelled out": [], "attention, fused": []}
+with torch.inference_mode():
+    for n in long_lengths:
+        x_BTD = torch.randn(1, n, d)
+        for times, layer in zip(clock.values(), (timed_lstm, exact, fused), strict=True):
+            times.append(seconds(lambda layer=layer, x_BTD=x_BTD: layer(x_BTD)))
+
+# %% [markdown]
+# On two logarithmic axes a power of n is a straight line, and its power is the slope. The grey lines have the slopes
+# 1 and 2: compare with them. The LSTM runs parallel to n. Attention begins like that too, while its projections,
+# which grow with n, are most of the work; then it bends towards n². Then look at the left end, where sentences are,
+# and at the right end.
+
+# %%
+figure = new_figure(7.5, 4.2)
+axes = figure.add_subplot()
+for (name, times), colour in zip(clock.items(), (ORANGE, BLUE, GREEN), strict=True):
+    axes.plot(long_lengths, [1000 * t for t in times], color=colour, marker="o", label=name)
+highest = 3000 * max(times[-1] for times in clock.values())
+for power in (1, 2):
+    guide = [highest * (n / 2048) ** power for n in long_lengths[-4:]]
+    axes.plot(long_lengths[-4:], guide, color=GREY, linestyle=":")
+    axes.text(256, guide[0], "n² " if power == 2 else "n ", color=GREY, ha="right", va="center")
+axes.set(xscale="log", yscale="log", xlabel="words n", ylabel="milliseconds for one text")
+axes.set_xticks(long_lengths, [str(n) for n in long_lengths])
+axes.minorticks_off()
+axes.grid(alpha=0.25)
+axes.legend(frameon=False)
+axes.set_title(f"Time of one layer of width {d} on this machine", loc="left")
+save(figure, "01_time")
+
+# %% [markdown]
+# The same in numbers: by what factor does the time grow from n = 128 to n = 2048, sixteen times the words?
+
+# %%
+growth = {name: times[-1] / times[2] for name, times in clock.items()}
+for name, times in clock.items():
+    short, long = 1000 * times[0], 1000 * times[-1]
+    print(f"{name:24} n = 32: {short:6.2f} ms    n = 2048: {long:6.1f} ms    16 times the words: x {growth[name]:.0f}")
+slower = clock["LSTM"][0] / clock["attention, fused"][0]
+print(f"For 32 words the LSTM takes {slower:.1f} times as long as fused attention.")
+assert growth["attention, spelled out"] > 1.5 * growth["LSTM"]
+
+# %% [markdown]
+# So this is what the paper proposes: n² operations, which can all be done at the same time, for a path of length 1.
+# [The book](../book/paper/why-self-attention.md) also counts the steps of the paths, for dilated convolutions and
+# windows too.
+
+# %% [markdown]
 # ## What to remember
 #
 # - Attention connects any two words in one step. An LSTM needs n steps one after the other, a stack of convolutions
@@ -626,6 +608,14 @@ assert gradient_difference < 1e-12
 # - Scores of width d_k have variance d_k. Without division by √d_k the softmax is saturated from the start, and its
 #   derivatives vanish.
 # - The equation does not know about order.
+#
+# ## Answers
+#
+# 1. One leg: the average of 2 and 0. A soft look-up cannot answer "one or the other".
+# 2. Ten equal weights of 0.1: all its scores are 0, and the softmax of equal scores is uniform.
+# 3. No. It rises at first, because it gains on the worse words, and falls when *dog* takes everything.
+# 4. Nearly all of it: the largest weight is above 0.95. With the root it is below 0.5.
+# 5. Only attention. The LSTM's influence falls with each step, the convolutions reach eight words back.
 #
 # ## Try it yourself
 #

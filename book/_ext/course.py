@@ -72,8 +72,8 @@ def find_exercise(number: str) -> Exercise:
 
 
 def read_statement(exercise: Exercise) -> Statement:
-    """Read the docstrings and signatures of an exercise file. Other code, such as ready-made helpers, stays out."""
-    text, parts = (ROOT / "exercises" / exercise.file).read_text("utf-8"), {part.name for part in exercise.parts}
+    """Read the docstrings and signatures of an exercise file. Other code stays out."""
+    text = (ROOT / "exercises" / exercise.file).read_text("utf-8")
     module = ast.parse(text)
     first, _, rest = (ast.get_docstring(module) or "").partition("\n")
     title, _, reference = first.partition("  ")
@@ -85,7 +85,7 @@ def read_statement(exercise: Exercise) -> Statement:
         reference.strip().removeprefix("(").removesuffix(")"),
         split_blocks(rest),
         "\n".join(line for node in given for line in lines[node.lineno - 1 : node.end_lineno]),
-        [read_function(node) for node in module.body if isinstance(node, ast.FunctionDef) and node.name in parts],
+        [read_function(node) for node in module.body if isinstance(node, ast.FunctionDef)],
     )
 
 

@@ -35,8 +35,10 @@ def test_a_statement_has_every_function_with_the_arguments_that_the_grader_uses(
     if exercise.number <= 5:
         assert statement.reference.startswith("the paper, ")
         assert "lesson" in statement.reference
-    assert [function.name for function in statement.functions] == [part.name for part in exercise.parts]
-    for function, part in zip(statement.functions, exercise.parts, strict=True):
+    names = {part.name for part in exercise.parts}
+    functions = [function for function in statement.functions if function.name in names]  # others are ready made
+    assert [function.name for function in functions] == [part.name for part in exercise.parts]
+    for function, part in zip(functions, exercise.parts, strict=True):
         assert function.signature.replace("=None", "") == part.signature
         assert function.blocks
 
