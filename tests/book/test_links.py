@@ -174,3 +174,11 @@ def test_cut_finds_javascript(tmp_path, monkeypatch):
     assert len(cutaway_book.cut("page.box.Box", with_docstring=False)[2]) == 10
     with pytest.raises(LookupError, match=r"page/box\.js has no 'Box\.close'"):
         cutaway_book.cut("page.box.Box.close", with_docstring=False)
+
+
+def test_every_page_of_the_docs_is_in_the_contents():
+    """`make book` checks this too, but takes minutes."""
+    contents = "\n".join(path.read_text("utf-8") for path in (ROOT / "book").glob("*/index.md")) + (
+        ROOT / "book/index.md"
+    ).read_text("utf-8")
+    assert not [path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.stem}\n" not in contents]
