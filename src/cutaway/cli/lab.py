@@ -95,7 +95,7 @@ def lab(
     if predictions:
         save_predictions(chosen.name, predictions)
     if json:
-        print_json({**results.as_json(), "predictions": predictions})
+        print_json({**results.as_json(), **({"predictions": predictions} if predictions else {})})
     else:
         print_results(results, predictions)
     say(f"Took {clock(time.monotonic() - started)}. The report: {page}")
