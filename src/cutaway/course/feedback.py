@@ -28,6 +28,8 @@ TIPS = {
     "To compare number by number: np.maximum, np.where.)",
     "'tuple' object has no attribute": "(Something returns two things: take them apart, as in a, b = f(x).)",
     "'tuple' object is not": "(Something returns two things: take them apart, as in a, b = f(x).)",
+    "does not require grad": "(The functions of cutaway.course.given return tensors without gradients. For autograd, "
+    "take PyTorch's own, such as torch.softmax, or your own of an earlier exercise.)",
 }
 
 

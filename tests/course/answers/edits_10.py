@@ -406,6 +406,7 @@ EDITS = {
 
 # Mistakes that the grader does not know. It must describe them without a name. (part, style, edits)
 UNLISTED = [
+    ("pad_batch", "numpy", [("np.full((len(texts), longest), pad)", "np.zeros((len(texts), longest)) + pad")]),
     ("count_pairs", "numpy", [("counts[pair] += count", "counts[tuple(sorted(pair))] += count")]),
     ("count_pairs", "loops", [("counts[pair] += count", "counts[pair] += count + 1")]),
     ("count_pairs", "numpy", [("counts[pair] += count", "counts[pair[0] + pair[1]] += count")]),

@@ -873,6 +873,13 @@ def check_texts_are_kept(texts: list[list[int]], pad: int) -> Callable[[Any], st
 
 SHORT_LONG = [[5, 6, 7], [8]]
 
+def check_whole_numbers(batch: Any) -> str | None:
+    dtype = getattr(batch, "dtype", None)
+    if dtype is None or dtype.kind in "iu":
+        return None
+    return f"The batch holds numbers of the type {dtype}. Ids are whole numbers: others cannot be an index of a table."
+
+
 PAD_BATCH = ExercisePart(
     "pad_batch",
     ("texts", "pad"),
@@ -889,6 +896,7 @@ PAD_BATCH = ExercisePart(
     mistakes=PAD_BATCH_MISTAKES,
     properties=(
         Property("texts and padding", (Case("two texts", (SHORT_LONG, 9)),), check_texts_are_kept(SHORT_LONG, 9)),
+        Property("whole numbers", (Case("two texts", (SHORT_LONG, 9)),), check_whole_numbers),
     ),
     hint="Draw the array for the smallest case: which shape has it, and what stands in each place?",
     strong_hint="Two steps: an array of the shape [B, T] that contains only pad, and then the texts, row by row.",
