@@ -873,6 +873,7 @@ def check_texts_are_kept(texts: list[list[int]], pad: int) -> Callable[[Any], st
 
 SHORT_LONG = [[5, 6, 7], [8]]
 
+
 def check_whole_numbers(batch: Any) -> str | None:
     dtype = getattr(batch, "dtype", None)
     if dtype is None or dtype.kind in "iu":
