@@ -53,7 +53,7 @@ def test_the_base_install_is_light_and_says_what_is_missing(wheel, tmp_path):
         for f in (tmp_path / "venv/lib").rglob("*")
         if {"pip", "setuptools"} & set(f.parts) and f.is_file()
     )
-    assert (size - pip) / 1e6 < 150
+    assert (size - pip) / 1e6 < 155  # numpy and tokenizers are most of it; exercises and their grader add 2 MB
     installed = run(python, "-m", "pip", "list", "--format=freeze").stdout
     assert "torch" not in installed
     cutaway = tmp_path / "venv/bin/cutaway"
