@@ -136,7 +136,8 @@ function readPage() {
 async function openPage(page, path) {
   await page.goto(pathToFileURL(join(folder, path)).href);
   const content = path.startsWith(MODELS) ? ".result .output" : "article";
-  await page.waitForFunction((selector) => document.querySelector(selector) && document.readyState === "complete", {}, content);
+  const isReady = (selector) => document.querySelector(selector) && document.readyState === "complete";
+  await page.waitForFunction(isReady, { polling: 100 }, content); // a tab in the background gets no animation frames
 }
 
 /** Open every page, as wide as a phone; return what readPage() found, by path. */
