@@ -194,7 +194,7 @@ RELU_MISTAKES = (
     ),
     Mistake(
         "relu-inverted",
-        "the derivative passes where x is negative, and is 0 where x is positive",
+        "the derivative passes where x is negative, and is 0 where x is positive; it should be the opposite",
         "For which x does max(0, x) change if x changes?",
         "Look at the direction of your comparison.",
     ),
@@ -278,7 +278,7 @@ def linear_backward(
 
 LINEAR_W_NOT_TRANSPOSED = Mistake(
     "linear-w-not-transposed",
-    "d_x is made with the matrix itself; it takes the transposed matrix",
+    "d_x is made with the matrix itself; it should be made with the transposed matrix",
     "x[i] reaches all outputs through row i of the matrix. Which numbers of the matrix does your d_x[i] use?",
     "Check the shapes with a matrix that is not square: [..., D] has to come from [..., F] and [D, F].",
 )
@@ -671,7 +671,7 @@ CROSS_ENTROPY_MISTAKES = (
     ),
     Mistake(
         "ce-padding-not-zeroed",
-        "rows of padding have a derivative; they are no part of the loss, so it is 0 there",
+        "rows of padding have a derivative; it should be 0 there, because they are no part of the loss",
         "If a logit at a position with padding changes, does the loss change?",
         "Set all numbers of these rows to 0. (The number of tokens that you divide by is right.)",
     ),
@@ -683,13 +683,13 @@ CROSS_ENTROPY_MISTAKES = (
     ),
     Mistake(
         "ce-target-only",
-        "only the right token has a derivative; all other logits of the row have one, too",
+        "only the right token has a derivative; all other logits of the row should have one, too",
         "If the logit of a wrong token grows, what happens to the probability of the right one?",
         "The logits of the wrong tokens are part of the sum in the softmax. Their derivative is their probability.",
     ),
     Mistake(
         "ce-one-over-p",
-        "-1/p is the derivative with respect to the probability; asked for is that with respect to the logits",
+        "-1/p is the derivative with respect to the probability; expected is that with respect to the logits",
         "Which step lies between the logits and the probabilities?",
         "Apply the derivative of the softmax, too, and simplify on paper: almost everything cancels.",
     ),
@@ -925,7 +925,7 @@ LAYER_NORM_MISTAKES = (
     ),
     Mistake(
         "norm-sums",
-        "the two terms in d_x are made with sums over the token; they are means",
+        "the two terms in d_x are made with sums over the token; they should be means",
         "The mean and the variance both divide by D. Where is that in your derivative?",
         "The derivative of the mean with respect to one number is 1/D.",
     ),
@@ -938,7 +938,7 @@ LAYER_NORM_MISTAKES = (
     ),
     Mistake(
         "norm-term-sign",
-        "one of the two terms in d_x is added; both are subtracted",
+        "one of the two terms in d_x is added; both should be subtracted",
         "Does your d_x of a token sum to 0?",
         "mean and σ both stand where they make the result smaller: a minus, and a denominator.",
         ways=("norm-plus-mean", "norm-plus-variance"),
@@ -986,7 +986,7 @@ LAYER_NORM_MISTAKES = (
         "norm-unbiased",
         "the variance is divided by D - 1; the forward divides by D",
         "There are two kinds of variance. Which does your function compute if you do not say anything else?",
-        "torch's var and std divide by D - 1 unless told that correction=0; NumPy's do so if ddof=1.",
+        "torch's var and std divide by D - 1 without correction=0; NumPy's do so if ddof=1.",
     ),
 )
 
@@ -1272,13 +1272,13 @@ ATTENTION_MISTAKES = (
     ),
     Mistake(
         "attention-scale-times",
-        "d_q and d_k are multiplied by sqrt(d_k); they are divided by it, as the scores are",
+        "d_q and d_k are multiplied by sqrt(d_k); they should be divided by it, as the scores are",
         "If the scores are divided by 2, what happens to their derivatives with respect to q?",
         "A constant factor of the forward is the same factor in the backward.",
     ),
     Mistake(
         "attention-scale-d",
-        "d_q and d_k are divided by d_k; they are divided by its square root, once",
+        "d_q and d_k are divided by d_k; they should be divided by its square root, once",
         "How often is sqrt(d_k) in the equation?",
         "Divide the derivative of the scores once by sqrt(d_k), before or after the products, but not both.",
     ),
@@ -1296,7 +1296,7 @@ ATTENTION_MISTAKES = (
     ),
     Mistake(
         "attention-scale-one-side",
-        "only one of d_q and d_k is divided by sqrt(d_k); both are",
+        "only one of d_q and d_k is divided by sqrt(d_k); both should be",
         "The scores are q kᵀ / sqrt(d_k). For which of the two is the factor there?",
         "Divide the derivative of the scores, before you compute d_q and d_k from it.",
         ways=("attention-scale-q-only", "attention-scale-k-only"),
@@ -2156,7 +2156,7 @@ EMBED_MISTAKES = (
     ),
     Mistake(
         "embed-per-position",
-        "there is a vector for each position; asked for is a row for each token of the vocabulary",
+        "there is a vector for each position; expected is a row for each token of the vocabulary",
         "A derivative has the shape of what it belongs to. Which shape has the table?",
         "Begin with zeros in the shape of the table, and add the vector of each position to the row of its id.",
     ),

@@ -145,7 +145,7 @@ APPEND_MISTAKES = (
     ),
     Mistake(
         "append-returns-tuple",
-        "two arrays come back; asked for is a dict with the entries 'k' and 'v'",
+        "two arrays come back; expected is a dict with the entries 'k' and 'v'",
         "Which type does your function return, and which type is a cache?",
         "Put the two arrays into a new dict of the same form as the argument cache.",
     ),
@@ -326,7 +326,7 @@ REORDER_MISTAKES = (
     ),
     Mistake(
         "reorder-returns-tuple",
-        "two arrays come back; asked for is a dict with the entries 'k' and 'v'",
+        "two arrays come back; expected is a dict with the entries 'k' and 'v'",
         "Which type does your function return, and which type is a cache?",
         "Put the two arrays into a new dict of the same form as the argument cache.",
     ),
@@ -930,7 +930,7 @@ MEMORY_CACHE_MISTAKES = (
     ),
     Mistake(
         "memory-cache-returns-tuple",
-        "two arrays come back; asked for is a dict with the entries 'k' and 'v'",
+        "two arrays come back; expected is a dict with the entries 'k' and 'v'",
         "Which type does your function return, and which type is a cache?",
         "Put the two arrays into a dict.",
     ),
@@ -1144,7 +1144,7 @@ ATTEND_MEMORY_MISTAKES = (
     ),
     Mistake(
         "cross-two-returned",
-        "two things come back, the output and the cache; asked for is the output alone",
+        "two things come back, the output and the cache; expected is the output alone",
         "How many things should the function return?",
         "The cache of the memory never changes, so there is no new one to return.",
     ),

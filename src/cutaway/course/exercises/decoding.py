@@ -138,7 +138,7 @@ CHOOSE_TOKEN = ExercisePart(
         ),
         Mistake(
             "largest-value",
-            "the result is the largest logit itself; asked for is its index",
+            "the result is the largest logit itself; expected is its index",
             "The id of a token is a whole number. Is your result one?",
             "The id of a token is the place of its logit. You need the place of the maximum, not the maximum.",
         ),
@@ -217,7 +217,7 @@ EXCLUDED_ZERO = Mistake(
 )
 EXCLUDED_LOW = Mistake(
     "excluded-low",
-    "excluded logits get a large negative number; asked for is minus infinity",
+    "excluded logits get a large negative number; expected is minus infinity",
     "What is excluded must have probability 0, however small the other logits are.",
     'Python writes it float("-inf"), NumPy -np.inf.',
 )
@@ -305,7 +305,7 @@ KEEP_TOP_K = ExercisePart(
         ),
         Mistake(
             "k-ids",
-            "the ids of the k largest logits come back; asked for are the logits",
+            "the ids of the k largest logits come back; expected are the logits",
             "The result has the shape of the logits.",
             "Use the ids to decide which logits stay. All others become minus infinity.",
             ways=("k-ids", "k-ids-ascending"),
@@ -641,13 +641,13 @@ SAMPLE = ExercisePart(
     mistakes=(
         Mistake(
             "temperature-last",
-            "the temperature comes after the filters; it comes before them",
+            "the temperature comes after the filters; it should come before them",
             "top_p adds up probabilities. Does the temperature change them?",
             "The order is: temperature, top-k, top-p.",
         ),
         Mistake(
             "top-p-before-top-k",
-            "top-p comes before top-k",
+            "top-p comes before top-k; it should come after it",
             "After top-k the probabilities of the tokens that stay are larger. Which of the filters notices that?",
             "The order is: temperature, top-k, top-p.",
         ),
@@ -673,7 +673,7 @@ SAMPLE = ExercisePart(
         ),
         Mistake(
             "u-reached",
-            "the cumulative probability only has to reach u; it has to exceed it",
+            "the cumulative probability only has to reach u; it should exceed it",
             "Let token 0 be excluded and u be 0. Which token does your code choose?",
             "The cumulative probability of an excluded first token is 0. It must not count as more than u = 0: > is "
             "not >=. (The same choice has np.searchsorted, by its argument side.)",
@@ -997,7 +997,7 @@ LENGTH_PENALTY = ExercisePart(
         ),
         Mistake(
             "penalty-times-alpha",
-            "alpha multiplies; it is an exponent",
+            "alpha multiplies; it should be an exponent",
             "What is your result for alpha 0? It should be 1.",
             "Python writes x to the power y as x**y.",
         ),
@@ -1261,13 +1261,13 @@ BEAM_MISTAKES = (
     ),
     Mistake(
         "first-finished",
-        "the search is over as soon as a hypothesis is finished",
+        "the first finished hypothesis is the result; a later one can have a higher score",
         "Can a longer hypothesis still get a better score?",
         "Go on while the bound of the best unfinished hypothesis, log p / lp(max_length), is above the best score.",
     ),
     Mistake(
         "enough-finished",
-        "the search is over when beam_size hypotheses are finished",
+        "the search stops when beam_size hypotheses are finished; it should go on",
         "Can an unfinished hypothesis still get a better score?",
         "The number of finished hypotheses does not matter, only whether an unfinished one can still win.",
     ),
@@ -1319,7 +1319,7 @@ BEAM_MISTAKES = (
     ),
     Mistake(
         "log-p-returned",
-        "the log-probability comes back; asked for is the score",
+        "the log-probability comes back; expected is the score",
         "What is missing in the second thing that you return?",
         "Return the log-probability divided by the length penalty.",
     ),

@@ -113,7 +113,7 @@ CENTER = ExercisePart(
         ),
         Mistake(
             "mean-returned",
-            "the means come back; asked for are the numbers of each token minus their mean",
+            "the means come back; expected are the numbers of each token minus their mean",
             "What shape should the result have?",
             "Subtract the means from x.",
             ways=("mean-returned", "mean-returned-flat"),
@@ -180,7 +180,7 @@ LAYER_NORM_MISTAKES = (
         "variance-unbiased",
         "the variance is divided by D - 1, one less than the number of numbers",
         "There are two kinds of variance. Which does your function compute, if you do not say anything else?",
-        "Here the mean of the squares is meant: divided by D. torch's var and std divide by D - 1 unless told that "
+        "Here the mean of the squares is meant: divided by D. torch's var and std divide by D - 1 without "
         "correction=0; NumPy's do so if ddof=1.",
     ),
     Mistake(
@@ -437,7 +437,7 @@ RELU = ExercisePart(
         ),
         Mistake(
             "whole-maximum",
-            "one number comes back, the largest of all; asked for is the maximum of 0 and x at each place",
+            "one number comes back, the largest of all; expected is the maximum of 0 and x at each place",
             "What shape should the result have?",
             "Compare each number with 0. In NumPy, maximum and max are two different functions.",
             ways=("whole-maximum", "whole-maximum-0"),
@@ -960,7 +960,7 @@ ENCODER_MISTAKES = (
     ),
     Mistake(
         "all-outputs",
-        "the outputs of all layers come back; asked for is that of the last one",
+        "the outputs of all layers come back; expected is that of the last one",
         "How many axes should the result have?",
         "What leaves the encoder is what the last layer gives, and nothing else.",
         ways=("all-outputs", "all-outputs-and-input"),

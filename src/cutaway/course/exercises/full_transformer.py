@@ -247,14 +247,14 @@ REAL_TOKENS = ExercisePart(
         PAD_FIXED,
         Mistake(
             "tokens-counted",
-            "the tokens are counted; asked for is True or False for each of them",
+            "the tokens are counted; expected is True or False for each of them",
             "What shape should the result have?",
             "Leave out the sum.",
             ways=("tokens-counted", "all-counted"),
         ),
         Mistake(
             "ids-kept",
-            "the ids of the tokens come back; asked for is True or False for each place",
+            "the ids of the tokens come back; expected is True or False for each place",
             "What shape should the result have, and which two values can it hold?",
             "The comparison itself is the result. Nothing is selected with it here.",
             ways=("ids-kept", "padding-zeroed"),
@@ -635,7 +635,7 @@ DECODER_BLOCK_MISTAKES = (
     ),
     Mistake(
         "cross-first",
-        "the cross-attention comes before the self-attention",
+        "the cross-attention comes before the self-attention; it should come after it",
         "Follow the right half of figure 1 from below. Which of the two comes first?",
         "First the target looks at itself, then at the memory, then comes the feed-forward network.",
         ways=("cross-first", "cross-first-own-norms"),
@@ -980,7 +980,7 @@ TRANSFORMER_MISTAKES = (
     ),
     Mistake(
         "softmax-on-logits",
-        "what comes back are probabilities, or their logarithms; asked for are logits",
+        "what comes back are probabilities, or their logarithms; expected are logits",
         "Do your numbers add up to 1 along the last axis, or their powers? Logits need not.",
         "Leave out the softmax at the end: the loss does it.",
         ways=("softmax-on-logits", "log-softmax-on-logits"),
@@ -1114,7 +1114,7 @@ DECODER = ExercisePart(
         ),
         Mistake(
             "decoder-all-outputs",
-            "the outputs of all layers come back; asked for is that of the last one",
+            "the outputs of all layers come back; expected is that of the last one",
             "How many axes should the result have?",
             "What leaves the decoder is what the last layer gives, and nothing else.",
         ),
@@ -1198,7 +1198,7 @@ TOKEN_LOGITS = ExercisePart(
         ),
         Mistake(
             "largest-only",
-            "the number of the most probable token comes back; asked for is a logit for each token",
+            "the number of the most probable token comes back; expected is a logit for each token",
             "What shape should the result have?",
             "Leave out the argmax. Which token is chosen is decided later.",
         ),
@@ -1438,7 +1438,7 @@ CROSS_ENTROPY_MISTAKES = (
     ),
     Mistake(
         "sum-not-mean",
-        "this is the sum; asked for is the mean",
+        "this is the sum; expected is the mean",
         "Does your loss grow when the same texts are given twice? It should not.",
         "Divide by the number of tokens that are not padding.",
     ),
@@ -1496,13 +1496,13 @@ CROSS_ENTROPY_MISTAKES = (
     ),
     Mistake(
         "perplexity",
-        "this is the perplexity, e to the power of the loss; asked for is the loss",
+        "this is the perplexity, e to the power of the loss; expected is the loss",
         "If the model gives each of four tokens the probability 1/4, do you get 4, or log 4?",
         "Leave out the last exp.",
     ),
     Mistake(
         "per-token",
-        "the losses of the single tokens come back; asked for is their mean, one number",
+        "the losses of the single tokens come back; expected is their mean, one number",
         "What shape does your result have?",
         "Add up the losses of all tokens that are not padding, and divide by how many they are.",
         ways=("per-token", "per-token-zeroed", "per-real-token"),
@@ -1682,13 +1682,13 @@ TOKEN_LOSSES = ExercisePart(
     mistakes=(
         Mistake(
             "all-tokens",
-            "a loss for every id of the vocabulary comes back; asked for is that of the target only",
+            "a loss for every id of the vocabulary comes back; expected is that of the target only",
             "What shape should the result have?",
             "Of the V numbers at each position, only the one at the place of the target is wanted.",
         ),
         Mistake(
             "losses-averaged",
-            "one number comes back; asked for is the loss of each token",
+            "one number comes back; expected is the loss of each token",
             "What shape should the result have?",
             "Leave out the mean or the sum. It comes in cross_entropy.",
             ways=("losses-averaged", "losses-summed"),

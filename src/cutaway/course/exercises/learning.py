@@ -73,13 +73,13 @@ COUNT_TOKENS = ExercisePart(
         ),
         Mistake(
             "padding-only-counted",
-            "the padding is counted; asked for are the tokens",
+            "the padding is counted; expected are the tokens",
             "How many ids of the example differ from pad?",
             "You count the ids that are equal to pad. Count the others.",
         ),
         Mistake(
             "counted-per-text",
-            "this is a count for each text (or for each position); asked for is one number for all",
+            "this is a count for each text (or for each position); expected is one number for all",
             "What shape does your result have? It should be a single number.",
             "The sum should run over all axes, so it needs no axis.",
             ways=("per-text", "per-position"),
@@ -99,7 +99,7 @@ COUNT_TOKENS = ExercisePart(
         ),
         Mistake(
             "mask-returned",
-            "this says for each id whether it is a token; asked for is how many are",
+            "this says for each id whether it is a token; expected is how many are",
             "What shape does your result have? It should be a single number.",
             "True counts as 1 in a sum.",
         ),
@@ -571,7 +571,7 @@ SMOOTHED_LOSS = ExercisePart(
         ),
         Mistake(
             "sum-not-mean",
-            "this is the sum; asked for is the mean",
+            "this is the sum; expected is the mean",
             "Does your loss grow when the same texts are given twice? It should not.",
             "Divide by the number of tokens that are not padding.",
         ),
@@ -596,7 +596,7 @@ SMOOTHED_LOSS = ExercisePart(
         ),
         Mistake(
             "per-token",
-            "these are the losses of the single tokens; asked for is their mean, one number",
+            "these are the losses of the single tokens; expected is their mean, one number",
             "What shape does your result have?",
             "Add up the losses of all tokens that are not padding, and divide by how many they are.",
             ways=("per-token", "per-real-token"),
@@ -1073,7 +1073,7 @@ CLIP = ExercisePart(
         ),
         Mistake(
             "norm-after-clipping",
-            "the norm is that after clipping; asked for is that of the gradients as they were given",
+            "the norm is that after clipping; expected is that of the gradients as they were given",
             "What is the norm of the gradients that the function was given?",
             "Keep the norm that you computed first, and return it.",
         ),
@@ -1098,7 +1098,7 @@ CLIP = ExercisePart(
         ),
         Mistake(
             "largest-norm",
-            "the norm is the largest norm of an array; asked for is the norm of all numbers together",
+            "the norm is the largest norm of an array; expected is the norm of all numbers together",
             "How long are two arrays together whose lengths are 3 and 4? It should be 5.",
             "Add up the squares of all numbers of all arrays, and take the root.",
         ),
@@ -1394,7 +1394,7 @@ ADAM = ExercisePart(
         ),
         Mistake(
             "corrected-returned",
-            "what comes back are m̂ and v̂; asked for are m and v without the correction",
+            "what comes back are m̂ and v̂; expected are m and v without the correction",
             "What does the next step need: the running means, or their corrected values?",
             "Give m̂ and v̂ names of their own, and return m and v.",
         ),
@@ -1750,7 +1750,7 @@ TRAINING_STEP = ExercisePart(
         ),
         Mistake(
             "loss-after-step",
-            "the loss is that of the new table; asked for is that of the table before the step",
+            "the loss is that of the new table; expected is that of the table before the step",
             "In which order does your code compute the loss and change the table?",
             "Keep the loss that belongs to the gradient.",
         ),
@@ -1770,7 +1770,7 @@ TRAINING_STEP = ExercisePart(
         ),
         Mistake(
             "step-ignored",
-            "Adam is always told that it is step 1",
+            "Adam always gets step 1, not the number of this step",
             "Which of the arguments does your code never read?",
             "The correction of m and v depends on step: hand it on.",
             ways=("step-always-1",),

@@ -337,7 +337,7 @@ HEAD_COLUMNS = ExercisePart(
         ),
         Mistake(
             "only-ends",
-            "only the first and the last number of the range come back; asked for are all numbers of the head",
+            "only the first and the last number of the range come back; expected are all numbers of the head",
             "How many numbers should come back for width 6 and two heads?",
             "Return the whole range, from h·E up to (but not including) (h+1)·E.",
             ways=("only-ends", "only-ends-included"),
@@ -667,7 +667,7 @@ RETURN_MISTAKES = (
     RESIDUAL_INSIDE,
     Mistake(
         "weights-returned",
-        "two things come back, the output and the weights; asked for is the output alone",
+        "two things come back, the output and the weights; expected is the output alone",
         "How many things should the function return?",
         "attention gives two things, but here the weights of the heads are not handed on.",
     ),
@@ -802,7 +802,7 @@ ATTEND_HEADS = ExercisePart(
         *(m for m in MERGE_HEADS.mistakes if m.name in ("merge-out-of-order", "not-merged", "heads-added")),
         Mistake(
             "weights-returned",
-            "two things come back, the output and the weights; asked for is the output alone",
+            "two things come back, the output and the weights; expected is the output alone",
             "How many things should the function return?",
             "attention gives two things, but here the weights of the heads are not handed on.",
         ),

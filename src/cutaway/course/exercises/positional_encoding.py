@@ -295,14 +295,14 @@ ANGLES = ExercisePart(
         ),
         Mistake(
             "angles-twice",
-            "each angle comes back twice; asked for is one for each pair",
+            "each angle comes back twice; expected is one for each pair",
             "How many pairs does a width of 6 have?",
             "i counts pairs: 0, 1, ..., width/2 - 1.",
             ways=("angles-repeated", "angles-tiled"),
         ),
         Mistake(
             "sines-returned",
-            "these are the sines of the angles; asked for are the angles",
+            "these are the sines of the angles; expected are the angles",
             "What is the angle of the first pair at position 3? It is 3.",
             "Leave out the sine. It comes in the next functions.",
         ),
@@ -706,7 +706,7 @@ ROTATE = ExercisePart(
     mistakes=(
         Mistake(
             "halves",
-            "the pairs are (x_i, x_(i+E/2)), one number from each half; asked for are neighbours, (x_2i, x_2i+1)",
+            "the pairs are (x_i, x_(i+E/2)), one number from each half; expected are neighbours, (x_2i, x_2i+1)",
             "Which two numbers turn together? There are two conventions.",
             "This is how Llama in Hugging Face does it. It is just as good, if the weights were trained with it. Here "
             "it is x[..., 0::2] and x[..., 1::2] that meet.",

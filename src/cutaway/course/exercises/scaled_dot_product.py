@@ -40,13 +40,13 @@ def dot(a: Array, b: Array, wrong: Switches = NO_MISTAKES) -> Any:
 DOT_MISTAKES = (
     Mistake(
         "not-added",
-        "the products come back one by one; asked for is their sum",
+        "the products come back one by one; expected is their sum",
         "How many numbers should come back? How many do?",
         "Multiplying two arrays gives one product for each place. One step is missing after that.",
     ),
     Mistake(
         "mean-of-products",
-        "this is the mean of the products; asked for is their sum",
+        "this is the mean of the products; expected is their sum",
         "Compute [1, 2] · [3, 4] by hand: 3 + 8. By what do you divide?",
         "A dot product is not divided by the number of products.",
     ),
@@ -150,7 +150,7 @@ WEIGHTED_AVERAGE = ExercisePart(
         ),
         Mistake(
             "not-added",
-            "the weighted values come back one by one; asked for is their sum",
+            "the weighted values come back one by one; expected is their sum",
             "What shape should the result have?",
             "After each value is multiplied by its weight, the rows are added up to one.",
         ),
@@ -423,7 +423,7 @@ MASK_ALL = Mistake(
 )
 MASK_ADDITIVE = Mistake(
     "mask-additive",
-    "this is a mask of numbers to add (0 and minus infinity); asked for is one of True and False",
+    "this is a mask of numbers to add (0 and minus infinity); expected is one of True and False",
     "What type do its entries have?",
     "Compare: which entries are 0? Those are the ones that should be True.",
     ways=("mask-additive", "mask-additive-finite"),

@@ -373,7 +373,7 @@ LEARN_MERGES_MISTAKES = (
     ),
     Mistake(
         "merged-strings",
-        "the new symbols are returned; asked for are the pairs, with left and right separate",
+        "the new symbols are returned; expected are the pairs, with left and right separate",
         "What does apply_merges need to know about a merge?",
         "Append the pair itself to the list: (left, right), not left + right.",
     ),
@@ -634,13 +634,13 @@ ENCODE_MISTAKES = (
     ),
     Mistake(
         "list-for-each-word",
-        "each word has a list of its own; asked for is one list of ids",
+        "each word has a list of its own; expected is one list of ids",
         "How deep are the brackets in your result?",
         "Add the ids of a word to the list (extend), not the list as one entry (append).",
     ),
     Mistake(
         "tokens-returned",
-        "the tokens are returned; asked for are their ids",
+        "the tokens are returned; expected are their ids",
         "What is the vocabulary for?",
         "Look up each token in the vocabulary, and return the numbers.",
     ),
@@ -1052,7 +1052,7 @@ MAKE_BATCHES_MISTAKES = (
     ),
     Mistake(
         "places-returned",
-        "the batches contain places in the sorted list; asked for are indices into lengths",
+        "the batches contain places in the sorted list; expected are indices into lengths",
         "Does your number 0 stand for the first text of lengths, or for the shortest one?",
         "Sort the indices, not the lengths, and put the indices into the batches.",
     ),
